@@ -1,0 +1,64 @@
+# raftlake's commands. `make help` lists them; CONTRIBUTING.md says when to use which.
+# BIN=DIR uses the tools of another environment instead of .venv (nothing is set up then).
+
+BIN   ?= .venv/bin
+SEEDS ?= 200
+ROWS  ?=
+
+READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
+PYTEST := $(BIN)/python -m pytest
+SOURCE := python connector tests examples
+
+# Everything that tools write beside their results goes to .cache, which git ignores.
+export PYTHONPATH := $(CURDIR)/python:$(CURDIR)/connector
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
+export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+export SPARK_LOCAL_IP := 127.0.0.1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart check fix test test-process test-java test-spark bench sim clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with everything in it, and install the system packages that are missing
+
+.venv/ready: pyproject.toml tools/setup tools/need
+	@tools/setup
+
+quickstart: $(READY) ## the tour: a quorum, Spark, real data, a killed leader (under two minutes; ROWS=N for fewer rows)
+	@$(BIN)/raftlake quickstart $(if $(ROWS),--rows $(ROWS))
+
+check: $(READY) ## lint, format, types, import contracts, fast tests; changes nothing
+	$(BIN)/ruff check --quiet $(SOURCE)
+	$(BIN)/ruff format --quiet --check $(SOURCE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(PYTEST) -q
+
+fix: $(READY) ## format and apply the linter's safe corrections
+	$(BIN)/ruff check --quiet --fix $(SOURCE)
+	$(BIN)/ruff format --quiet $(SOURCE)
+
+test: check sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
+
+test-process: $(READY) ## real node processes and real clients
+	$(PYTEST) -q -m 'process and not (java or spark or bench)'
+
+test-java: $(READY) ## Kafka's own Java tools against our nodes and files (fetched once)
+	@tools/fetch-kafka
+	$(PYTEST) -q -m 'java and not (spark or bench)'
+
+test-spark: $(READY) ## Spark jobs against real nodes
+	@tools/fetch-kafka
+	$(PYTEST) -q -m 'spark and not bench'
+
+bench: $(READY) ## measure the product and compare with its budgets (exit 1 when one is missed)
+	$(BIN)/python -m tests.bench
+
+sim: $(READY) ## simulated clusters, SEEDS=N of them
+	$(BIN)/python -m raftlake.sim --seeds $(SEEDS)
+
+clean: ## remove the caches and the virtual environment
+	rm -rf .venv .cache
