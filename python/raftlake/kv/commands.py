@@ -1,0 +1,205 @@
+"""What can be asked of the key-value space, and how it is written into a log record.
+
+Every command on the log is a `Txn`: compares that must all hold, then operations that happen together at one offset. A
+single put is a Txn with one operation, a conditional put adds one compare. Whether the compares hold is decided when the
+record is applied, so every node decides alike.
+
+Encoding (all integers big endian): format byte 1; u16 number of compares, each {u16 key length, key, i64 version}; u16
+number of operations, each {u8 kind 1 put | 2 delete, u16 key length, key, for a put u32 value length, value}. Nothing may
+follow. `decode` raises WireError on anything else, and its result obeys the same limits as a Txn built here.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import assert_never
+
+from raftlake.errors import ErrorCode, RequestRejected, WireError
+
+#: Bytes of the UTF-8 form of a key; at least one.
+KEY_BYTES_MAX = 1024
+VALUE_BYTES_MAX = 1 << 20
+COMPARES_MAX = 1024
+OPERATIONS_MAX = 1024
+#: Bytes of one encoded transaction: a record batch of it still fits into any frame that a node accepts.
+TXN_BYTES_MAX = 8 << 20
+
+#: Compare version: the key must not exist. (No command ever stands at offset 0: the log begins with a control record.)
+ABSENT = 0
+#: Compare version: the key must exist, at whatever version.
+ANY = -1
+
+_FORMAT = 1
+_KIND_PUT = 1
+_KIND_DELETE = 2
+_U16 = struct.Struct(">H")
+_HEAD = struct.Struct(">BH")
+_KIND_AND_LENGTH = struct.Struct(">BH")
+_VERSION = struct.Struct(">q")
+_U32 = struct.Struct(">I")
+
+
+def require_key(key: str) -> bytes:
+    """The UTF-8 form of a key; RequestRejected(INVALID_REQUEST) when it is empty, too long or not encodable."""
+    try:
+        encoded = key.encode()
+    except UnicodeEncodeError as error:
+        raise RequestRejected(ErrorCode.INVALID_REQUEST, f"key is not valid Unicode text: {error.reason}") from error
+    if not 1 <= len(encoded) <= KEY_BYTES_MAX:
+        raise RequestRejected(ErrorCode.INVALID_REQUEST, f"key has {len(encoded)} bytes, allowed are 1 to {KEY_BYTES_MAX}")
+    return encoded
+
+
+def _require_value(key: str, value: bytes) -> None:
+    if len(value) > VALUE_BYTES_MAX:
+        raise RequestRejected(
+            ErrorCode.MESSAGE_TOO_LARGE, f"value of key {key!r} has {len(value)} bytes, at most {VALUE_BYTES_MAX} are allowed"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Set `key` to `value` (at most VALUE_BYTES_MAX bytes)."""
+
+    key: str
+    value: bytes
+
+    def __post_init__(self) -> None:
+        require_key(self.key)
+        _require_value(self.key, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove `key`; no change when it does not exist."""
+
+    key: str
+
+    def __post_init__(self) -> None:
+        require_key(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`key` must stand at `version`; ABSENT (0): must not exist; ANY (-1): must exist."""
+
+    key: str
+    version: int
+
+    def __post_init__(self) -> None:
+        require_key(self.key)
+        if not ANY <= self.version < 1 << 63:
+            raise RequestRejected(ErrorCode.INVALID_REQUEST, f"version {self.version} of key {self.key!r} is not a log offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """All or nothing: when every compare holds, every operation happens, at one version.
+
+    A key may stand in at most one operation (two changes could not be told apart by version).
+    """
+
+    compares: tuple[Compare, ...]
+    ops: tuple[Put | Delete, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.compares) > COMPARES_MAX or len(self.ops) > OPERATIONS_MAX:
+            raise RequestRejected(
+                ErrorCode.INVALID_REQUEST,
+                f"transaction has {len(self.compares)} compares and {len(self.ops)} operations, "
+                f"allowed are {COMPARES_MAX} and {OPERATIONS_MAX}",
+            )
+        if len(self.ops) > 1 and len({operation.key for operation in self.ops}) != len(self.ops):
+            raise RequestRejected(ErrorCode.INVALID_REQUEST, "transaction changes a key twice")
+
+    @property
+    def keys_written(self) -> tuple[str, ...]:
+        return tuple(operation.key for operation in self.ops)
+
+
+def put(key: str, value: bytes, if_version: int | None = None) -> Txn:
+    """A put, with the condition that the key stands at `if_version` (ABSENT, ANY or a version) unless that is None."""
+    return Txn(_condition(key, if_version), (Put(key, value),))
+
+
+def delete(key: str, if_version: int | None = None) -> Txn:
+    """A delete, with a condition as in `put`."""
+    return Txn(_condition(key, if_version), (Delete(key),))
+
+
+def _condition(key: str, if_version: int | None) -> tuple[Compare, ...]:
+    return () if if_version is None else (Compare(key, if_version),)
+
+
+def encode(txn: Txn) -> bytes:
+    """The bytes of the log record's value. RequestRejected(MESSAGE_TOO_LARGE) above TXN_BYTES_MAX."""
+    parts = [_HEAD.pack(_FORMAT, len(txn.compares))]
+    for compare in txn.compares:
+        key = compare.key.encode()
+        parts += (_U16.pack(len(key)), key, _VERSION.pack(compare.version))
+    parts.append(_U16.pack(len(txn.ops)))
+    for operation in txn.ops:
+        key = operation.key.encode()
+        match operation:
+            case Put(value=value):
+                parts += (_KIND_AND_LENGTH.pack(_KIND_PUT, len(key)), key, _U32.pack(len(value)), value)
+            case Delete():
+                parts += (_KIND_AND_LENGTH.pack(_KIND_DELETE, len(key)), key)
+            case _:
+                assert_never(operation)
+    encoded = b"".join(parts)
+    if len(encoded) > TXN_BYTES_MAX:
+        raise RequestRejected(
+            ErrorCode.MESSAGE_TOO_LARGE, f"transaction has {len(encoded)} bytes, at most {TXN_BYTES_MAX} are allowed"
+        )
+    return encoded
+
+
+def decode(encoded: bytes | bytearray | memoryview) -> Txn:
+    """The Txn that `encode` wrote; WireError on any other bytes."""
+    if len(encoded) > TXN_BYTES_MAX:
+        raise WireError(f"command of {len(encoded)} bytes is longer than {TXN_BYTES_MAX}")
+    try:
+        txn, end = _decode_txn(bytes(encoded))
+    except (struct.error, UnicodeDecodeError, RequestRejected) as error:
+        raise WireError(f"undecodable command: {error}") from error
+    if end != len(encoded):
+        raise WireError(f"undecodable command: {len(encoded) - end} bytes follow it")
+    return txn
+
+
+def _decode_txn(encoded: bytes) -> tuple[Txn, int]:
+    format_, compare_count = _HEAD.unpack_from(encoded, 0)
+    if format_ != _FORMAT:
+        raise WireError(f"undecodable command: format {format_}, known is {_FORMAT}")
+    position = _HEAD.size
+    compares: list[Compare] = []
+    for _ in range(compare_count):
+        (length,) = _U16.unpack_from(encoded, position)
+        key, position = _take(encoded, position + 2, length)
+        (version,) = _VERSION.unpack_from(encoded, position)
+        position += _VERSION.size
+        compares.append(Compare(key.decode(), version))
+    (operation_count,) = _U16.unpack_from(encoded, position)
+    position += _U16.size
+    operations: list[Put | Delete] = []
+    for _ in range(operation_count):
+        kind, length = _KIND_AND_LENGTH.unpack_from(encoded, position)
+        key, position = _take(encoded, position + _KIND_AND_LENGTH.size, length)
+        if kind == _KIND_PUT:
+            (length,) = _U32.unpack_from(encoded, position)
+            value, position = _take(encoded, position + _U32.size, length)
+            operations.append(Put(key.decode(), value))
+        elif kind == _KIND_DELETE:
+            operations.append(Delete(key.decode()))
+        else:
+            raise WireError(f"undecodable command: operation kind {kind}")
+    return Txn(tuple(compares), tuple(operations)), position
+
+
+def _take(encoded: bytes, start: int, length: int) -> tuple[bytes, int]:
+    end = start + length
+    if end > len(encoded):
+        raise WireError(f"undecodable command: {length} bytes expected at {start}, {len(encoded) - start} left")
+    return encoded[start:end], end
