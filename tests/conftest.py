@@ -1,0 +1,78 @@
+"""What every test may use: Hypothesis settings, one shared quorum of node processes, Kafka's Java tools.
+
+The quorum is started once per session and shared: a test makes topics of its own (`new_topic`) and leaves the nodes
+running. Tests that kill nodes start a quorum of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from raftlake import LocalQuorum
+
+ROOT = Path(__file__).resolve().parent.parent
+KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1"
+
+# No deadline: two busy cores make any wall-clock limit per example flaky. No database: a run leaves nothing behind.
+hypothesis.settings.register_profile("raftlake", deadline=None, database=None, print_blob=True)
+hypothesis.settings.load_profile("raftlake")
+
+# Child processes (nodes, Spark's Python workers) find the packages of this tree even when raftlake is not installed.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([str(ROOT / "python"), str(ROOT / "connector"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+).rstrip(os.pathsep)
+
+
+@pytest.fixture(scope="session")
+def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+    """Three nodes, each a process of its own, shared by the whole session."""
+    from raftlake import LocalQuorum
+
+    with LocalQuorum(nodes=3, data_dir=tmp_path_factory.mktemp("quorum")) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def topic_names() -> Iterator[str]:
+    return (f"topic-{number}" for number in itertools.count(1))
+
+
+@pytest.fixture
+def new_topic(quorum: LocalQuorum, topic_names: Iterator[str]) -> Callable[..., str]:
+    """`new_topic(partitions=1) -> name`: creates a topic that no other test uses, through an ordinary Kafka client."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": quorum.bootstrap_servers})
+
+    def create(partitions: int = 1) -> str:
+        name = next(topic_names)
+        for future in admin.create_topics([NewTopic(name, num_partitions=partitions)], operation_timeout=20).values():
+            future.result(timeout=20)
+        return name
+
+    return create
+
+
+@pytest.fixture(scope="session")
+def kafka_tool() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`kafka_tool(main_class, *arguments, stdin=None)`: runs one of Kafka's own command-line tools and returns its output."""
+    assert (KAFKA_JARS / "complete").exists(), "run tools/fetch-kafka first (make test-java does)"
+
+    def run(main_class: str, *arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA_JARS}/*", main_class, *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        assert not check or done.returncode == 0, (
+            f"{main_class} {arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
+        return done
+
+    return run

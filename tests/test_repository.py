@@ -1,0 +1,289 @@
+"""Lints what linters cannot: facts about the whole tree that are easy to break and hard to see in one file.
+
+Reads source text only; runs in about a second. A rule that has to yield somewhere yields by name, in a
+table here, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCT = sorted([*(ROOT / "python").rglob("*.py"), *(ROOT / "connector").rglob("*.py")])
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TEST_FILES = [path for path in TESTS if path.name.startswith("test_")]
+MODULES = [path for path in PRODUCT if path.name not in ("__init__.py", "__main__.py")]
+
+LINES_MAX = 400
+#: Longer files, with the length they may have. Only ever lower a number or take a line out.
+LINES_MAX_OF: dict[str, int] = {}
+
+#: Modules without a test file of their own, and where they are proven instead.
+TESTED_ELSEWHERE: dict[str, str] = {}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path), filename=str(path))
+
+
+def dotted(path: Path) -> str:
+    """python/raftlake/raft/core.py -> raftlake.raft.core"""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
+
+
+@functools.cache
+def imports_of(path: Path) -> frozenset[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(names)
+
+
+def ids(path: Path) -> str:
+    return relative(path)
+
+
+# --- every product module -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_a_module_says_what_it_owns(path: Path) -> None:
+    """A header docstring; of more than one line when there is more than a screen of code."""
+    header = ast.get_docstring(tree_of(path)) or ""
+    assert header, "no module docstring"
+    if len(text_of(path).splitlines()) > 60:
+        assert len([line for line in header.splitlines() if line.strip()]) >= 2, (
+            f"a module of this size needs more than: {header}"
+        )
+
+
+@pytest.mark.parametrize("path", [path for path in PRODUCT if text_of(path).strip()], ids=ids)
+def test_annotations_are_not_evaluated(path: Path) -> None:
+    body = tree_of(path).body
+    only_docstring = len(body) == 1 and isinstance(body[0], ast.Expr)
+    assert only_docstring or "__future__.annotations" in imports_of(path), "from __future__ import annotations"
+
+
+def is_claimed(module: Path, test: Path) -> bool:
+    """A test file claims a module by importing it directly or by naming it: raft/handlers/vote.py, test_raft_vote_rules.py."""
+    if dotted(module) in imports_of(test):
+        return True
+    words = test.stem.split("_")
+    wanted = (
+        [module.parent.name, *module.stem.split("_")] if module.parent.name != "handlers" else ["raft", *module.stem.split("_")]
+    )
+    return all(word in words for word in wanted)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=ids)
+def test_a_module_has_its_own_tests(path: Path) -> None:
+    """Being run by the way proves little: some test file must be about the module. Who changes it then knows what to run."""
+    if relative(path) in TESTED_ELSEWHERE:
+        return
+    claimed = any(is_claimed(path, test) for test in TESTS if test.name != Path(__file__).name)
+    assert claimed, f"no test file imports {dotted(path)} or carries its name"
+
+
+def test_the_exceptions_are_needed() -> None:
+    """A table of exceptions only shrinks: what is no longer an exception has to go from it."""
+    known = {relative(path) for path in [*PRODUCT, *TESTS]}
+    assert set(TESTED_ELSEWHERE) <= known
+    assert set(LINES_MAX_OF) <= known
+    for name, allowed in LINES_MAX_OF.items():
+        length = len(text_of(ROOT / name).splitlines())
+        assert LINES_MAX < length <= allowed, f"{name} has {length} lines: lower or remove its entry ({allowed})"
+
+
+@pytest.mark.parametrize("path", [*PRODUCT, *TESTS], ids=ids)
+def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
+    length = len(text_of(path).splitlines())
+    assert length <= LINES_MAX_OF.get(relative(path), LINES_MAX), f"{length} lines: split it by concern"
+
+
+# --- what must not be there -----------------------------------------------------------------------------------------
+
+LEFT_UNDONE = re.compile(
+    "|".join(["TO" + "DO", "FIX" + "ME", r"\bXX" + r"X\b", "NotImplemented" + "Error", r"\bfor " + r"now\b"])
+)
+#: Paths that exist on one machine only.
+MACHINE_PATHS = re.compile(r"(?<![\w.~-])/(work|farm|opt|root|home)/[\w.]")
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".java", ".gradle", ".sh", ".yml", ".yaml", ""}
+
+
+def text_files() -> list[Path]:
+    hidden_but_ours = {".ci"}
+    found = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != ".git"]
+    for top in sorted(path for path in ROOT.iterdir() if path.is_dir()):
+        if top.name in {"build", "dist", "benchmarks"} or (top.name.startswith(".") and top.name not in hidden_but_ours):
+            continue
+        found += [
+            path
+            for path in top.rglob("*")
+            if path.is_file() and path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts
+        ]
+    return sorted(found)
+
+
+def test_no_paths_of_one_machine() -> None:
+    hits = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in text_files()
+        if path != Path(__file__)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if MACHINE_PATHS.search(line)
+    ]
+    assert not hits, "\n".join(hits)
+
+
+def test_nothing_is_left_undone() -> None:
+    hits = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in [*PRODUCT, *TESTS]
+        if path != Path(__file__)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if LEFT_UNDONE.search(line)
+    ]
+    assert not hits, "\n".join(hits)
+
+
+def is_blind(handler: ast.ExceptHandler) -> bool:
+    """Catches everything and does nothing with it."""
+    catches_all = handler.type is None or (
+        isinstance(handler.type, ast.Name) and handler.type.id in ("Exception", "BaseException")
+    )
+    return catches_all and all(isinstance(statement, ast.Pass | ast.Continue) for statement in handler.body)
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=ids)
+def test_no_error_is_swallowed(path: Path) -> None:
+    hits = [node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.ExceptHandler) and is_blind(node)]
+    assert not hits, f"lines {hits}"
+
+
+DETERMINISTIC = ("raft", "wire", "kv", "replica", "sim")
+
+
+def calls_of(path: Path) -> list[tuple[str, int]]:
+    return [(ast.unparse(node.func), node.lineno) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+
+
+def iterates_a_set(node: ast.AST) -> bool:
+    sources = [node.iter] if isinstance(node, ast.For | ast.comprehension) else []
+    return any(
+        isinstance(source, ast.Set | ast.SetComp)
+        or (isinstance(source, ast.Call) and isinstance(source.func, ast.Name) and source.func.id in ("set", "frozenset"))
+        for source in sources
+    )
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PRODUCT if path.parent.name in DETERMINISTIC or "raft" in path.parts], ids=ids
+)
+def test_the_same_seed_gives_the_same_run(path: Path) -> None:
+    """No order from hashes or addresses, no randomness but the injected one (KIP-595's core must replay byte for byte)."""
+    banned = {
+        "hash",
+        "id",
+        "uuid.uuid4",
+        "uuid4",
+        "random.random",
+        "random.randint",
+        "random.choice",
+        "time.time",
+        "os.urandom",
+    }
+    hits = [f"line {line}: {name}()" for name, line in calls_of(path) if name in banned]
+    hits += [f"line {getattr(node, 'lineno', '?')}: iterates a set" for node in ast.walk(tree_of(path)) if iterates_a_set(node)]
+    assert not hits, "\n".join(hits)
+
+
+# --- the tests themselves -------------------------------------------------------------------------------------------
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    seen: dict[str, Path] = {}
+    for path in TEST_FILES:
+        assert path.name not in seen, f"{relative(path)} and {relative(seen[path.name])}"
+        seen[path.name] = path
+
+
+@pytest.mark.parametrize("path", TEST_FILES, ids=ids)
+def test_a_test_file_has_a_header(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), "no module docstring"
+
+
+@pytest.mark.parametrize("path", [path for path in TESTS if path.parent.name in ("unit", "property", "trace", "kip")], ids=ids)
+def test_fast_tests_do_not_wait_for_the_clock(path: Path) -> None:
+    hits = [line for name, line in calls_of(path) if name in ("time.sleep", "sleep", "asyncio.sleep")]
+    assert not hits, f"sleeps in lines {hits}: inject the time, or wait for a condition"
+
+
+@pytest.mark.parametrize("path", TESTS, ids=ids)
+def test_a_skipped_test_says_why(path: Path) -> None:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("mark.skip", "mark.skipif", "mark.xfail")):
+            assert any(keyword.arg == "reason" for keyword in node.keywords), f"line {node.lineno}: no reason"
+
+
+# --- documents and commands -----------------------------------------------------------------------------------------
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), flags=re.MULTILINE))
+
+
+def documents() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("path", documents(), ids=ids)
+def test_documents_name_commands_that_exist(path: Path) -> None:
+    named = set(re.findall(r"(?:^|[`$] ?)make ([a-z-]+)", text_of(path), flags=re.MULTILINE))
+    assert named <= make_targets(), f"not in the Makefile: {sorted(named - make_targets())}"
+
+
+@pytest.mark.parametrize("path", documents(), ids=ids)
+def test_python_in_documents_compiles(path: Path) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", text_of(path), flags=re.MULTILINE | re.DOTALL):
+        compile(block, relative(path), "exec")
+
+
+@pytest.mark.parametrize("path", documents(), ids=ids)
+def test_links_in_documents_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", text_of(path)):
+        assert (path.parent / target).exists(), target
+
+
+def test_ci_runs_the_command_that_the_readme_shows() -> None:
+    assert re.search(r"^make test$", text_of(ROOT / ".ci" / "run"), flags=re.MULTILINE)
+    assert re.search(r"^(\$ )?make test\b", text_of(ROOT / "README.md"), flags=re.MULTILINE)
+
+
+def test_every_make_target_is_explained() -> None:
+    rules = set(re.findall(r"^([a-z-]+):(?!=)", text_of(ROOT / "Makefile"), flags=re.MULTILINE))
+    assert rules == make_targets()
+
+
+def test_the_changelog_knows_the_version() -> None:
+    version = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["version"]
+    assert re.search(rf"^## \[?{re.escape(version)}\]?", text_of(ROOT / "CHANGELOG.md"), flags=re.MULTILINE)
