@@ -33,11 +33,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 
 @pytest.fixture(scope="session")
-def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+def quorum_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of the shared quorum: node-1, node-2, node-3."""
+    return tmp_path_factory.mktemp("quorum")
+
+
+@pytest.fixture(scope="session")
+def quorum(quorum_dir: Path) -> Iterator[LocalQuorum]:
     """Three nodes, each a process of its own, shared by the whole session."""
     from raftlake import LocalQuorum
 
-    with LocalQuorum(nodes=3, data_dir=tmp_path_factory.mktemp("quorum")) as started:
+    with LocalQuorum(nodes=3, data_dir=quorum_dir) as started:
         yield started
 
 

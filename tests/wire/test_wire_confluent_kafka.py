@@ -1,0 +1,208 @@
+"""librdkafka (confluent-kafka) against real nodes: the client that most other languages wrap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+if TYPE_CHECKING:
+    from raftlake import LocalQuorum
+
+pytestmark = pytest.mark.process
+
+NewTopicName = Callable[..., str]
+
+
+def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object) -> list[int]:
+    """Send `values` to partition 0 and return their offsets; fails on the first delivery error."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5} | settings)
+    offsets: list[int] = []
+    errors: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            errors.append(error)
+        else:
+            offsets.append(message.offset())
+
+    for number, value in enumerate(values):
+        while True:
+            try:
+                producer.produce(topic, value, key=str(number).encode(), partition=0, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not errors, errors[:3]
+    return offsets
+
+
+def consume(bootstrap: str, assignments: list[TopicPartition], count: int, **settings: object) -> list[Message]:
+    """Read `count` records by assignment (no group coordination)."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        | settings
+    )
+    consumer.assign(assignments)
+    messages: list[Message] = []
+    deadline = time.monotonic() + 60
+    try:
+        while len(messages) < count:
+            assert time.monotonic() < deadline, f"{len(messages)} of {count} records came"
+            for message in consumer.consume(num_messages=count - len(messages), timeout=1.0):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                messages.append(message)
+    finally:
+        consumer.close()
+    return messages
+
+
+def test_what_is_produced_is_consumed(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """Keys, values, nulls, headers and timestamps come back as they were sent, in order."""
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "acks": "all"})
+    producer.produce(
+        topic, b"v0", key=b"k0", partition=0, timestamp=1_700_000_000_123, headers=[("h", b"\x00\xff"), ("n", None)]
+    )
+    producer.produce(topic, None, key=b"tombstone", partition=0, timestamp=1_700_000_000_124)
+    producer.produce(topic, "grüße".encode(), partition=0, timestamp=1_700_000_000_125)
+    assert producer.flush(30) == 0
+
+    first, second, third = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 3)
+    assert (first.key(), first.value(), first.offset()) == (b"k0", b"v0", 0)
+    assert first.timestamp()[1] == 1_700_000_000_123
+    assert first.headers() == [("h", b"\x00\xff"), ("n", None)]
+    assert (second.key(), second.value()) == (b"tombstone", None)
+    assert (third.key(), third.value().decode()) == (None, "grüße")
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_pass_through(quorum: LocalQuorum, new_topic: NewTopicName, codec: str) -> None:
+    topic = new_topic()
+    values = [f"{number:06d}-".encode() * 20 for number in range(2000)]
+    offsets = produce(quorum.bootstrap_servers, topic, values, **{"compression.codec": codec})
+    assert offsets == list(range(2000))
+    messages = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 2000)
+    assert [message.value() for message in messages] == values
+
+
+def test_an_idempotent_producer_leaves_neither_gap_nor_double(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    values = [b"%d" % number for number in range(20_000)]
+    settings = {"enable.idempotence": True, "batch.num.messages": 50, "linger.ms": 1}
+    assert produce(quorum.bootstrap_servers, topic, values, **settings) == list(range(20_000))
+    messages = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 20_000)
+    assert [message.value() for message in messages] == values
+
+
+def test_large_records(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    values = [bytes([number]) * 900_000 for number in range(8)]
+    produce(quorum.bootstrap_servers, topic, values)
+    settings = {"fetch.message.max.bytes": 100_000, "receive.message.max.bytes": 4_000_000, "fetch.max.bytes": 1_200_000}
+    messages = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 8, **settings)
+    assert [message.value() for message in messages] == values
+
+
+def test_a_record_above_the_limit_is_refused(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """MESSAGE_TOO_LARGE or a refusal of the client itself: never a hang, and the node goes on serving."""
+    topic = new_topic()
+    producer = Producer(
+        {"bootstrap.servers": quorum.bootstrap_servers, "message.max.bytes": 300_000_000, "message.timeout.ms": 20_000}
+    )
+    errors: list[KafkaError | None] = []
+    producer.produce(topic, bytes(150_000_000), partition=0, on_delivery=lambda error, _message: errors.append(error))
+    producer.flush(30)
+    assert len(errors) == 1
+    assert errors[0] is not None
+    assert produce(quorum.bootstrap_servers, topic, [b"small"]) == [0]
+
+
+def test_offsets_by_time(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """ListOffsets with a timestamp answers the first record at or after it; behind the last record, the end."""
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "acks": "all", "linger.ms": 0})
+    for number in range(100):
+        producer.produce(topic, b"%d" % number, partition=0, timestamp=1_700_000_000_000 + 1000 * number)
+        if number % 10 == 9:
+            assert producer.flush(30) == 0
+
+    consumer = Consumer({"bootstrap.servers": quorum.bootstrap_servers, "group.id": "none"})
+    try:
+        asked = {1_700_000_000_000: 0, 1_700_000_041_500: 42, 1_700_000_042_000: 42, 1_600_000_000_000: 0}
+        for timestamp_ms, offset in asked.items():
+            [answer] = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=20)
+            assert answer.offset == offset, timestamp_ms
+        [behind] = consumer.offsets_for_times([TopicPartition(topic, 0, 1_800_000_000_000)], timeout=20)
+        assert behind.offset in (-1, 100)  # librdkafka writes "end" as -1
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20) == (0, 100)
+    finally:
+        consumer.close()
+
+
+def test_an_offset_out_of_range_is_said(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    produce(quorum.bootstrap_servers, topic, [b"only"])
+    with pytest.raises(KafkaException) as caught:
+        consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 17)], 1)
+    assert caught.value.args[0].code() == KafkaError._AUTO_OFFSET_RESET
+
+
+def test_topics_are_created_listed_described_and_deleted(quorum: LocalQuorum) -> None:
+    admin = AdminClient({"bootstrap.servers": quorum.bootstrap_servers})
+    admin.create_topics([NewTopic("made-by-librdkafka", num_partitions=3)], operation_timeout=20)["made-by-librdkafka"].result(
+        30
+    )
+    with pytest.raises(KafkaException) as twice:
+        admin.create_topics([NewTopic("made-by-librdkafka", num_partitions=3)])["made-by-librdkafka"].result(30)
+    assert twice.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    with pytest.raises(KafkaException) as invalid:
+        admin.create_topics([NewTopic("not/a/topic", num_partitions=1)])["not/a/topic"].result(30)
+    assert invalid.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
+
+    topic = admin.list_topics(timeout=20).topics["made-by-librdkafka"]
+    assert sorted(topic.partitions) == [0, 1, 2]
+    for partition in topic.partitions.values():
+        assert sorted(partition.replicas) == [1, 2, 3]
+        assert partition.leader in (1, 2, 3)
+    [configs] = [
+        future.result(30)
+        for future in admin.describe_configs([ConfigResource(ResourceType.TOPIC, "made-by-librdkafka")]).values()
+    ]
+    assert isinstance(configs, dict)
+
+    admin.delete_topics(["made-by-librdkafka"], operation_timeout=20)["made-by-librdkafka"].result(30)
+    assert "made-by-librdkafka" not in admin.list_topics(timeout=20).topics
+    with pytest.raises(KafkaException) as gone:
+        admin.delete_topics(["made-by-librdkafka"])["made-by-librdkafka"].result(30)
+    assert gone.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_the_cluster_is_described_by_every_node(quorum: LocalQuorum) -> None:
+    answers = []
+    for server in quorum.bootstrap_servers.split(","):
+        answer = AdminClient({"bootstrap.servers": server}).describe_cluster().result(30)
+        answers.append((answer.cluster_id, sorted((node.id, node.host, node.port) for node in answer.nodes)))
+    assert answers[0] == answers[1] == answers[2]
+    assert [node_id for node_id, _host, _port in answers[0][1]] == [1, 2, 3]
+
+
+def test_an_unknown_topic_is_an_error_not_a_new_topic(quorum: LocalQuorum) -> None:
+    settings = {
+        "bootstrap.servers": quorum.bootstrap_servers,
+        "topic.metadata.propagation.max.ms": 500,
+        "message.timeout.ms": 10_000,
+    }
+    producer = Producer(settings)
+    errors: list[KafkaError | None] = []
+    producer.produce("nobody-made-this", b"lost", on_delivery=lambda error, _message: errors.append(error))
+    assert producer.flush(30) == 0
+    assert [error.code() for error in errors if error is not None] == [KafkaError._UNKNOWN_TOPIC]
+    assert "nobody-made-this" not in AdminClient({"bootstrap.servers": quorum.bootstrap_servers}).list_topics(timeout=20).topics

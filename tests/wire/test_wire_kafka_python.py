@@ -1,0 +1,132 @@
+"""kafka-python against real nodes: a second, independent implementation of the client side, with group-less consumers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+
+if TYPE_CHECKING:
+    from raftlake import LocalQuorum
+
+pytestmark = pytest.mark.process
+
+NewTopicName = Callable[..., str]
+
+
+def read_all(consumer: KafkaConsumer, count: int) -> list[tuple[int, bytes]]:
+    """The next `count` records of the assigned partitions as (offset, value)."""
+    records: list[tuple[int, bytes]] = []
+    deadline = time.monotonic() + 60
+    while len(records) < count:
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records came"
+        for batch in consumer.poll(timeout_ms=500).values():
+            records += [(record.offset, record.value) for record in batch]
+    return records
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_what_is_produced_is_consumed(quorum: LocalQuorum, new_topic: NewTopicName, codec: str | None) -> None:
+    if codec in ("snappy", "lz4", "zstd"):
+        pytest.importorskip(
+            {"snappy": "snappy", "lz4": "lz4.frame", "zstd": "zstandard"}[codec], reason=f"kafka-python has no {codec} here"
+        )
+    topic = new_topic()
+    values = [b"value %d" % number for number in range(1000)]
+    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), acks="all", compression_type=codec)
+    sent = [producer.send(topic, value, key=b"key", partition=0, headers=[("h", b"x")]) for value in values]
+    producer.flush(timeout=60)
+    assert [future.get(timeout=30).offset for future in sent] == list(range(1000))
+    producer.close(timeout=10)
+
+    consumer = KafkaConsumer(bootstrap_servers=quorum.bootstrap_servers.split(","), enable_auto_commit=False, group_id=None)
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        assert read_all(consumer, 1000) == list(enumerate(values))
+        consumer.seek(partition, 990)
+        assert read_all(consumer, 10) == list(enumerate(values))[990:]
+    finally:
+        consumer.close()
+
+
+def test_seek_by_timestamp(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), acks="all", linger_ms=0)
+    for number in range(50):
+        producer.send(topic, b"%d" % number, partition=0, timestamp_ms=1_700_000_000_000 + 1000 * number)
+        if number % 7 == 0:
+            producer.flush(timeout=30)
+    producer.flush(timeout=30)
+    producer.close(timeout=10)
+
+    consumer = KafkaConsumer(bootstrap_servers=quorum.bootstrap_servers.split(","), group_id=None)
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        found = consumer.offsets_for_times({partition: 1_700_000_029_001})[partition]
+        assert found is not None
+        assert (found.offset, found.timestamp) == (30, 1_700_000_030_000)
+        consumer.seek(partition, found.offset)
+        assert read_all(consumer, 20)[0] == (30, b"30")
+        assert consumer.beginning_offsets([partition]) == {partition: 0}
+        assert consumer.end_offsets([partition]) == {partition: 50}
+        assert consumer.offsets_for_times({partition: 1_900_000_000_000})[partition] is None
+    finally:
+        consumer.close()
+
+
+def test_several_partitions_share_their_records(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic(4)
+    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), acks="all", enable_idempotence=True)
+    for number in range(4000):
+        producer.send(topic, b"%d" % number, key=b"%d" % (number % 97))
+    producer.flush(timeout=60)
+    producer.close(timeout=10)
+
+    consumer = KafkaConsumer(bootstrap_servers=quorum.bootstrap_servers.split(","), group_id=None)
+    try:
+        partitions = [TopicPartition(topic, index) for index in range(4)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        assert sum(consumer.end_offsets(partitions).values()) == 4000
+        assert sorted(int(value) for _offset, value in read_all(consumer, 4000)) == list(range(4000))
+    finally:
+        consumer.close()
+
+
+def test_topics_are_created_listed_and_deleted(quorum: LocalQuorum) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=quorum.bootstrap_servers.split(","))
+    try:
+        admin.create_topics({"made-by-kafka-python": {"num_partitions": 2}}, timeout_ms=20_000)
+        with pytest.raises(TopicAlreadyExistsError):
+            admin.create_topics({"made-by-kafka-python": {"num_partitions": 2}}, timeout_ms=20_000)
+        assert "made-by-kafka-python" in admin.list_topics()
+        admin.delete_topics(["made-by-kafka-python"], timeout_ms=20_000)
+        assert "made-by-kafka-python" not in admin.list_topics()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            admin.delete_topics(["made-by-kafka-python"], timeout_ms=20_000)
+    finally:
+        admin.close()
+
+
+def test_the_quorum_is_described(quorum: LocalQuorum) -> None:
+    """KIP-595 DescribeQuorum through a client library: one leader, three voters that have caught up, no observers."""
+    admin = KafkaAdminClient(bootstrap_servers=quorum.bootstrap_servers.split(","))
+    try:
+        answer = admin.describe_metadata_quorum()
+    finally:
+        admin.close()
+    [topic] = answer["topics"]
+    [partition] = topic["partitions"]
+    assert topic["topic_name"] == "__cluster_metadata"
+    assert partition["leader_id"] in (1, 2, 3)
+    assert partition["leader_epoch"] >= 1
+    assert partition["high_watermark"] >= 1
+    assert sorted(voter["replica_id"] for voter in partition["current_voters"]) == [1, 2, 3]
+    assert partition["observers"] == []

@@ -1,0 +1,126 @@
+"""Kafka's own command-line tools (4.3.1, Java): describe the quorum, produce, consume, and read our files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+if TYPE_CHECKING:
+    from raftlake import LocalQuorum
+
+pytestmark = pytest.mark.java
+
+NewTopicName = Callable[..., str]
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+#: KIP-595 "Tooling Support" as the tool prints it today.
+STATUS_LINES = [
+    *("ClusterId", "LeaderId", "LeaderEpoch", "HighWatermark"),
+    *("MaxFollowerLag", "MaxFollowerLagTimeMs", "CurrentVoters", "CurrentObservers"),
+]
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+
+
+@pytest.mark.parametrize("how", ["--bootstrap-server", "--bootstrap-controller"])
+def test_kafka_metadata_quorum_describes_the_status(quorum: LocalQuorum, kafka_tool: Tool, how: str) -> None:
+    output = kafka_tool(QUORUM, how, quorum.bootstrap_servers, "describe", "--status").stdout
+    facts = dict(re.findall(r"^(\w+):\s+(.*)$", output, flags=re.MULTILINE))
+    assert list(facts) == STATUS_LINES
+    assert int(facts["LeaderId"]) in (1, 2, 3)
+    assert int(facts["LeaderEpoch"]) >= 1
+    assert int(facts["HighWatermark"]) >= 1
+    assert int(facts["MaxFollowerLag"]) >= 0
+    assert {int(voter) for voter in re.findall(r'"id": (\d+)', facts["CurrentVoters"])} == {1, 2, 3}
+    assert facts["CurrentObservers"] == "[]"
+
+
+@pytest.mark.parametrize("how", ["--bootstrap-server", "--bootstrap-controller"])
+def test_kafka_metadata_quorum_describes_the_replication(quorum: LocalQuorum, kafka_tool: Tool, how: str) -> None:
+    output = kafka_tool(QUORUM, how, quorum.bootstrap_servers, "describe", "--replication").stdout
+    rows = [line.split() for line in output.splitlines() if line.strip()]
+    assert rows[0][:4] == ["NodeId", "DirectoryId", "LogEndOffset", "Lag"]
+    assert rows[0][-1] == "Status"
+    assert sorted(row[0] for row in rows[1:]) == ["1", "2", "3"]
+    assert sorted(row[-1] for row in rows[1:]) == ["Follower", "Follower", "Leader"]
+
+
+def test_kafka_topics_sees_our_topics(quorum: LocalQuorum, kafka_tool: Tool) -> None:
+    at = ("--bootstrap-server", quorum.bootstrap_servers)
+    kafka_tool(TOPICS, *at, "--create", "--topic", "made-by-java", "--partitions", "2")
+    assert "made-by-java" in kafka_tool(TOPICS, *at, "--list").stdout.split()
+    described = kafka_tool(TOPICS, *at, "--describe", "--topic", "made-by-java").stdout
+    assert re.search(r"PartitionCount:\s*2\b", described)
+    assert re.search(r"ReplicationFactor:\s*3\b", described)
+    kafka_tool(TOPICS, *at, "--delete", "--topic", "made-by-java")
+    assert "made-by-java" not in kafka_tool(TOPICS, *at, "--list").stdout.split()
+
+
+def test_the_console_producer_and_consumer_understand_each_other(
+    quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool
+) -> None:
+    topic = new_topic()
+    at = ("--bootstrap-server", quorum.bootstrap_servers)
+    lines = [f"line {number}" for number in range(300)]
+    kafka_tool(CONSOLE_PRODUCER, *at, "--topic", topic, stdin="\n".join(lines) + "\n")
+    read = kafka_tool(
+        CONSOLE_CONSUMER,
+        *at,
+        "--topic",
+        topic,
+        "--partition",
+        "0",
+        "--offset",
+        "earliest",
+        "--max-messages",
+        "300",
+        "--timeout-ms",
+        "60000",
+    )
+    assert read.stdout.splitlines() == lines
+    assert f"{topic}:0:300" in kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "latest").stdout.split()
+    assert f"{topic}:0:0" in kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "earliest").stdout.split()
+
+
+def test_kafka_dump_log_reads_our_files(
+    quorum: LocalQuorum, quorum_dir: Path, new_topic: NewTopicName, kafka_tool: Tool
+) -> None:
+    """Segments of all nodes, both indexes and the metadata log: every batch valid, every index entry right."""
+    topic = new_topic()
+    producer = Producer(
+        {"bootstrap.servers": quorum.bootstrap_servers, "acks": "all", "batch.num.messages": 20, "linger.ms": 5}
+    )
+    for number in range(3000):
+        producer.produce(topic, bytes(300), key=b"%d" % number, partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+    segments = sorted(quorum_dir.rglob(f"{topic}-0/00000000000000000000.log"))
+    assert len(segments) == 3
+    for segment in segments:
+        dump = kafka_tool(DUMP, "--files", str(segment)).stdout
+        assert "isvalid: false" not in dump
+        counts = [int(count) for count in re.findall(r"count: (\d+) .*isControl: false .*isvalid: true", dump)]
+        assert sum(counts) == 3000, "a follower has all that was acknowledged to a flushed producer, or is about to"
+
+    for suffix in ("index", "timeindex"):
+        index = segments[0].with_suffix(f".{suffix}")
+        checked = kafka_tool(DUMP, "--files", str(index), "--index-sanity-check")
+        assert f"{index} passed sanity check." in checked.stdout
+        verified = kafka_tool(DUMP, "--files", f"{segments[0]},{index}")
+        problems = ("Mismatches", "not found", "Found", "Exception", "corrupt")
+        assert not [line for line in (verified.stdout + verified.stderr).splitlines() if line.startswith(problems)]
+
+    metadata = sorted(quorum_dir.rglob("__cluster_metadata-0/00000000000000000000.log"))[0]
+    dump = kafka_tool(DUMP, "--files", str(metadata), "--print-data-log").stdout
+    assert re.search(r'LeaderChange: \{"version":0,"leaderId":[123],"voters":\[\{"voterId":1\},', dump)
