@@ -179,7 +179,10 @@ def test_topics_are_created_listed_described_and_deleted(quorum: LocalQuorum) ->
     assert isinstance(configs, dict)
 
     admin.delete_topics(["made-by-librdkafka"], operation_timeout=20)["made-by-librdkafka"].result(30)
-    assert "made-by-librdkafka" not in admin.list_topics(timeout=20).topics
+    # A node that has not applied the deletion yet may still list the topic for a moment.
+    deadline = time.monotonic() + 20
+    while "made-by-librdkafka" in admin.list_topics(timeout=20).topics:
+        assert time.monotonic() < deadline
     with pytest.raises(KafkaException) as gone:
         admin.delete_topics(["made-by-librdkafka"])["made-by-librdkafka"].result(30)
     assert gone.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -188,7 +191,8 @@ def test_topics_are_created_listed_described_and_deleted(quorum: LocalQuorum) ->
 def test_the_cluster_is_described_by_every_node(quorum: LocalQuorum) -> None:
     answers = []
     for server in quorum.bootstrap_servers.split(","):
-        answer = AdminClient({"bootstrap.servers": server}).describe_cluster().result(30)
+        admin = AdminClient({"bootstrap.servers": server})  # must outlive its future
+        answer = admin.describe_cluster().result(30)
         answers.append((answer.cluster_id, sorted((node.id, node.host, node.port) for node in answer.nodes)))
     assert answers[0] == answers[1] == answers[2]
     assert [node_id for node_id, _host, _port in answers[0][1]] == [1, 2, 3]
@@ -204,5 +208,7 @@ def test_an_unknown_topic_is_an_error_not_a_new_topic(quorum: LocalQuorum) -> No
     errors: list[KafkaError | None] = []
     producer.produce("nobody-made-this", b"lost", on_delivery=lambda error, _message: errors.append(error))
     assert producer.flush(30) == 0
-    assert [error.code() for error in errors if error is not None] == [KafkaError._UNKNOWN_TOPIC]
+    assert len(errors) == 1
+    assert errors[0] is not None
+    assert errors[0].code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert "nobody-made-this" not in AdminClient({"bootstrap.servers": quorum.bootstrap_servers}).list_topics(timeout=20).topics

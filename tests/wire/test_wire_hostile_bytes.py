@@ -112,7 +112,8 @@ def test_the_connection_dies_and_the_node_serves(address: tuple[str, int], data:
 def test_an_unknown_version_of_api_versions_is_answered(address: tuple[str, int]) -> None:
     """KIP-511: error 35 in a version 0 body that lists what is supported, so that a newer client can step down."""
     with connected(address) as connection:
-        connection.sendall(api_versions_request(11, version=77))
+        names_and_tags = b"\x00" + b"\x07client" + b"\x021" + b"\x00"  # header tags, software name and version, body tags
+        connection.sendall(frame(struct.pack(">hhih", 18, 77, 11, -1) + names_and_tags))
         answer = receive_frame(connection)
         correlation_id, error, count = struct.unpack_from(">ihi", answer)
         assert (correlation_id, error) == (11, 35)

@@ -29,12 +29,8 @@ def read_all(consumer: KafkaConsumer, count: int) -> list[tuple[int, bytes]]:
     return records
 
 
-@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", [None, "gzip"])
 def test_what_is_produced_is_consumed(quorum: LocalQuorum, new_topic: NewTopicName, codec: str | None) -> None:
-    if codec in ("snappy", "lz4", "zstd"):
-        pytest.importorskip(
-            {"snappy": "snappy", "lz4": "lz4.frame", "zstd": "zstandard"}[codec], reason=f"kafka-python has no {codec} here"
-        )
     topic = new_topic()
     values = [b"value %d" % number for number in range(1000)]
     producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), acks="all", compression_type=codec)
@@ -108,7 +104,9 @@ def test_topics_are_created_listed_and_deleted(quorum: LocalQuorum) -> None:
             admin.create_topics({"made-by-kafka-python": {"num_partitions": 2}}, timeout_ms=20_000)
         assert "made-by-kafka-python" in admin.list_topics()
         admin.delete_topics(["made-by-kafka-python"], timeout_ms=20_000)
-        assert "made-by-kafka-python" not in admin.list_topics()
+        deadline = time.monotonic() + 20  # a node may learn of the deletion a moment later
+        while "made-by-kafka-python" in admin.list_topics():
+            assert time.monotonic() < deadline
         with pytest.raises(UnknownTopicOrPartitionError):
             admin.delete_topics(["made-by-kafka-python"], timeout_ms=20_000)
     finally:
