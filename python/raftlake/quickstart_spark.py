@@ -1,0 +1,162 @@
+"""The Spark side of the quickstart: one job that writes the flights through the raftlake sink, one streaming query that
+reads them back through the raftlake source, one batch job that counts what the topic holds.
+
+Everything goes through `format("raftlake")` with the options that a user would write. Knows nothing of the quorum but its
+bootstrap servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from raftlake.quickstart_data import DELAYED_FROM_MINUTES, FIELDS, GROUP, MEASURES
+
+if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+TEXT_FIELDS = ("carrier", "tailnum", "origin", "dest")
+RESULT = "delays"
+
+LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
+"""
+
+
+@contextlib.contextmanager
+def spark_session(work_dir: Path) -> Iterator[SparkSession]:
+    """A local Spark of two threads that logs to `work_dir/spark.log`; its JVM has ended when this returns."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging = work_dir / "log4j2.properties"
+    logging.write_text(LOGGING.format(path=work_dir / "spark.log"))
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("raftlake quickstart")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{logging} -Dderby.system.home={work_dir}")
+        .config("spark.sql.warehouse.dir", str(work_dir / "warehouse"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    session = builder.getOrCreate()
+    # pyspark sets this once the context exists; it is how the JVM process can be awaited.
+    gateway = session.sparkContext._gateway
+    try:
+        yield session
+    finally:
+        session.stop()
+        process = getattr(gateway, "proc", None)
+        if gateway is not None:
+            gateway.shutdown()
+        if process is not None:
+            process.stdin.close()
+            process.wait(timeout=30)
+
+
+def record_schema() -> StructType:
+    types = {name: StringType() for name in TEXT_FIELDS} | {"id": LongType()}
+    return StructType([StructField(name, types.get(name, IntegerType())) for name in FIELDS])
+
+
+def write_flights(spark: SparkSession, source: Path, bootstrap_servers: str, topic: str) -> None:
+    """One JSON record per flight, keyed by carrier; the flights of a carrier are appended in order of departure."""
+    flights = spark.read.parquet(str(source)).repartition(4, "carrier").sortWithinPartitions("id")
+    records = flights.select(F.col("carrier").alias("key"), F.to_json(F.struct(*FIELDS)).alias("value"))
+    records.write.format("raftlake").option("kafka.bootstrap.servers", bootstrap_servers).option("topic", topic).mode(
+        "append"
+    ).save()
+
+
+def flights_of(records: DataFrame) -> DataFrame:
+    flight = F.from_json(F.col("value").cast("string"), record_schema()).alias("flight")
+    return records.select("partition", "offset", flight).select("partition", "offset", "flight.*")
+
+
+def start_statistics(
+    spark: SparkSession, bootstrap_servers: str, topic: str, *, offsets_per_trigger: int, checkpoint: Path
+) -> StreamingQuery:
+    """The streaming query: delay statistics per carrier and hour, kept in the in-memory table `delays`."""
+    records = (
+        spark.readStream.format("raftlake")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", offsets_per_trigger)
+        .option("consistency", "linearizable")
+        .load()
+    )
+    statistics = (
+        flights_of(records)
+        .groupBy(*GROUP)
+        .agg(
+            F.count("id").alias("flights"),
+            F.count("dep_time").alias("departed"),
+            F.count_if(F.col("dep_delay") >= DELAYED_FROM_MINUTES).alias("delayed"),
+            F.coalesce(F.sum("dep_delay"), F.lit(0)).alias("dep_delay_sum"),
+            F.coalesce(F.sum("arr_delay"), F.lit(0)).alias("arr_delay_sum"),
+            F.sum("distance").alias("distance_sum"),
+        )
+    )
+    writer = statistics.writeStream.format("memory").queryName(RESULT).outputMode("complete")
+    return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def statistics_of(spark: SparkSession) -> pandas.DataFrame:
+    """What the streaming query has computed so far, sorted by group."""
+    frame = spark.table(RESULT).select(*GROUP, *MEASURES).orderBy(*GROUP).toPandas()
+    return frame.astype(dict.fromkeys(("hour", *MEASURES), "int64"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicCount:
+    """What a batch read of the whole topic found."""
+
+    rows: int
+    offsets: int
+    ids: int
+    id_min: int
+    id_max: int
+    carriers_out_of_order: int
+
+
+def count_topic(spark: SparkSession, bootstrap_servers: str, topic: str) -> TopicCount:
+    """Read the whole topic as a batch; count its rows, its distinct offsets and flight ids, and the carriers whose flights
+    do not lie in order of departure."""
+    reader = spark.read.format("raftlake").option("kafka.bootstrap.servers", bootstrap_servers).option("subscribe", topic)
+    flights = flights_of(reader.load()).select("partition", "offset", "carrier", "id").cache()
+    try:
+        found = flights.agg(
+            F.count("*").alias("rows"),
+            F.count_distinct("partition", "offset").alias("offsets"),
+            F.count_distinct("id").alias("ids"),
+            F.min("id").alias("id_min"),
+            F.max("id").alias("id_max"),
+        ).first()
+        assert found is not None
+        by_offset = F.expr("transform(sort_array(collect_list(struct(partition, offset, id))), row -> row.id)")
+        by_id = F.expr("sort_array(collect_list(id))")
+        unordered = (
+            flights.groupBy("carrier").agg(by_offset.alias("by_offset"), by_id.alias("by_id")).where("by_offset != by_id")
+        )
+        return TopicCount(**found.asDict(), carriers_out_of_order=unordered.count())
+    finally:
+        flights.unpersist()
