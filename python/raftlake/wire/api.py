@@ -1,0 +1,299 @@
+"""The APIs that raftlake speaks, and the way between frames and messages.
+
+`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Four
+messages have their own codecs (Produce, Fetch, ReadOffset, FindQuorum) and dataclasses for all versions; every other one is
+the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and with their size prefix.
+
+Invariant: whatever the bytes, decoding returns a message or raises `WireError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.api_versions.v0.response import ApiVersion, ApiVersionsResponse
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.static.primitive import i16
+from kio.static.protocol import Entity
+
+from raftlake.errors import InvariantViolation, WireError
+from raftlake.wire import fetch, find_quorum, produce, read_offset, schema
+from raftlake.wire.parts import Parts
+from raftlake.wire.primitives import (
+    DECODE_ERRORS,
+    I32,
+    BytesLike,
+    read_nullable_string,
+    require_end,
+    skip_tags,
+    write_nullable_string,
+)
+
+#: A message of any API: one of our dataclasses, or a kio dataclass.
+Message: TypeAlias = Any
+
+#: Frames of cold messages beyond this are refused: decoding them takes time per element, and they are never this large.
+COLD_REQUEST_BYTES_MAX = 1 << 20
+COLD_RESPONSE_BYTES_MAX = 16 << 20
+
+
+class ApiKey(IntEnum):
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    DESCRIBE_CLUSTER = 60
+    FIND_QUORUM = 10595
+    READ_OFFSET = 10650
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its key, the versions spoken, the first flexible one, and the snake_case name of its handler."""
+
+    key: ApiKey
+    version_min: int
+    version_max: int
+    flexible_from: int
+    handler: str
+    #: Listed in ApiVersions. Private ones are for raftlake's own nodes and clients.
+    public: bool = True
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+
+#: Versions: what kio 0.6.5 has, within what Kafka 4.3.1 speaks (unstable versions left out).
+API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
+    {
+        api.key: api
+        for api in (
+            Api(ApiKey.PRODUCE, 3, 13, 9, "produce"),
+            Api(ApiKey.FETCH, 4, 18, 12, "fetch"),
+            Api(ApiKey.LIST_OFFSETS, 1, 11, 6, "list_offsets"),
+            Api(ApiKey.METADATA, 0, 13, 9, "metadata"),
+            Api(ApiKey.FIND_COORDINATOR, 0, 6, 3, "find_coordinator"),
+            Api(ApiKey.API_VERSIONS, 0, 4, 3, "api_versions"),
+            Api(ApiKey.CREATE_TOPICS, 2, 7, 5, "create_topics"),
+            Api(ApiKey.DELETE_TOPICS, 1, 6, 4, "delete_topics"),
+            Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
+            Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
+            Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
+            Api(ApiKey.VOTE, 0, 2, 0, "vote"),
+            Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, "begin_quorum_epoch"),
+            Api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, "end_quorum_epoch"),
+            Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, "describe_quorum"),
+            Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "describe_cluster"),
+            Api(ApiKey.FIND_QUORUM, 0, 0, 0, "find_quorum", public=False),
+            Api(ApiKey.READ_OFFSET, 0, 0, 0, "read_offset", public=False),
+        )
+    }
+)
+
+
+@dataclass(slots=True)
+class RequestHeader:
+    """The header of a request. Slotted, not frozen: one is made per request (see `common`)."""
+
+    #: A plain int when the key is not one of ours (only within `UnsupportedRequest`).
+    api_key: ApiKey | int
+    api_version: int
+    #: i32; the answer carries it back.
+    correlation_id: int
+    client_id: str | None
+
+
+class UnsupportedRequest(WireError):
+    """A request whose key or version is not spoken here. An ApiVersions request may be answered (`encode_unsupported_version`),
+    any other one ends the connection, because its body cannot be skipped in a meaningful way."""
+
+    def __init__(self, header: RequestHeader) -> None:
+        super().__init__(f"api key {int(header.api_key)} version {header.api_version} is not supported")
+        self.header = header
+
+
+class _HotCodec(NamedTuple):
+    decode_request: Callable[[memoryview, int, int], tuple[Message, int]]
+    encode_request: Callable[[Parts, Message, int], None]
+    decode_response: Callable[[memoryview, int, int], tuple[Message, int]]
+    encode_response: Callable[[Parts, Message, int], None]
+
+
+_HOT: Mapping[int, _HotCodec] = {
+    ApiKey.PRODUCE: _HotCodec(produce.decode_request, produce.encode_request, produce.decode_response, produce.encode_response),
+    ApiKey.FETCH: _HotCodec(fetch.decode_request, fetch.encode_request, fetch.decode_response, fetch.encode_response),
+    ApiKey.READ_OFFSET: _HotCodec(
+        read_offset.decode_request, read_offset.encode_request, read_offset.decode_response, read_offset.encode_response
+    ),
+    ApiKey.FIND_QUORUM: _HotCodec(
+        find_quorum.decode_request, find_quorum.encode_request, find_quorum.decode_response, find_quorum.encode_response
+    ),
+}
+
+#: Key, version, correlation id; the client id follows as a legacy string in every version of the header.
+_REQUEST_HEAD = struct.Struct(">hhi")
+
+
+def decode_request(frame: BytesLike) -> tuple[RequestHeader, Message]:
+    """A request frame (without its size) -> its header and message. Record bytes are slices of the frame.
+
+    Raises UnsupportedRequest for a key or version that is not in `API_TABLE`, WireError for anything that is not a request.
+    """
+    view = memoryview(frame)
+    try:
+        key, version, correlation_id = _REQUEST_HEAD.unpack_from(view, 0)
+        client_id, position = read_nullable_string(view, _REQUEST_HEAD.size, False)
+        api = _APIS.get(key)
+        if api is None or not api.version_min <= version <= api.version_max:
+            raise UnsupportedRequest(RequestHeader(key if api is None else api.key, version, correlation_id, client_id))
+        if version >= api.flexible_from:
+            position = skip_tags(view, position)
+        hot = _HOT.get(key)
+        if hot is not None:
+            message, position = hot.decode_request(view, position, version)
+        else:
+            if len(view) > COLD_REQUEST_BYTES_MAX:
+                raise WireError(f"{api.handler} request of {len(view)} bytes, allowed are {COLD_REQUEST_BYTES_MAX}")
+            message, position = schema.decode(request_type(api.key, version), view, position)
+        require_end(view, position, api.handler)
+    except DECODE_ERRORS as error:
+        raise WireError(f"request: {error}") from error
+    return RequestHeader(api.key, version, correlation_id, client_id), message
+
+
+def encode_request(
+    api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, message: Message
+) -> list[BytesLike]:
+    """A request as parts to send one after the other, the size prefix first. Large records are not copied."""
+    api = _require_api(api_key, version)
+    parts = Parts()
+    out = parts.tail
+    out += _REQUEST_HEAD.pack(api_key, version, correlation_id)
+    write_nullable_string(out, client_id, False)
+    if api.is_flexible(version):
+        out.append(0)
+    hot = _HOT.get(api_key)
+    if hot is not None:
+        hot.encode_request(parts, message, version)
+    else:
+        _require_cold(api_key, version, message)
+        schema.encode(out, message)
+    return parts.finish()
+
+
+def encode_response(header: RequestHeader, message: Message) -> list[BytesLike]:
+    """The answer to the request with `header`, as parts to send one after the other, the size prefix first. Large records
+    are not copied."""
+    version = header.api_version
+    api = _require_api(header.api_key, version)
+    parts = Parts()
+    parts.tail += I32.pack(header.correlation_id)
+    # An ApiVersions answer never has tagged fields in its header: the client does not know yet what is spoken (KIP-511).
+    if api.is_flexible(version) and api.key is not ApiKey.API_VERSIONS:
+        parts.tail.append(0)
+    hot = _HOT.get(api.key)
+    if hot is not None:
+        hot.encode_response(parts, message, version)
+    else:
+        _require_cold(api.key, version, message)
+        schema.encode(parts.tail, message)
+    return parts.finish()
+
+
+def decode_response(api_key: ApiKey, version: int, frame: BytesLike) -> tuple[int, Message]:
+    """A response frame (without its size) to a request of `api_key` and `version` -> (correlation id, message).
+
+    An ApiVersions answer with UNSUPPORTED_VERSION is of version 0 whatever was asked (KIP-511), and so is its message.
+    """
+    api = _require_api(api_key, version)
+    view = memoryview(frame)
+    try:
+        (correlation_id,) = I32.unpack_from(view, 0)
+        position = 4
+        if api_key is ApiKey.API_VERSIONS:
+            if version > 0 and bytes(view[4:6]) == _UNSUPPORTED_VERSION:
+                version = 0
+        elif api.is_flexible(version):
+            position = skip_tags(view, position)
+        hot = _HOT.get(api_key)
+        if hot is not None:
+            message, position = hot.decode_response(view, position, version)
+        else:
+            if len(view) > COLD_RESPONSE_BYTES_MAX:
+                raise WireError(f"{api.handler} response of {len(view)} bytes, allowed are {COLD_RESPONSE_BYTES_MAX}")
+            message, position = schema.decode(response_type(api_key, version), view, position)
+        require_end(view, position, api.handler)
+    except DECODE_ERRORS as error:
+        raise WireError(f"response: {error}") from error
+    return correlation_id, message
+
+
+def peek_correlation_id(frame: BytesLike) -> int:
+    """The correlation id of a response, by which a client finds the version that it asked in."""
+    try:
+        (correlation_id,) = I32.unpack_from(frame, 0)
+    except DECODE_ERRORS as error:
+        raise WireError(f"response: {error}") from error
+    return int(correlation_id)
+
+
+_UNSUPPORTED_VERSION = struct.pack(">h", KioErrorCode.unsupported_version)
+
+
+def encode_unsupported_version(header: RequestHeader) -> list[BytesLike]:
+    """The answer to an ApiVersions request of a version that is not spoken: version 0, error 35 and the list (KIP-511)."""
+    answer = ApiVersionsResponse(
+        error_code=KioErrorCode.unsupported_version,
+        api_keys=tuple(
+            ApiVersion(api_key=i16(api.key), min_version=i16(api.version_min), max_version=i16(api.version_max))
+            for api in API_TABLE.values()
+            if api.public
+        ),
+    )
+    return encode_response(RequestHeader(ApiKey.API_VERSIONS, 0, header.correlation_id, None), answer)
+
+
+@cache
+def request_type(api_key: ApiKey, version: int) -> type[Entity]:
+    """The kio class of a cold request."""
+    return load_request_schema(api_key, version)
+
+
+@cache
+def response_type(api_key: ApiKey, version: int) -> type[Entity]:
+    """The kio class of a cold response."""
+    return load_response_schema(api_key, version)
+
+
+_APIS: dict[int, Api] = {int(key): api for key, api in API_TABLE.items()}
+
+
+def _require_api(api_key: ApiKey | int, version: int) -> Api:
+    api = _APIS.get(api_key)
+    if api is None or not api.version_min <= version <= api.version_max:
+        raise InvariantViolation(f"api key {int(api_key)} version {version} is not spoken here")
+    return api
+
+
+def _require_cold(api_key: ApiKey, version: int, message: Message) -> None:
+    """The class of a kio message is its version: another one would put other bytes on the wire than the header says."""
+    if getattr(message, "__api_key__", None) != api_key or message.__version__ != version:
+        raise InvariantViolation(f"{type(message).__module__} is not the message of {api_key.name} version {version}")

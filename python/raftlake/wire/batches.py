@@ -1,0 +1,40 @@
+"""Record batches of format v2, all in one place for their users: headers, records, control records, compression.
+
+Owns nothing itself: `batch_header` is what the append path needs, `batch_records` builds and reads records, `control` knows
+the records of Raft, `compression` the codecs. `records` (Arrow, in bulk) is imported by those who have Arrow.
+"""
+
+from __future__ import annotations
+
+from raftlake.wire.batch_header import (
+    HEADER_BYTES,
+    BatchHeader,
+    iterate_headers,
+    parse_header,
+    stamp,
+    validate,
+)
+from raftlake.wire.batch_records import Record, assemble_batch, build_batch, decode_batch, decode_records
+from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, Compression
+from raftlake.wire.control import ControlType, LeaderChange, OtherControl, leader_change_batch, parse_control_record
+
+__all__ = [
+    "DECOMPRESSED_BYTES_MAX",
+    "HEADER_BYTES",
+    "BatchHeader",
+    "Compression",
+    "ControlType",
+    "LeaderChange",
+    "OtherControl",
+    "Record",
+    "assemble_batch",
+    "build_batch",
+    "decode_batch",
+    "decode_records",
+    "iterate_headers",
+    "leader_change_batch",
+    "parse_control_record",
+    "parse_header",
+    "stamp",
+    "validate",
+]

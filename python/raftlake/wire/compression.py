@@ -1,0 +1,155 @@
+"""The five compression codecs of record batches, with bounded output.
+
+Owns the framings that Kafka's Java classes read and write: snappy as xerial blocks (raw snappy is read as well), lz4 as
+frames of independent 64 KiB blocks (Java refuses linked ones), gzip and zstd as they come. Invariant: decompression
+never allocates more than about twice its output or `size_max`, whichever is smaller, whatever the compressed bytes claim.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+
+import cramjam
+
+from raftlake.errors import CorruptBatch
+from raftlake.wire.primitives import I32, BytesLike
+
+#: What one batch may decompress to unless the caller says otherwise.
+DECOMPRESSED_BYTES_MAX = 64 << 20
+
+
+class Compression(IntEnum):
+    """Bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+
+#: Magic, FLG (version 1, independent blocks), BD (64 KiB blocks) and the checksum byte that belongs to these two.
+_LZ4_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_UNCOMPRESSED = 0x80000000
+_LE_U32 = struct.Struct("<I")
+
+#: How cramjam says that the output did not fit (pinned by a test: the growth below depends on it).
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+def compress(codec: Compression, data: BytesLike) -> bytes:
+    """`data` in the framing of `codec`."""
+    match codec:
+        case Compression.NONE:
+            return bytes(data)
+        case Compression.GZIP:
+            return zlib.compress(data, 6, wbits=31)
+        case Compression.SNAPPY:
+            return _compress_xerial(memoryview(data))
+        case Compression.LZ4:
+            return _compress_lz4(memoryview(data))
+        case Compression.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=3))
+
+
+def decompress(codec: Compression, data: BytesLike, size_max: int = DECOMPRESSED_BYTES_MAX) -> BytesLike:
+    """The content; CorruptBatch when it is damaged or larger than `size_max` bytes."""
+    view = memoryview(data)
+    try:
+        match codec:
+            case Compression.NONE:
+                return view
+            case Compression.GZIP:
+                return _decompress_gzip(view, size_max)
+            case Compression.SNAPPY:
+                return _decompress_snappy(view, size_max)
+            case Compression.LZ4:
+                return _decompress_growing(cramjam.lz4, view, size_max)
+            case Compression.ZSTD:
+                return _decompress_growing(cramjam.zstd, view, size_max)
+    except (zlib.error, cramjam.DecompressionError, struct.error) as error:
+        raise CorruptBatch(f"{codec.name.lower()} payload is damaged: {error}") from error
+
+
+def _too_large(size_max: int) -> CorruptBatch:
+    return CorruptBatch(f"compressed payload holds more than the allowed {size_max} bytes")
+
+
+def _decompress_gzip(view: memoryview, size_max: int) -> bytes:
+    stream = zlib.decompressobj(wbits=31)
+    content = stream.decompress(view, size_max + 1)
+    if len(content) > size_max:
+        raise _too_large(size_max)
+    if not stream.eof:
+        raise CorruptBatch("gzip payload ends early")
+    return content
+
+
+# cramjam ships no types: `codec` is one of its modules.
+def _decompress_growing(codec: object, view: memoryview, size_max: int) -> memoryview:
+    """Decompress into memory that doubles until the content fits: sizes that a frame states are not believed."""
+    decompress_into = codec.decompress_into  # type: ignore[attr-defined]
+    capacity = min(size_max, max(64 * 1024, 4 * len(view)))
+    while True:
+        output = bytearray(capacity)
+        try:
+            return memoryview(output)[: decompress_into(view, output)]
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise
+        if capacity == size_max:
+            raise _too_large(size_max)
+        capacity = min(size_max, 2 * capacity)
+
+
+def _decompress_snappy(view: memoryview, size_max: int) -> BytesLike:
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, size_max)
+    output = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        (length,) = I32.unpack_from(view, position)
+        position += 4
+        if not 0 < length <= len(view) - position:
+            raise CorruptBatch(f"snappy block of {length} bytes, {len(view) - position} are left")
+        output += _decompress_snappy_block(view[position : position + length], size_max - len(output))
+        position += length
+    return output
+
+
+def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
+    """Raw snappy states its size up front, and the decoder allocates that much: check it first."""
+    if cramjam.snappy.decompress_raw_len(block) > size_max:
+        raise _too_large(size_max)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _compress_xerial(view: memoryview) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        out += I32.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _compress_lz4(view: memoryview) -> bytes:
+    out = bytearray(_LZ4_HEADER)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        raw = view[start : start + _LZ4_BLOCK_BYTES]
+        block = cramjam.lz4.compress_block(raw, store_size=False)
+        if len(block) < len(raw):
+            out += _LE_U32.pack(len(block))
+            out += block
+        else:
+            out += _LE_U32.pack(len(raw) | _LZ4_UNCOMPRESSED)
+            out += raw
+    out += bytes(4)
+    return bytes(out)
