@@ -1,0 +1,117 @@
+"""Kafka error codes and the exception families of raftlake.
+
+Every other package may import this module; it imports nothing of ours. The families follow one rule: whose fault is it?
+
+- `WireError`: the peer's bytes are bad. Close that connection, keep serving.
+- `RequestRejected`: a request cannot be served; it is an answer (an error code), not a crash.
+- `StorageError`: the disk failed or holds damage. The node stops and names the file and the offset.
+- `ConfigError`: a setting is wrong. The command refuses to start and names the key.
+- `InvariantViolation`: we are wrong. Stop the node, keep the disk.
+- `UnknownOutcome`: a write was proposed and its fate is not known. It is never called "failed".
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """The Kafka error codes that raftlake sends or understands (names and numbers as in Kafka 4.3.1 `Errors`)."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    INVALID_REQUIRED_ACKS = 21
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_PRODUCER_ID_MAPPING = 49
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    INCONSISTENT_VOTER_SET = 94
+    INVALID_UPDATE_VERSION = 95
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_CLUSTER_ID = 104
+    OFFSET_MOVED_TO_TIERED_STORAGE = 109
+    MISMATCHED_ENDPOINT_TYPE = 114
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
+    REBOOTSTRAP_REQUIRED = 129
+
+
+class RaftlakeError(Exception):
+    """The root of every exception that raftlake raises on purpose."""
+
+
+class WireError(RaftlakeError):
+    """The other side sent bytes that break the protocol; the connection they came on is closed."""
+
+
+class CorruptBatch(WireError):
+    """A record batch is damaged: bad CRC, bad length, undecodable payload. Answered with CORRUPT_MESSAGE."""
+
+
+class RequestRejected(RaftlakeError):
+    """A request was refused with a Kafka error code before it changed anything."""
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(f"{code.name}: {message}" if message else code.name)
+        self.code = code
+        self.message = message
+
+
+class UnknownOutcome(RaftlakeError):
+    """A write was sent, and whether it took effect is unknown: it may still appear."""
+
+
+class StorageError(RaftlakeError):
+    """The disk failed or holds damage that may not be cut away. Names the file and, where known, the offset or position."""
+
+
+class ConfigError(RaftlakeError):
+    """A setting is unknown, malformed or contradicts another one. The message names the key and says what is accepted."""
+
+
+class InvariantViolation(RaftlakeError):
+    """Something that can never happen did: our own bug. The node stops and keeps its disk as evidence."""

@@ -1,0 +1,255 @@
+"""What the replica driver needs from the world, as protocols: one log per group, election files, a network, clocks.
+
+Two sets of implementations exist: `storage/` + `runtime/` (files, sockets, threads) and `sim/` (memory, one seed). The
+driver is synchronous and calls them from one thread only. Nothing here waits, except `ElectionStore.save`, which returns
+when the state is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from raftlake.errors import ErrorCode, StorageError
+from raftlake.raft.events import FailureReason
+from raftlake.raft.messages import Request, Response
+from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupId:
+    """One Raft group: a topic partition. `topic_id` is the 16 bytes of the topic's UUID."""
+
+    topic: str
+    partition: int
+    topic_id: bytes = bytes(16)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """Where one record batch stands in the offset space; what a log needs to know to index it."""
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+    #: Milliseconds since 1970, or -1.
+    timestamp_ms_max: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampAndOffset:
+    timestamp_ms: int
+    offset: Offset
+    epoch: Epoch
+
+
+class LogStore(Protocol):
+    """The log of one group: whole record batches (v2), offsets contiguous, `end_offset` exclusive.
+
+    Guarantees: (1) what `append` returned from is readable at once; (2) it survives a crash only after a flush that began
+    later has completed; (3) after a crash the log is a prefix of what was appended, at least as long as the last completed flush, and
+    every batch in it passes its CRC; (4) `truncate_to` and `reset` are themselves durable with the next flush, and a crash
+    before it leaves either the old or the new log, never a mix of both behind the cut.
+    Every method raises `StorageError` when the disk fails; after that the node stops.
+    """
+
+    @property
+    def start_offset(self) -> Offset: ...
+
+    @property
+    def end_offset(self) -> Offset: ...
+
+    @property
+    def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
+        """(epoch, its start offset), ascending: the leader-epoch-checkpoint. Kept by the log from what is appended."""
+
+    def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> None:
+        """Append whole batches; `chunks` concatenated are exactly the bytes that `spans` describe, in order (one chunk
+        may hold several batches). The first base offset must be `end_offset`; epochs must not go back."""
+
+    def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
+        """Whole batches from the one that contains `start` on, none with an end offset above `limit`, at most `size_max` bytes
+        but at least one batch (when one below `limit` exists; else b""). `start` must lie in [start_offset, end_offset]."""
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Drop every batch with an end offset above `end_offset` (a batch boundary) and the epochs that start at or after it."""
+
+    def reset(self, start: OffsetAndEpoch) -> None:
+        """Drop everything; the log is now empty and starts at `start.offset`, its last epoch `start.epoch`."""
+
+    def advance_start(self, start_offset: Offset) -> Offset:
+        """Retention: delete closed segments that lie wholly below `start_offset`; return the new first offset."""
+
+    def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        """The first batch whose largest timestamp is >= `timestamp_ms` (its base offset; the caller looks inside)."""
+
+    def latest_timestamp(self) -> TimestampAndOffset | None:
+        """The batch that holds the largest timestamp (Kafka's MAX_TIMESTAMP query)."""
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        """The segments, oldest first; the last one is active."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    base_offset: Offset
+    end_offset: Offset
+    size: int
+    timestamp_ms_max: int
+
+
+class LogDirectory(Protocol):
+    """All logs of one node."""
+
+    def open(self, group: GroupId) -> LogStore:
+        """Open or create the log of a group, recovering it after a crash (torn tail cut, indexes rebuilt)."""
+
+    def delete(self, group: GroupId) -> None:
+        """Delete the log and the election state of a group that no longer exists."""
+
+    def groups(self) -> Sequence[GroupId]:
+        """The groups that have a directory, in a fixed order."""
+
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None]) -> None:
+        """Sync what was appended to `logs` before this call; later, on the driver's thread, call `done`. The driver has one
+        flush under way at a time; logs deleted meanwhile are no error."""
+
+
+class ElectionStore(Protocol):
+    """`quorum-state` of every group. A missing file is `None` only where no log exists either; damage is a StorageError."""
+
+    def load(self, group: GroupId) -> ElectionState | None: ...
+
+    def save(self, states: Mapping[GroupId, ElectionState]) -> None:
+        """Write all of them atomically each and return when all are durable (file and directory synced)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMessage:
+    """One group's part of an RPC."""
+
+    group: GroupId
+    body: Request | Response
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump."""
+
+
+
+# --- peers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRpc:
+    """A Vote, BeginQuorumEpoch or EndQuorumEpoch RPC: the same kind of request for one or more groups (KIP-595 multi-raft)."""
+
+    cluster_id: str | None
+    messages: tuple[PeerMessage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlReply:
+    """`error` is the top-level one (INCONSISTENT_CLUSTER_ID, INVALID_REQUEST); then there are no messages."""
+
+    error: ErrorCode
+    messages: tuple[PeerMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRpc:
+    """One Fetch round of a replica for all groups that it follows at one peer, as an incremental fetch session (KIP-227).
+
+    `session_id` 0 with `session_epoch` 0 opens a session and lists every group; then `session_id` is the one that was given,
+    the epoch counts up by one a round, and only groups whose position changed are listed. (0, -1) is a fetch without a
+    session (Kafka's own Raft): every group is listed each time and the connection's order is the causal order.
+    """
+
+    cluster_id: str | None
+    replica_id: NodeId
+    session_id: int
+    session_epoch: int
+    wait_ms_max: int
+    size_max: int
+    messages: tuple[PeerMessage, ...]
+    forgotten: tuple[GroupId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchReply:
+    """Lists the groups that have something to say; a group of the session that is absent is unchanged and still led here."""
+
+    error: ErrorCode
+    session_id: int = 0
+    messages: tuple[PeerMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOffsetRpc:
+    """KIP-650 ReadOffset: a follower asks the leader for a proven applied offset of each group."""
+
+    cluster_id: str | None
+    read_timestamp_ms: int
+    groups: tuple[GroupId, ...]
+    #: The asking node, or -1 for a client: only a client's question is passed on to the leader.
+    replica_id: NodeId = NodeId(-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOffsetResult:
+    group: GroupId
+    error: ErrorCode
+    applied_offset: Offset
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOffsetReply:
+    error: ErrorCode
+    results: tuple[ReadOffsetResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeRpc:
+    """Key-value commands that a node forwards to the leader of the metadata log (a Produce to `__cluster_metadata-0`)."""
+
+    batch: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposeReply:
+    """`base_offset` is where the first command stands in the log, once it is committed."""
+
+    error: ErrorCode
+    base_offset: Offset = Offset(-1)
+
+
+PeerRpc = ControlRpc | FetchRpc | ReadOffsetRpc | ProposeRpc
+PeerReply = ControlReply | FetchReply | ReadOffsetReply | ProposeReply
+
+
+@dataclass(slots=True)
+class PeerConnection:
+    """What the server side remembers of one connection: `answer_sequence` is the driver's answer counter when it last
+    answered a Fetch on it (0: never). One request is in flight on it at a time."""
+
+    answer_sequence: int = 0
+
+
+class Network(Protocol):
+    """RPCs to peers. Never raises for a peer that is down: `done` is called with the reason, later, on the driver's thread."""
+
+    def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
+        """Send; `done` is called exactly once, never from within `send`. One FetchRpc per peer may be under way, any number of others.
+        TIMED_OUT comes after `quorum.request.timeout.ms` (for a Fetch: plus its `wait_ms_max`); DISCONNECTED when the connection was
+        refused or closed before an answer."""

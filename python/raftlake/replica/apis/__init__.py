@@ -1,0 +1,52 @@
+"""What a node answers to clients, one module per subject. `Apis.handle` finds the handler of a request by its API key.
+
+A handler gets the decoded request and calls `reply` once, now or in a later turn. It never raises for what a client sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlake.errors import InvariantViolation
+from raftlake.replica.apis import cluster, offsets, topics
+from raftlake.replica.apis.fetch import fetch
+from raftlake.replica.apis.find_quorum import find_quorum
+from raftlake.replica.apis.producers import ProducerIds, init_producer_id
+from raftlake.replica.apis.produce import produce
+from raftlake.replica.config import ClientContext
+from raftlake.wire.api import ApiKey, RequestHeader
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+Reply = Callable[[object], None]
+Handler = Callable[["ReplicaNode", Any, Reply], None]
+
+
+class Apis:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        producer_ids = ProducerIds(node)
+        self._handlers: dict[int, Handler] = {
+            ApiKey.PRODUCE: produce,
+            ApiKey.FETCH: fetch,
+            ApiKey.LIST_OFFSETS: offsets.list_offsets,
+            ApiKey.METADATA: cluster.metadata,
+            ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
+            ApiKey.CREATE_TOPICS: topics.create_topics,
+            ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
+            ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
+            ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
+            ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
+            ApiKey.FIND_QUORUM: find_quorum,
+        }
+
+    def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:
+        """Answer a client's request; the shell sends only keys that the API table lists for a node."""
+        handler = self._handlers.get(header.api_key)
+        if handler is None:
+            raise InvariantViolation(f"no handler for API key {header.api_key} of {client.host}")
+        handler(self._node, message, reply)

@@ -1,0 +1,70 @@
+"""Building Kafka answers in the version in which they were asked.
+
+The messages are kio's generated dataclasses, one module per version. `Answers` picks the response module that belongs to a
+request and leaves out the fields that its version does not have, so that a handler is written once, for the newest.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import kio.schema.errors
+
+from raftlake.errors import ErrorCode
+
+NO_THROTTLE = datetime.timedelta(0)
+
+
+@lru_cache(maxsize=512)
+def _response_module(request_module: str) -> ModuleType:
+    package, _, kind = request_module.rpartition(".")
+    assert kind == "request", request_module
+    return import_module(f"{package}.response")
+
+
+@lru_cache(maxsize=2048)
+def _fields_of(cls: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(cls) if field.init)
+
+
+@lru_cache(maxsize=2048)
+def _required_throttle(cls: type) -> bool:
+    return any(field.name == "throttle_time" and field.default is MISSING for field in fields(cls))
+
+
+class Answers:
+    """Makes the parts of the answer to one request: `make("MetadataResponseBroker", node_id=1, ...)`."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, request: object) -> None:
+        self._module = _response_module(type(request).__module__)
+
+    def make(self, name: str, **values: Any) -> Any:
+        """An instance of the response class `name` with those of `values` that its version knows."""
+        cls = getattr(self._module, name)
+        known = _fields_of(cls)
+        chosen = {key: value for key, value in values.items() if key in known}
+        if "throttle_time" not in chosen and _required_throttle(cls):
+            chosen["throttle_time"] = NO_THROTTLE
+        return cls(**chosen)
+
+
+def kafka_error(code: ErrorCode) -> kio.schema.errors.ErrorCode:
+    """Our error code as kio writes it."""
+    return kio.schema.errors.ErrorCode(int(code))
+
+
+def to_uuid(raw: bytes) -> uuid.UUID | None:
+    """16 bytes as kio holds ids: the zero id is None."""
+    return uuid.UUID(bytes=bytes(raw)) if any(raw) else None
+
+
+def from_uuid(value: uuid.UUID | None) -> bytes:
+    return bytes(16) if value is None else value.bytes

@@ -1,0 +1,300 @@
+"""Who is in the cluster and how its quorums stand: Metadata (3), DescribeCluster (60), DescribeQuorum (55), FindQuorum,
+FindCoordinator (10, a clean refusal: there are no consumer groups) and DescribeConfigs (32)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import GroupId
+from raftlake.raft.types import NO_LEADER, NodeId
+from raftlake.replica.apis.answers import Answers, from_uuid, kafka_error, to_uuid
+from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.describe import ReplicaDescription, describe_quorum
+from raftlake.replica.topics import Topic
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+Reply = Callable[[object], None]
+BROKERS, CONTROLLERS = 1, 2
+RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
+CONFIG_SOURCE_DEFAULT, CONFIG_SOURCE_STATIC_BROKER, CONFIG_SOURCE_TOPIC = 5, 4, 1
+CONFIG_TYPE_STRING = 2
+
+
+# --- Metadata ---
+
+
+def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    if request.topics is None or (not request.topics and _version(request) == 0):
+        topics = [_known_topic(node, answers, topic) for topic in node.topics.all()]
+    else:
+        topics = [_asked_topic(node, answers, asked) for asked in request.topics]
+    reply(
+        answers.make(
+            "MetadataResponse",
+            brokers=tuple(
+                answers.make("MetadataResponseBroker", node_id=node_id, host=endpoint.host, port=endpoint.port, rack=None)
+                for node_id, endpoint in node.membership.nodes().items()
+            ),
+            cluster_id=node.cluster_id,
+            controller_id=node.metadata_leader_id,
+            topics=tuple(topics),
+        )
+    )
+
+
+def _version(request: Any) -> int:
+    return int(type(request).__version__)
+
+
+def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
+    topic_id = from_uuid(getattr(asked, "topic_id", None))
+    by_id = any(topic_id)
+    topic = node.topics.by_id(topic_id) if by_id else node.topics.get(asked.name or "")
+    if topic is not None:
+        return _known_topic(node, answers, topic)
+    error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return answers.make(
+        "MetadataResponseTopic",
+        error_code=kafka_error(error),
+        name=asked.name,
+        topic_id=to_uuid(topic_id),
+        is_internal=False,
+        partitions=(),
+    )
+
+
+def _known_topic(node: ReplicaNode, answers: Answers, topic: Topic) -> Any:
+    replicas = tuple(sorted(node.config.voters))
+    partitions = []
+    for group in topic.groups():
+        hosted = node.partitions.get(group)
+        leader_id = NO_LEADER if hosted is None or hosted.core.leader_id is None else hosted.core.leader_id
+        error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
+        partitions.append(
+            answers.make(
+                "MetadataResponsePartition",
+                error_code=kafka_error(error),
+                partition_index=group.partition,
+                leader_id=leader_id,
+                leader_epoch=-1 if hosted is None else hosted.core.epoch,
+                replica_nodes=replicas,
+                isr_nodes=replicas,
+                offline_replicas=(),
+            )
+        )
+    return answers.make(
+        "MetadataResponseTopic",
+        error_code=kafka_error(ErrorCode.NONE),
+        name=topic.name,
+        topic_id=to_uuid(topic.topic_id),
+        is_internal=topic.name == METADATA_TOPIC,
+        partitions=tuple(partitions),
+    )
+
+
+# --- cluster and quorum ---
+
+
+def describe_cluster(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    endpoint_type = getattr(request, "endpoint_type", BROKERS)
+    error, message = ErrorCode.NONE, None
+    if endpoint_type not in (BROKERS, CONTROLLERS):
+        error, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type} is neither 1 nor 2"
+    reply(
+        answers.make(
+            "DescribeClusterResponse",
+            error_code=kafka_error(error),
+            error_message=message,
+            endpoint_type=endpoint_type,
+            cluster_id=node.cluster_id or "",
+            controller_id=node.metadata_leader_id,
+            brokers=tuple(
+                answers.make(
+                    "DescribeClusterBroker",
+                    broker_id=node_id,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    rack=None,
+                    is_fenced=False,
+                )
+                for node_id, endpoint in node.membership.nodes().items()
+            ),
+        )
+    )
+
+
+def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    """The leader alone knows the lags; others answer NOT_LEADER and name it (KRAFT.md §5)."""
+    answers = Answers(request)
+    topics = []
+    for topic in request.topics:
+        partitions = [
+            _quorum_partition(node, answers, node.resolve_group(topic.topic_name, asked.partition_index))
+            for asked in topic.partitions
+        ]
+        topics.append(answers.make("TopicData", topic_name=topic.topic_name, partitions=tuple(partitions)))
+    nodes = tuple(
+        answers.make(
+            "Node",
+            node_id=node_id,
+            listeners=(answers.make("Listener", name="CONTROLLER", host=endpoint.host, port=endpoint.port),),
+        )
+        for node_id, endpoint in node.membership.nodes().items()
+        if _version(request) >= 2
+    )
+    reply(
+        answers.make(
+            "DescribeQuorumResponse",
+            error_code=kafka_error(ErrorCode.NONE),
+            error_message=None,
+            topics=tuple(topics),
+            nodes=nodes,
+        )
+    )
+
+
+def _quorum_partition(node: ReplicaNode, answers: Answers, group: GroupId) -> Any:
+    partition = node.partitions.get(group)
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    leader_id, epoch, high_watermark = NO_LEADER, 0, -1
+    voters: list[Any] = []
+    observers: list[Any] = []
+    if partition is not None:
+        described = describe_quorum(node, partition)
+        leader_id, epoch = described.leader_id, described.leader_epoch
+        error = ErrorCode.NONE if described.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if described.is_leader:
+            high_watermark = described.high_watermark
+            for replica in described.replicas:
+                (observers if replica.status == "Observer" else voters).append(_replica_state(answers, replica))
+    return answers.make(
+        "PartitionData",
+        partition_index=group.partition,
+        error_code=kafka_error(error),
+        error_message=None if error is ErrorCode.NONE else error.name,
+        leader_id=leader_id,
+        leader_epoch=epoch,
+        high_watermark=high_watermark,
+        current_voters=tuple(voters),
+        observers=tuple(observers),
+    )
+
+
+def _replica_state(answers: Answers, replica: ReplicaDescription) -> Any:
+    return answers.make(
+        "ReplicaState",
+        replica_id=replica.node_id,
+        replica_directory_id=to_uuid(replica.directory_id),
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_fetch_ms,
+        last_caught_up_timestamp=replica.last_caught_up_ms,
+    )
+
+
+def find_coordinator(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    """There is no group or transaction coordinator: say so in the terms that make a client stop asking."""
+    answers = Answers(request)
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    message = "raftlake has no consumer groups or transactions: assign partitions and keep offsets in your checkpoint"
+    refusal = {
+        "error_code": kafka_error(error),
+        "error_message": message,
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+    }
+    if _version(request) >= 4:
+        coordinators = tuple(answers.make("Coordinator", key=key, **refusal) for key in request.coordinator_keys)
+        reply(answers.make("FindCoordinatorResponse", coordinators=coordinators))
+    else:
+        reply(answers.make("FindCoordinatorResponse", **refusal))
+
+
+# --- configs ---
+
+
+def describe_configs(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    reply(
+        answers.make(
+            "DescribeConfigsResponse",
+            results=tuple(_described_resource(node, answers, resource) for resource in request.resources),
+        )
+    )
+
+
+def _described_resource(node: ReplicaNode, answers: Answers, resource: Any) -> Any:
+    configs, error, message = _configs_of(node, resource.resource_type, resource.resource_name)
+    wanted = resource.configuration_keys
+    return answers.make(
+        "DescribeConfigsResult",
+        error_code=kafka_error(error),
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            answers.make(
+                "DescribeConfigsResourceResult",
+                name=name,
+                value=value,
+                read_only=True,
+                config_source=source,
+                is_sensitive=False,
+                synonyms=(),
+                config_type=CONFIG_TYPE_STRING,
+                documentation=None,
+            )
+            for name, value, source in configs
+            if wanted is None or name in wanted
+        ),
+    )
+
+
+def _configs_of(node: ReplicaNode, kind: int, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
+    if kind == RESOURCE_BROKER:
+        return _broker_configs(node, name)
+    if kind == RESOURCE_TOPIC:
+        topic = node.topics.get(name)
+        if topic is None:
+            return [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
+        configs = {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "max.message.bytes": str(node.config.message_bytes_max),
+            "retention.bytes": str(node.config.retention_bytes),
+            "retention.ms": str(node.config.retention_ms),
+        }
+        described = [(key, value, CONFIG_SOURCE_DEFAULT) for key, value in configs.items() if key not in topic.configs]
+        return described + [(key, value, CONFIG_SOURCE_TOPIC) for key, value in sorted(topic.configs.items())], ErrorCode.NONE, None
+    return [], ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
+
+
+def _broker_configs(node: ReplicaNode, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
+    """A broker resource names a node by id. The HTTP address of every node is known; the rest only of this one."""
+    if name and not name.isdigit():
+        return [], ErrorCode.INVALID_REQUEST, f"broker resource {name!r} is not a node id"
+    node_id = NodeId(int(name)) if name else node.config.node_id
+    endpoint = node.membership.endpoint(node_id)
+    if endpoint is None:
+        return [], ErrorCode.INVALID_REQUEST, f"node {node_id} is not part of this quorum"
+    http = node.membership.http_endpoint(node_id)
+    configs = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{endpoint}"}
+    if http is not None:
+        configs["http.listener"] = str(http)
+    if node_id == node.config.node_id:
+        raft = node.config.raft
+        configs |= {
+            "message.max.bytes": str(node.config.message_bytes_max),
+            "retention.bytes": str(node.config.retention_bytes),
+            "retention.ms": str(node.config.retention_ms),
+            "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in sorted(node.config.voters.items())),
+            "quorum.election.timeout.ms": str(raft.election_timeout_ms),
+            "quorum.fetch.timeout.ms": str(raft.fetch_timeout_ms),
+        }
+    return [(key, value, CONFIG_SOURCE_STATIC_BROKER) for key, value in sorted(configs.items())], ErrorCode.NONE, None

@@ -1,0 +1,150 @@
+"""Fetch (key 1) for consumers, at the leader and at followers: never past the high watermark that this node has applied.
+
+A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it is parked
+until the high watermark of one of its partitions moves, or its wait is over. A leader that has not committed in its own
+epoch lets consumers wait: the watermark it knows may lie below one they have already seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import GroupId
+from raftlake.raft.types import Epoch, Offset
+from raftlake.replica.apis.offsets import fence
+from raftlake.replica.apis.produce import group_of
+from raftlake.replica.partition import Partition
+from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
+from raftlake.wire.fetch import FetchPartition, FetchRequest
+from raftlake.wire.fetch_response import EpochEndOffset, FetchPartitionResult, FetchResponse, FetchTopicResult
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+WAIT_MS_MAX = 60_000
+READ_COMMITTED = 1
+#: What one answer may hold whatever the client asks for.
+BYTES_MAX = 64 * 1024 * 1024
+
+
+class ParkedFetch:
+    """One consumer's Fetch. `attempt` reads everything anew, so a late answer is as fresh as an early one."""
+
+    __slots__ = ("_bytes_min", "_deadline_ms", "_done", "_groups", "_node", "_reply", "_request", "_stops")
+
+    def __init__(self, node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:
+        self._node = node
+        self._request = request
+        self._reply = reply
+        self._done = False
+        self._stops: list[Callable[[], None]] = []
+        self._bytes_min = max(request.bytes_min, 0)
+        self._deadline_ms = node.now_ms + min(max(request.wait_ms_max, 0), WAIT_MS_MAX)
+        self._groups = [
+            [group_of(node, topic.name, topic.topic_id, part.index) for part in topic.partitions] for topic in request.topics
+        ]
+
+    def start(self) -> None:
+        if self._attempt(final=self._node.now_ms >= self._deadline_ms):
+            return
+        self._stops.append(self._node.timers.schedule(self._deadline_ms, lambda: self._attempt(final=True)).cancel)
+        for groups in self._groups:
+            for group in groups:
+                partition = self._node.partitions.get(group)
+                if partition is not None:
+                    self._stops.append(partition.wait_for_watermark(lambda _high_watermark: self._attempt(final=False)))
+
+    def _attempt(self, final: bool) -> bool:
+        """Answer if there is reason to. True once the request has been answered."""
+        if self._done:
+            return True
+        size, urgent, topics = self._read()
+        if not (final or urgent or size >= self._bytes_min):
+            return False
+        self._done = True
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+        self._reply(FetchResponse(topics=topics, session_id=0, node_endpoints=self._endpoints(topics)))
+        return True
+
+    def _read(self) -> tuple[int, bool, list[FetchTopicResult]]:
+        budget = min(self._request.bytes_max, BYTES_MAX)
+        size, urgent = 0, not self._request.topics
+        topics: list[FetchTopicResult] = []
+        for topic, groups in zip(self._request.topics, self._groups, strict=True):
+            results: list[FetchPartitionResult] = []
+            for part, group in zip(topic.partitions, groups, strict=True):
+                result = self._read_partition(group, part, budget - size, first=size == 0)
+                size += len(result.records or b"")
+                urgent = urgent or result.error is not ErrorCode.NONE or result.diverging_epoch is not None
+                results.append(result)
+            topics.append(FetchTopicResult(topic.name, topic.topic_id, results))
+        return size, urgent, topics
+
+    def _read_partition(self, group: GroupId, part: FetchPartition, budget: int, *, first: bool) -> FetchPartitionResult:
+        partition = self._node.partitions.get(group)
+        if partition is None:
+            return FetchPartitionResult(part.index, self._node.why_unknown(group))
+        error = fence(partition, part.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            leader_id = partition.core.leader_id
+            leader = None if leader_id is None else LeaderAndEpoch(leader_id, partition.core.epoch)
+            return FetchPartitionResult(part.index, error, current_leader=leader)
+        high_watermark = partition.high_watermark
+        result = FetchPartitionResult(
+            part.index,
+            ErrorCode.NONE,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=partition.log.start_offset,
+            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+        )
+        result.error = self._check_offset(partition, part)
+        if result.error is not ErrorCode.NONE or self._must_wait(partition, part):
+            return result
+        result.diverging_epoch = _divergence(partition, part)
+        if result.diverging_epoch is None and part.fetch_offset < high_watermark and (budget > 0 or first):
+            size_max = max(1, min(part.bytes_max, budget))
+            result.records = partition.log.read(Offset(part.fetch_offset), high_watermark, size_max)
+        return result
+
+    @staticmethod
+    def _must_wait(partition: Partition, part: FetchPartition) -> bool:
+        core = partition.core
+        return part.fetch_offset >= partition.high_watermark or (core.is_leader and not core.is_serving_leader)
+
+    @staticmethod
+    def _check_offset(partition: Partition, part: FetchPartition) -> ErrorCode:
+        core, offset = partition.core, part.fetch_offset
+        if partition.high_watermark == 0 and partition.log.end_offset > 0:
+            # Restarted and not told yet how much of the log is committed.
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        if offset < partition.log.start_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if offset <= partition.log.end_offset:
+            return ErrorCode.NONE
+        # A follower may simply be behind; only a leader that serves knows that the offset does not exist.
+        return ErrorCode.OFFSET_OUT_OF_RANGE if core.is_serving_leader else ErrorCode.OFFSET_NOT_AVAILABLE
+
+    def _endpoints(self, topics: list[FetchTopicResult]) -> list[NodeEndpoint]:
+        if not any(part.current_leader is not None for topic in topics for part in topic.partitions):
+            return []
+        nodes = self._node.membership.nodes()
+        return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
+
+
+def _divergence(partition: Partition, part: FetchPartition) -> EpochEndOffset | None:
+    """KIP-320: a consumer whose last record is of an epoch that ended earlier here has read what is no longer in the log."""
+    if part.last_fetched_epoch < 0:
+        return None
+    end = partition.core.epoch_end(Epoch(part.last_fetched_epoch))
+    if end.epoch != part.last_fetched_epoch or end.offset < part.fetch_offset:
+        return EpochEndOffset(end.epoch, end.offset)
+    return None
+
+
+def fetch(node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:
+    ParkedFetch(node, request, reply).start()

@@ -1,0 +1,45 @@
+"""FindQuorum (KIP-595): any node tells who leads a quorum, as far as it knows, and who votes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.types import NO_LEADER
+from raftlake.wire.common import NodeEndpoint
+from raftlake.wire.find_quorum import (
+    FindQuorumPartitionResult,
+    FindQuorumRequest,
+    FindQuorumResponse,
+    FindQuorumTopicResult,
+)
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+
+def find_quorum(node: ReplicaNode, request: FindQuorumRequest, reply: Callable[[object], None]) -> None:
+    if request.cluster_id is not None and node.cluster_id is not None and request.cluster_id != node.cluster_id:
+        reply(FindQuorumResponse(error=ErrorCode.INCONSISTENT_CLUSTER_ID, topics=[]))
+        return
+    voters = [NodeEndpoint(voter, endpoint.host, endpoint.port) for voter, endpoint in sorted(node.config.voters.items())]
+    topics = [
+        FindQuorumTopicResult(topic.name, [_find(node, topic.name, index, voters) for index in topic.partitions])
+        for topic in request.topics
+    ]
+    reply(FindQuorumResponse(error=ErrorCode.NONE, topics=topics))
+
+
+def _find(node: ReplicaNode, topic: str, index: int, voters: list[NodeEndpoint]) -> FindQuorumPartitionResult:
+    partition = node.partitions.get(node.resolve_group(topic, index))
+    if partition is None:
+        return FindQuorumPartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, -1, voters=[])
+    leader_id = partition.core.leader_id
+    return FindQuorumPartitionResult(
+        index,
+        ErrorCode.NONE if leader_id is not None else ErrorCode.LEADER_NOT_AVAILABLE,
+        NO_LEADER if leader_id is None else leader_id,
+        partition.core.epoch,
+        voters=voters,
+    )

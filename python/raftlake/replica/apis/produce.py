@@ -1,0 +1,161 @@
+"""Produce (key 0): batches are checked by header and CRC, then passed into the log as they came.
+
+Nobody parses records here. Compressed payloads are the exception: they are decompressed once and thrown away, since a payload that
+no reader can open would stop every reader of the partition for good. acks=1 waits for the majority like acks=all: this log has
+no weaker acknowledgement to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
+from raftlake.ports import GroupId
+from raftlake.raft.types import NO_LEADER
+from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.partition import Partition, PendingAppend
+from raftlake.replica.producer_state import NO_PRODUCER
+from raftlake.wire.batches import HEADER_BYTES, BatchHeader, Compression, validate
+from raftlake.wire.compression import decompress
+from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
+from raftlake.wire.produce import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+    ProduceTopicResult,
+)
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+TIMEOUT_MS_MAX = 600_000
+
+
+class _Collector:
+    """The parts of one request, answered together once each has been decided."""
+
+    __slots__ = ("_missing", "_node", "_reply", "_results")
+
+    def __init__(self, node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
+        self._node = node
+        self._reply: Callable[[object], None] | None = reply if request.acks != 0 else None
+        self._results = [
+            ProduceTopicResult(topic.name, topic.topic_id, [ProducePartitionResult(part.index, ErrorCode.NONE) for part in topic.partitions])
+            for topic in request.topics
+        ]
+        self._missing = sum(len(topic.partitions) for topic in request.topics)
+        if request.acks == 0 or self._missing == 0:
+            reply(None if request.acks == 0 else ProduceResponse(topics=self._results))
+            self._reply = None
+
+    def put(self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None) -> None:
+        result = self._results[topic].partitions[part]
+        result.error = error
+        result.base_offset = base_offset
+        result.error_message = message
+        if partition is not None:
+            result.log_start_offset = partition.log.start_offset
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id is not None:
+                result.current_leader = LeaderAndEpoch(partition.core.leader_id, partition.core.epoch)
+        self._missing -= 1
+        if self._missing == 0 and self._reply is not None:
+            self._reply(ProduceResponse(topics=self._results, node_endpoints=self._endpoints()))
+
+    def _endpoints(self) -> list[NodeEndpoint]:
+        named = any(part.current_leader is not None for topic in self._results for part in topic.partitions)
+        if not named:
+            return []
+        nodes = self._node.membership.nodes()
+        return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
+
+
+def produce(node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
+    collector = _Collector(node, request, reply)
+    deadline_ms = node.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+    for topic_index, topic in enumerate(request.topics):
+        for part_index, part in enumerate(topic.partitions):
+            _produce_one(node, collector, topic_index, part_index, request, topic, part, deadline_ms)
+
+
+def _produce_one(
+    node: ReplicaNode,
+    collector: _Collector,
+    topic_index: int,
+    part_index: int,
+    request: ProduceRequest,
+    topic: ProduceTopic,
+    part: ProducePartition,
+    deadline_ms: int,
+) -> None:
+    group = group_of(node, topic.name, topic.topic_id, part.index)
+    partition = node.partitions.get(group)
+
+    def done(error: ErrorCode, base_offset: int, message: str | None = None) -> None:
+        collector.put(topic_index, part_index, partition, error, base_offset, message)
+
+    if partition is None:
+        done(node.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
+        return
+    try:
+        headers = _check(node, request, group, part)
+    except RequestRejected as rejected:
+        done(rejected.code, -1, rejected.message)
+        return
+    if not partition.core.is_leader:
+        done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        return
+    assert isinstance(part.records, bytearray | memoryview)
+    idempotent = headers[0].producer_id != NO_PRODUCER
+    partition.appending.append(PendingAppend(part.records, headers, deadline_ms, done, idempotent))
+    node.mark_appending(partition)
+
+
+def group_of(node: ReplicaNode, name: str | None, topic_id: bytes | None, partition: int) -> GroupId:
+    """The group that a request names by topic name or by topic id."""
+    if topic_id is not None:
+        return GroupId(node.resolve_topic(topic_id) or "", partition, topic_id)
+    return node.resolve_group(name or "", partition)
+
+
+def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: ProducePartition) -> list[BatchHeader]:
+    """The headers of the batches; RequestRejected names what is wrong with them."""
+    if request.acks not in (-1, 0, 1):
+        raise RequestRejected(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, got {request.acks}")
+    if group.topic == METADATA_TOPIC:
+        raise RequestRejected(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} takes commands of nodes only")
+    if request.transactional_id is not None:
+        raise RequestRejected(ErrorCode.INVALID_REQUEST, "transactions are not supported: use an idempotent producer")
+    if not part.records:
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "the request holds no records")
+    if len(part.records) > node.config.message_bytes_max:
+        raise RequestRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{len(part.records)} bytes for one partition exceed message.max.bytes={node.config.message_bytes_max}",
+        )
+    try:
+        headers = validate(part.records)
+        for header in headers:
+            _check_header(header)
+            if header.compression is not Compression.NONE:
+                payload = memoryview(part.records)[header.position + HEADER_BYTES : header.end_position]
+                decompress(header.compression, payload)
+    except CorruptBatch as corrupt:
+        raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
+    if len(headers) > 1 and any(header.producer_id != NO_PRODUCER for header in headers):
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch per partition and request")
+    return headers
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.is_control or header.is_transactional:
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "clients may not write control or transactional batches")
+    if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
+        raise RequestRejected(
+            ErrorCode.INVALID_RECORD,
+            f"batch says {header.record_count} records and last offset delta {header.last_offset_delta}",
+        )
+    if header.producer_id != NO_PRODUCER and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent batch needs a producer epoch and a first sequence")

@@ -1,0 +1,89 @@
+"""InitProducerId (22): ids for idempotent producers. Ids come in blocks from one key, so that each is given out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import Compare, Put, Txn
+from raftlake.replica.apis.answers import Answers, kafka_error
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+NEXT_ID_KEY = "/raftlake/producers/next"
+BLOCK_SIZE = 1000
+PRODUCER_EPOCH_MAX = 32_767
+
+
+class ProducerIds:
+    """This node's block of producer ids. A block that is lost with the node is never given out again."""
+
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._next = 0
+        self._end = 0
+        self._waiting: list[Callable[[int | None], None]] = []
+
+    def take(self, done: Callable[[int | None], None]) -> None:
+        """Call `done` with a producer id, or None when no block could be had."""
+        if self._next < self._end:
+            self._next += 1
+            done(self._next - 1)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            self._ask_for_block()
+
+    def _ask_for_block(self) -> None:
+        entry = self._node.kv.machine.get(NEXT_ID_KEY)
+        start = 0 if entry is None else int(entry.value)
+        end = start + BLOCK_SIZE
+        txn = Txn(
+            compares=(Compare(NEXT_ID_KEY, 0 if entry is None else entry.version),), ops=(Put(NEXT_ID_KEY, b"%d" % end),)
+        )
+        self._node.kv.propose_anywhere(txn, lambda outcome: self._on_outcome(outcome, start, end))
+
+    def _on_outcome(self, outcome: ProposeOutcome, start: int, end: int) -> None:
+        if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+            if not outcome.result.succeeded:
+                # Another node took this block; its change has been applied here, so the next look sees it.
+                self._ask_for_block()
+                return
+            self._next, self._end = start, end
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            if self._next < self._end:
+                self._next += 1
+                done(self._next - 1)
+            else:
+                done(None)
+
+
+def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: Callable[[object], None]) -> None:
+    answers = Answers(request)
+
+    def answer(error: ErrorCode, producer_id: int = -1, epoch: int = -1) -> None:
+        reply(
+            answers.make(
+                "InitProducerIdResponse", error_code=kafka_error(error), producer_id=producer_id, producer_epoch=epoch
+            )
+        )
+
+    if request.transactional_id is not None:
+        # Transactions have no coordinator here (FindCoordinator says so too).
+        answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return
+    known_id = getattr(request, "producer_id", -1)
+    known_epoch = getattr(request, "producer_epoch", -1)
+    if known_id >= 0 and 0 <= known_epoch < PRODUCER_EPOCH_MAX:
+        # KIP-360: a producer that lost count goes on with its id in the next epoch, at sequence 0.
+        answer(ErrorCode.NONE, known_id, known_epoch + 1)
+        return
+    ids.take(
+        lambda producer_id: answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if producer_id is None
+        else answer(ErrorCode.NONE, producer_id, 0)
+    )

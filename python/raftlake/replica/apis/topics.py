@@ -1,0 +1,126 @@
+"""CreateTopics (19) and DeleteTopics (20). Any node takes them: the change goes to the leader of the metadata log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.replica.apis.answers import Answers, from_uuid, kafka_error, to_uuid
+from raftlake.replica.topics import Topic, require_name
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+Reply = Callable[[object], None]
+#: Kafka's "use the broker's default".
+DEFAULT = -1
+
+
+def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    results: list[Any] = [None] * len(request.topics)
+    missing = len(request.topics)
+    seen: dict[str, None] = {}
+
+    def put(index: int, topic: Topic | None, error: ErrorCode, message: str) -> None:
+        nonlocal missing
+        asked = request.topics[index]
+        results[index] = answers.make(
+            "CreatableTopicResult",
+            name=asked.name,
+            topic_id=None if topic is None else to_uuid(topic.topic_id),
+            error_code=kafka_error(error),
+            error_message=message or None,
+            num_partitions=-1 if topic is None else topic.partitions,
+            replication_factor=-1 if topic is None else len(node.config.voters),
+            configs=(),
+        )
+        missing -= 1
+        if missing == 0:
+            reply(answers.make("CreateTopicsResponse", topics=tuple(results)))
+
+    if not request.topics:
+        reply(answers.make("CreateTopicsResponse", topics=()))
+    for index, asked in enumerate(request.topics):
+        try:
+            if asked.name in seen:
+                raise RequestRejected(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} stands twice in the request")
+            seen[asked.name] = None
+            partitions, configs = _checked(node, asked)
+        except RequestRejected as rejected:
+            put(index, None, rejected.code, rejected.message)
+            continue
+        if request.validate_only:
+            put(index, None, *_validated(node, asked.name))
+        else:
+            node.topics.create(
+                asked.name, partitions, configs, lambda topic, error, message, i=index: put(i, topic, error, message)
+            )
+
+
+def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
+    """The number of partitions and the configs that a creation asks for; RequestRejected where it cannot be had."""
+    require_name(asked.name)
+    voters = len(node.config.voters)
+    if asked.assignments:
+        raise RequestRejected(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replicas cannot be assigned: every partition lives on all voters"
+        )
+    if asked.replication_factor not in (DEFAULT, voters) and not 1 <= asked.replication_factor <= voters:
+        raise RequestRejected(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {asked.replication_factor}: this quorum has {voters} voters, and every partition lives on all of them",
+        )
+    partitions = 1 if asked.num_partitions == DEFAULT else asked.num_partitions
+    if partitions < 1:
+        raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
+    if asked.configs:
+        names = ", ".join(sorted(config.name for config in asked.configs))
+        raise RequestRejected(ErrorCode.INVALID_CONFIG, f"topics have no settings of their own, got: {names}")
+    return partitions, {}
+
+
+def _validated(node: ReplicaNode, name: str) -> tuple[ErrorCode, str]:
+    if node.topics.get(name) is not None:
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists"
+    return ErrorCode.NONE, ""
+
+
+def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    asked = _asked_for_deletion(request)
+    results: list[Any] = [None] * len(asked)
+    missing = len(asked)
+
+    def put(index: int, error: ErrorCode, message: str) -> None:
+        nonlocal missing
+        name, topic_id = asked[index]
+        results[index] = answers.make(
+            "DeletableTopicResult",
+            name=name,
+            topic_id=to_uuid(topic_id),
+            error_code=kafka_error(error),
+            error_message=message or None,
+        )
+        missing -= 1
+        if missing == 0:
+            reply(answers.make("DeleteTopicsResponse", responses=tuple(results)))
+
+    if not asked:
+        reply(answers.make("DeleteTopicsResponse", responses=()))
+    for index, (name, topic_id) in enumerate(asked):
+        topic = node.topics.by_id(topic_id) if any(topic_id) else node.topics.get(name or "")
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID if any(topic_id) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            put(index, error, f"topic {name!r} does not exist")
+            continue
+        asked[index] = (topic.name, topic.topic_id)
+        node.topics.delete(topic, lambda _topic, error, message, i=index: put(i, error, message))
+
+
+def _asked_for_deletion(request: Any) -> list[tuple[str | None, bytes]]:
+    """(name, id) of each topic; up to version 5 there are only names."""
+    if hasattr(request, "topics"):
+        return [(topic.name, from_uuid(topic.topic_id)) for topic in request.topics]
+    return [(name, bytes(16)) for name in request.topic_names]

@@ -1,0 +1,63 @@
+"""What one node is told at start, as plain values; parsing and checking settings files belongs to `runtime.settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raftlake.ports import GroupId
+from raftlake.raft.config import RaftConfig
+from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
+
+METADATA_TOPIC = "__cluster_metadata"
+#: Kafka's `Uuid(0, 1)`, the fixed id of the metadata topic.
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientContext:
+    """Who asks: the client id of the request header and the peer's host."""
+
+    client_id: str | None
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """Sizes in bytes, times in milliseconds, -1 for "no limit"."""
+
+    node_id: NodeId
+    voters: Mapping[NodeId, Endpoint]
+    #: Where clients and peers reach this node.
+    listener: Endpoint
+    http_listener: Endpoint | None = None
+    #: None until the first leader has made one (KIP-595 "Cluster Bootstrapping").
+    cluster_id: str | None = None
+    directory_id: DirectoryId = NO_DIRECTORY
+    raft: RaftConfig = field(default_factory=RaftConfig)
+    #: Deleted are whole closed segments, below the high watermark only.
+    retention_bytes: int = -1
+    retention_ms: int = -1
+    retention_check_interval_ms: int = 5_000
+    #: The largest record batch that a producer may send.
+    message_bytes_max: int = 8 * 1024 * 1024
+    #: How much of all logs together one answer to a replica's Fetch carries.
+    replica_fetch_bytes_max: int = 8 * 1024 * 1024
+    #: How long a Fetch round of a replica is held when there is nothing to say.
+    replica_fetch_wait_ms: int = 500
+    #: A write that has not committed for this long is answered as unknown.
+    propose_timeout_ms: int = 10_000
+    #: A linearizable read that has no answer for this long is refused.
+    read_timeout_ms: int = 10_000
+    #: Topic partitions that one node will host.
+    partitions_max: int = 10_000

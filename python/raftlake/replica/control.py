@@ -1,0 +1,135 @@
+"""Vote, BeginQuorumEpoch and EndQuorumEpoch between nodes: what the cores of one turn say to one peer travels in one RPC.
+
+Out: requests are collected during the turn and sent by kind and destination. In: each group's core answers its part; the RPC is
+answered when all parts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import ControlReply, ControlRpc, PeerMessage, PeerReply
+from raftlake.raft.actions import Respond, SendRequest
+from raftlake.raft.events import FailureReason, RequestFailed, RequestReceived, ResponseReceived
+from raftlake.raft.messages import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+
+class _Collector:
+    """The parts of one incoming RPC, answered in any order, replied to in the order in which they came."""
+
+    __slots__ = ("_missing", "_parts", "_reply")
+
+    def __init__(self, size: int, reply: Callable[[PeerReply], None]) -> None:
+        self._parts: list[PeerMessage | None] = [None] * size
+        self._missing = size
+        self._reply = reply
+
+    def put(self, index: int, message: PeerMessage) -> None:
+        assert self._parts[index] is None
+        self._parts[index] = message
+        self._missing -= 1
+        if self._missing == 0:
+            self._reply(ControlReply(error=ErrorCode.NONE, messages=tuple(part for part in self._parts if part)))
+
+
+class ControlPlane:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._outbox: dict[tuple[NodeId, type[Request]], list[PeerMessage]] = {}
+        self._request_counter = 0
+        #: Requests that a core has not answered yet: where its part of the reply belongs.
+        self._unanswered: dict[int, tuple[_Collector, int, PeerMessage]] = {}
+
+    # --- in ---
+
+    def receive(self, rpc: ControlRpc, reply: Callable[[PeerReply], None]) -> None:
+        if not rpc.messages:
+            reply(ControlReply(error=ErrorCode.NONE))
+            return
+        collector = _Collector(len(rpc.messages), reply)
+        for index, message in enumerate(rpc.messages):
+            request = message.body
+            assert isinstance(request, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest)
+            partition = self._node.partitions.get(message.group)
+            if partition is None:
+                refusal = refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                collector.put(index, PeerMessage(message.group, refusal))
+                continue
+            self._request_counter += 1
+            self._unanswered[self._request_counter] = (collector, index, message)
+            self._node.step(partition, RequestReceived(request_id=self._request_counter, request=request))
+
+    def respond(self, action: Respond) -> None:
+        collector, index, message = self._unanswered.pop(action.request_id)
+        collector.put(index, PeerMessage(message.group, action.response))
+
+    # --- out ---
+
+    def send(self, message: PeerMessage, action: SendRequest) -> None:
+        self._outbox.setdefault((action.destination, type(action.request)), []).append(message)
+
+    def send_all(self) -> None:
+        """End of turn."""
+        outbox, self._outbox = self._outbox, {}
+        for (peer, _kind), messages in outbox.items():
+            sent = tuple(messages)
+            rpc = ControlRpc(cluster_id=self._node.cluster_id, messages=sent)
+            self._node.network.send(peer, rpc, self._reply_handler(peer, sent))
+
+    def _reply_handler(self, peer: NodeId, sent: tuple[PeerMessage, ...]) -> Callable[[PeerReply | FailureReason], None]:
+        def on_reply(reply: PeerReply | FailureReason) -> None:
+            self._node.begin_input()
+            answers: dict[object, Response] = {}
+            reason = FailureReason.TIMED_OUT
+            if isinstance(reply, ControlReply):
+                answers = {part.group: part.body for part in reply.messages}  # type: ignore[misc]
+                if reply.error is ErrorCode.UNSUPPORTED_VERSION:
+                    reason = FailureReason.UNSUPPORTED_VERSION
+            elif isinstance(reply, FailureReason):
+                reason = reply
+            for message in sent:
+                partition = self._node.partitions.get(message.group)
+                if partition is None:
+                    continue
+                request: Request = message.body  # type: ignore[assignment]
+                answer = answers.get(message.group)
+                if answer is None or answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    # A peer that has not created the group yet is asked again, like one that is down.
+                    self._node.step(partition, RequestFailed(peer=peer, request=request, reason=reason))
+                    continue
+                self._node.step(partition, ResponseReceived(source=peer, request=request, response=answer))
+                if isinstance(request, BeginQuorumEpochRequest):
+                    # The peer wants to fetch this group now: do not make it wait for the round that it left here before.
+                    self._node.fetch_server.release_session(peer)
+
+        return on_reply
+
+
+def refuse(request: Request, error: ErrorCode) -> Response:
+    """An answer that carries nothing but an error."""
+    match request:
+        case VoteRequest():
+            return VoteResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1), vote_granted=False)
+        case BeginQuorumEpochRequest():
+            return BeginQuorumEpochResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1))
+        case EndQuorumEpochRequest():
+            return EndQuorumEpochResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1))
+        case FetchRequest():
+            return FetchResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1))

@@ -1,0 +1,283 @@
+"""The leader's side of replication: Fetch rounds of other replicas, as incremental sessions (KIP-227) over all groups.
+
+One session per replica. A round is one FetchRpc; it is answered when any of its groups has something to say, when a read
+needs proof of leadership, or after its wait. Groups whose position did not change are not in the round: their fetch stays
+parked in the core, and their followers' liveness is passed on only when a group asks for it (`confirm`), so an idle group costs
+nothing per round.
+
+The causal clock: `answer_sequence` counts the rounds answered by this node. A round that continues a session was sent after the
+answer to the round before it had arrived, so its `follows` is that answer's number (see `events.FetchRequestReceived`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
+from raftlake.raft.actions import AnswerFetch
+from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
+from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
+from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.replica.timers import Timer
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+NO_SESSION_EPOCH = -1
+#: Leaderless answers are held this long: Kafka's own replicas ask again without any pause (KRAFT.md §3.4).
+LEADERLESS_WAIT_MS = 20
+
+
+@dataclass(slots=True)
+class Round:
+    """A FetchRpc that has not been answered."""
+
+    rpc: FetchRpc
+    connection: PeerConnection
+    reply: Callable[[FetchReply], None]
+    timer: Timer | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """What this node remembers of one fetching replica."""
+
+    replica_id: NodeId
+    session_id: int
+    epoch: int = 0
+    #: The groups whose fetch is parked in their core. A group leaves when its core answers and comes back with its next fetch:
+    #: a round says nothing about the others.
+    parked: dict[GroupId, None] = field(default_factory=dict)
+    #: Answers of the cores that have not been sent yet.
+    ready: dict[GroupId, AnswerFetch] = field(default_factory=dict)
+    #: Answers without a leader, held until the round ends so that the other side does not spin.
+    held: dict[GroupId, AnswerFetch] = field(default_factory=dict)
+    round: Round | None = None
+    #: Answer the next round at once: a read waits for it.
+    release_next: bool = False
+    last_round_ms: int = 0
+    #: `follows` of the round that is being handled or was handled last.
+    follows: int = 0
+    #: The answer counter at this session's last answer.
+    answered_sequence: int = 0
+
+
+class FetchServer:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._sessions: dict[NodeId, Session] = {}
+        self._session_counter = 0
+        self.answer_sequence = 0
+        #: Sessions whose round is complete; answered at the end of the turn.
+        self._complete: dict[NodeId, Session] = {}
+
+    # --- rounds in ---
+
+    def receive(self, connection: PeerConnection, rpc: FetchRpc, reply: Callable[[FetchReply], None]) -> None:
+        """Take one round. The top-level checks (cluster id) are done."""
+        session = self._session_of(connection, rpc)
+        if session is None:
+            reply(FetchReply(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+            return
+        if session.round is not None:
+            self._answer(session)
+        now_ms = self._node.now_ms
+        session.last_round_ms = now_ms
+        session.round = Round(rpc, connection, reply)
+        for group in rpc.forgotten:
+            session.parked.pop(group, None)
+            session.ready.pop(group, None)
+        for message in rpc.messages:
+            assert isinstance(message.body, FetchRequest)
+            session.parked[message.group] = None
+            session.ready.pop(message.group, None)
+            session.held.pop(message.group, None)
+            self._step(session, message.group, message.body)
+        for group in self._node.groups_with_reads():
+            if group in session.parked:
+                self.confirm(group, session.replica_id)
+        if session.ready or session.release_next or rpc.wait_ms_max <= 0:
+            self._complete[session.replica_id] = session
+        wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS) if session.held else rpc.wait_ms_max
+        round_ = session.round
+        round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
+        self._node.request_turn()
+
+    def _session_of(self, connection: PeerConnection, rpc: FetchRpc) -> Session | None:
+        """The session that the round belongs to, with its `follows` worked out; None for a broken session."""
+        session = self._sessions.get(rpc.replica_id)
+        if rpc.session_epoch == NO_SESSION_EPOCH:
+            if session is None or session.session_id != 0:
+                self._drop(session)
+                session = self._sessions[rpc.replica_id] = Session(rpc.replica_id, 0)
+            session.follows = connection.answer_sequence
+            return session
+        if rpc.session_id == 0:
+            if rpc.session_epoch != 0:
+                return None
+            self._drop(session)
+            self._session_counter += 1
+            session = self._sessions[rpc.replica_id] = Session(rpc.replica_id, self._session_counter)
+            return session
+        if session is None or session.session_id != rpc.session_id or rpc.session_epoch != session.epoch + 1:
+            return None
+        session.epoch = rpc.session_epoch
+        # A sender that did not wait for the answer to its last round has seen nothing newer than the one before it.
+        if session.round is None:
+            session.follows = session.answered_sequence
+        return session
+
+    def _drop(self, session: Session | None) -> None:
+        """A replica began a new session: let go of its old round, which nobody reads any more."""
+        if session is not None and session.round is not None:
+            round_, session.round = session.round, None
+            if round_.timer is not None:
+                round_.timer.cancel()
+            round_.reply(FetchReply(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+
+    def _step(self, session: Session, group: GroupId, request: FetchRequest) -> None:
+        partition = self._node.partitions.get(group)
+        if partition is None:
+            unknown = AnswerFetch(
+                replica_id=session.replica_id,
+                request=request,
+                error=self._node.why_unknown(group),
+                leader_id=NodeId(-1),
+                leader_epoch=Epoch(-1),
+                high_watermark=Offset(-1),
+            )
+            session.parked.pop(group)
+            session.held[group] = unknown
+            return
+        self._node.step(partition, FetchRequestReceived(request=request, follows=session.follows))
+
+    # --- what the cores say ---
+
+    def answer(self, group: GroupId, action: AnswerFetch) -> None:
+        """A core completed the parked fetch of a replica."""
+        session = self._sessions.get(action.replica_id)
+        if session is None or group not in session.parked:
+            return
+        del session.parked[group]
+        if action.error is not ErrorCode.NONE and action.leader_id < 0:
+            session.held[group] = action
+            self._shorten(session)
+            return
+        session.ready[group] = action
+        if session.round is not None:
+            self._complete[session.replica_id] = session
+
+    def _shorten(self, session: Session) -> None:
+        round_ = session.round
+        if round_ is None or round_.timer is None:
+            return
+        at_ms = self._node.now_ms + LEADERLESS_WAIT_MS
+        if round_.timer.at_ms > at_ms:
+            round_.timer.cancel()
+            round_.timer = self._node.timers.schedule(at_ms, lambda: self._expire(session, round_))
+
+    def release(self) -> None:
+        """A read needs proof: answer the rounds that are held, and the next ones of replicas whose rounds are on their way."""
+        for replica_id in self._sessions:
+            self.release_session(replica_id)
+
+    def release_session(self, replica_id: NodeId) -> None:
+        """Answer the replica's round now, or its next one as soon as it arrives."""
+        session = self._sessions.get(replica_id)
+        if session is None:
+            return
+        if session.round is not None:
+            self._complete[replica_id] = session
+        else:
+            session.release_next = True
+
+    def confirm(self, group: GroupId, replica_id: NodeId | None = None) -> None:
+        """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
+        partition = self._node.partitions[group]
+        for session in self._sessions.values():
+            if group in session.parked and (replica_id is None or session.replica_id == replica_id):
+                self._node.step(
+                    partition,
+                    ReplicaConfirmed(replica_id=session.replica_id, at_ms=session.last_round_ms, follows=session.follows),
+                )
+
+    # --- rounds out ---
+
+    def send_answers(self) -> None:
+        """End of turn: answer every round that is complete."""
+        complete, self._complete = self._complete, {}
+        for session in complete.values():
+            if session.round is not None:
+                self._answer(session)
+
+    def _expire(self, session: Session, round_: Round) -> None:
+        if session.round is round_:
+            self._complete[session.replica_id] = session
+            self._node.request_turn()
+
+    def _answer(self, session: Session) -> None:
+        round_, session.round = session.round, None
+        assert round_ is not None
+        if round_.timer is not None:
+            round_.timer.cancel()
+        session.release_next = False
+        budget = round_.rpc.size_max
+        messages: list[PeerMessage] = []
+        ready, session.ready = session.ready, {}
+        held, session.held = session.held, {}
+        for group, action in held.items():
+            messages.append(PeerMessage(group, self._response(group, action, 0)[0]))
+        for group, action in ready.items():
+            if budget <= 0:
+                session.ready[group] = action
+                continue
+            response, size = self._response(group, action, budget)
+            budget -= size
+            messages.append(PeerMessage(group, response))
+        self.answer_sequence += 1
+        session.answered_sequence = self.answer_sequence
+        round_.connection.answer_sequence = self.answer_sequence
+        round_.reply(FetchReply(error=ErrorCode.NONE, session_id=session.session_id, messages=tuple(messages)))
+
+    def _response(self, group: GroupId, action: AnswerFetch, size_max: int) -> tuple[FetchResponse, int]:
+        """The group's answer with as many log bytes as fit. The log is read now, so it may hold more than when the core spoke."""
+        batches: tuple[FetchedBatch, ...] = ()
+        size, high_watermark, log_start = 0, action.high_watermark, Offset(-1)
+        partition = self._node.partitions.get(group)
+        if partition is not None:
+            log_start = partition.core.log_start
+        if (
+            partition is not None
+            and action.error is ErrorCode.NONE
+            and action.diverging is None
+            and action.snapshot_id is None
+            and partition.core.epoch == action.leader_epoch
+            and partition.log.start_offset <= action.request.fetch_offset
+        ):
+            high_watermark = partition.core.high_watermark
+            data = partition.log.read(action.request.fetch_offset, partition.log.end_offset, size_max)
+            if data:
+                size = len(data)
+                # One value for all of them: the receiver cuts it into batches and checks each.
+                batches = (
+                    FetchedBatch(
+                        base_offset=action.request.fetch_offset,
+                        end_offset=partition.log.end_offset,
+                        epoch=action.leader_epoch,
+                        payload=data,
+                    ),
+                )
+        response = FetchResponse(
+            error=action.error,
+            leader_id=action.leader_id,
+            leader_epoch=action.leader_epoch,
+            high_watermark=high_watermark,
+            log_start_offset=log_start,
+            diverging=action.diverging,
+            snapshot_id=action.snapshot_id,
+            batches=batches,
+        )
+        return response, size

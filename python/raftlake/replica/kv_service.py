@@ -1,0 +1,232 @@
+"""The one state machine on this node: proposing commands to the metadata log, applying what is committed, reading.
+
+A command's fate is decided when it is applied, so whoever proposed it learns the result from this node's own apply. What was
+proposed and then lost from sight (leadership moved, time ran out) is *unknown*, never "failed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from raftlake.errors import CorruptBatch, ErrorCode, WireError
+from raftlake.kv.commands import Txn, decode, encode
+from raftlake.kv.machine import StateMachine, TxnResult
+from raftlake.ports import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
+from raftlake.raft.events import FailureReason
+from raftlake.raft.types import NO_LEADER, NodeId, Offset
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.partition import Partition, PendingAppend
+from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers, validate
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+APPLY_READ_BYTES = 4 * 1024 * 1024
+#: Results kept for proposals that were forwarded: their reply may arrive after this node has applied them.
+RESULTS_KEPT = 65_536
+
+
+class ProposeStatus(Enum):
+    #: Committed and applied: see the result (its compares may have failed).
+    DONE = "done"
+    #: Never proposed: nothing can have changed.
+    REFUSED = "refused"
+    #: Refused because another node leads (or none does).
+    NOT_LEADER = "not_leader"
+    #: Proposed; whether it took effect, or will, is not known.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeOutcome:
+    status: ProposeStatus
+    result: TxnResult | None = None
+    leader_id: NodeId = NO_LEADER
+
+
+ProposeDone = Callable[[ProposeOutcome], None]
+
+
+class KvService:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self.machine = StateMachine()
+        #: Called after each apply that changed something, with the applied offset.
+        self.listeners: list[Callable[[int], None]] = []
+        self._collected: list[tuple[bytes, ProposeDone]] = []
+        self._results: dict[int, TxnResult] = {}
+        self._awaiting: dict[int, ProposeDone] = {}
+
+    @property
+    def _partition(self) -> Partition:
+        return self._node.partitions[METADATA_GROUP]
+
+    # --- reads ---
+
+    def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
+        """Call `done` when `machine` may be read: at once for a stale read, else when it holds all that was acknowledged before."""
+        if linearizable:
+            self._node.begin_input()
+            self._node.reads.read(METADATA_GROUP, done)
+            return
+        core = self._partition.core
+        done(
+            ReadOffsetResult(
+                group=METADATA_GROUP,
+                error=ErrorCode.NONE,
+                applied_offset=Offset(self.machine.applied_offset),
+                leader_id=NO_LEADER if core.leader_id is None else core.leader_id,
+                leader_epoch=core.epoch,
+            )
+        )
+
+    # --- proposals ---
+
+    def propose(self, txn: Txn, done: ProposeDone) -> None:
+        """Propose at this node. Everything proposed in one turn is one batch: one append, one sync."""
+        self._node.begin_input()
+        core = self._partition.core
+        if not core.is_leader:
+            leader_id = NO_LEADER if core.leader_id is None else core.leader_id
+            done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=leader_id))
+            return
+        self._collected.append((encode(txn), done))
+        self._node.mark_appending(self._partition)
+
+    def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
+        """Propose here or at the leader; what is refused is tried again until the propose timeout."""
+        self._node.begin_input()
+        _Forwarding(self._node, txn, done).attempt()
+
+    def batch_collected(self) -> None:
+        """Start of a turn's appends: make one batch of what was collected."""
+        if not self._collected:
+            return
+        collected, self._collected = self._collected, []
+        now_ms = self._node.clock.wall_ms()
+        records = [Record(offset=index, timestamp_ms=now_ms, key=None, value=value) for index, (value, _) in enumerate(collected)]
+        batch = build_batch(records, base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
+
+        def on_committed(error: ErrorCode, base_offset: int) -> None:
+            for index, (_, done) in enumerate(collected):
+                if error is ErrorCode.NONE:
+                    done(ProposeOutcome(ProposeStatus.DONE, self._results[base_offset + index]))
+                elif error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    leader_id = self._partition.core.leader_id
+                    done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=NO_LEADER if leader_id is None else leader_id))
+                elif error is ErrorCode.REQUEST_TIMED_OUT:
+                    done(ProposeOutcome(ProposeStatus.UNKNOWN))
+                else:
+                    done(ProposeOutcome(ProposeStatus.REFUSED))
+
+        self._append(batch, on_committed)
+
+    def receive(self, rpc: ProposeRpc, reply: Callable[[PeerReply], None]) -> None:
+        """Commands that another node forwards. They are decoded before they may enter the log."""
+        if not self._partition.core.is_leader:
+            reply(ProposeReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        try:
+            headers = validate(rpc.batch)
+            if len(headers) != 1 or headers[0].is_control:
+                raise CorruptBatch("forwarded commands must be one batch of data records")
+            for record in decode_records(rpc.batch):
+                decode(record.value or b"")
+        except WireError:
+            reply(ProposeReply(error=ErrorCode.INVALID_RECORD))
+            return
+        self._append(
+            bytearray(rpc.batch), lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base)))
+        )
+
+    def _append(self, batch: bytearray, done: Callable[[ErrorCode, int], None]) -> None:
+        deadline_ms = self._node.now_ms + self._node.config.propose_timeout_ms
+        headers = tuple(iterate_headers(batch))
+        self._partition.appending.append(PendingAppend(batch, headers, deadline_ms, done, idempotent=False))
+        self._node.mark_appending(self._partition)
+
+    # --- applying ---
+
+    def apply_to(self, high_watermark: int) -> None:
+        """Apply every committed record below `high_watermark`, in order."""
+        machine = self.machine
+        log = self._partition.log
+        before = machine.applied_offset
+        offset = before
+        while offset < high_watermark:
+            chunk = log.read(Offset(offset), Offset(high_watermark), APPLY_READ_BYTES)
+            if not chunk:
+                break
+            for record in decode_records(chunk):
+                if offset <= record.offset < high_watermark:
+                    self._applied(record.offset, machine.apply(record.offset, record.value or b""))
+            for header in iterate_headers(chunk):
+                offset = header.base_offset + header.last_offset_delta + 1
+            machine.advance_to(offset)
+        if machine.applied_offset > before:
+            for listener in list(self.listeners):
+                listener(machine.applied_offset)
+
+    def _applied(self, offset: int, result: TxnResult) -> None:
+        self._results[offset] = result
+        if len(self._results) > RESULTS_KEPT:
+            del self._results[next(iter(self._results))]
+        done = self._awaiting.pop(offset, None)
+        if done is not None:
+            done(ProposeOutcome(ProposeStatus.DONE, result))
+
+    def await_result(self, offset: int, done: ProposeDone) -> None:
+        """Call `done` with the result of the command that was committed at `offset`, now or when it is applied here."""
+        result = self._results.get(offset)
+        if result is not None:
+            done(ProposeOutcome(ProposeStatus.DONE, result))
+        elif offset < self.machine.applied_offset:
+            done(ProposeOutcome(ProposeStatus.UNKNOWN))
+        else:
+            self._awaiting[offset] = done
+
+
+class _Forwarding:
+    """One transaction on its way to the leader, wherever that is."""
+
+    __slots__ = ("_deadline_ms", "_done", "_node", "_txn")
+
+    def __init__(self, node: ReplicaNode, txn: Txn, done: ProposeDone) -> None:
+        self._node = node
+        self._txn = txn
+        self._done = done
+        self._deadline_ms = node.now_ms + node.config.propose_timeout_ms
+
+    def attempt(self) -> None:
+        node = self._node
+        core = node.partitions[METADATA_GROUP].core
+        if core.is_leader:
+            node.kv.propose(self._txn, self._on_outcome)
+        elif core.leader_id is None or core.leader_id in (NO_LEADER, node.config.node_id):
+            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
+        else:
+            now_ms = node.clock.wall_ms()
+            record = Record(offset=0, timestamp_ms=now_ms, key=None, value=encode(self._txn))
+            batch = build_batch([record], base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
+            node.network.send(core.leader_id, ProposeRpc(batch=bytes(batch)), self._on_reply)
+
+    def _on_reply(self, reply: PeerReply | FailureReason) -> None:
+        self._node.begin_input()
+        if not isinstance(reply, ProposeReply) or reply.error is ErrorCode.REQUEST_TIMED_OUT:
+            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))
+        elif reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
+        elif reply.error is not ErrorCode.NONE:
+            self._done(ProposeOutcome(ProposeStatus.REFUSED))
+        else:
+            self._node.kv.await_result(reply.base_offset, self._done)
+
+    def _on_outcome(self, outcome: ProposeOutcome) -> None:
+        node = self._node
+        if outcome.status is not ProposeStatus.NOT_LEADER or node.now_ms >= self._deadline_ms:
+            self._done(outcome)
+            return
+        node.timers.schedule(node.now_ms + node.config.raft.retry_backoff_ms, self.attempt)

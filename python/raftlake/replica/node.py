@@ -1,0 +1,511 @@
+"""The synchronous driver of one node: feeds events to the Raft cores of all groups and performs their actions in order.
+
+A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group. `run_turn` then performs
+them together: election states first, in one batched save; then each group's actions in order, so that everything appended in
+the turn is one write per log; then one sync of all logs written is started, and only then anything leaves the node:
+fetch answers, requests, replies. Followers therefore write and sync in parallel with the leader.
+
+The driver never waits and reads no clock but the one it is given; `sim` runs exactly this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import assert_never
+
+from raftlake.errors import ErrorCode, InvariantViolation, RaftlakeError, StorageError
+from raftlake.ports import (
+    Clock,
+    ControlReply,
+    ControlRpc,
+    ElectionStore,
+    FetchReply,
+    FetchRpc,
+    GroupId,
+    LogDirectory,
+    Network,
+    PeerConnection,
+    PeerMessage,
+    PeerReply,
+    PeerRpc,
+    ProposeRpc,
+    ReadOffsetReply,
+    ReadOffsetRpc,
+)
+from raftlake.raft.actions import (
+    Action,
+    AdvanceHighWatermark,
+    AnswerFetch,
+    AnswerRead,
+    AppendFetched,
+    AppendLeaderChange,
+    AppendRecords,
+    ReleaseFetchRounds,
+    ReportRole,
+    ResetLog,
+    Respond,
+    SaveElectionState,
+    SendRequest,
+    TruncateTo,
+)
+from raftlake.raft.core import RaftGroup
+from raftlake.raft.events import (
+    AppendRequested,
+    DeadlineReached,
+    Event,
+    LogStartAdvanced,
+    PeerUnreachable,
+    RecordsFlushed,
+    ResignRequested,
+    Started,
+)
+from raftlake.raft.messages import FetchRequest
+from raftlake.raft.types import NO_LEADER, ElectionState, NodeId, Offset, ReplicaKey, Rng, VoterSet
+from raftlake.replica.apis import Apis
+from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, ClientContext, NodeConfig
+from raftlake.replica.control import ControlPlane
+from raftlake.replica.describe import QuorumDescription, describe_quorum
+from raftlake.replica.fetch_server import FetchServer
+from raftlake.replica.fetcher import PeerFetcher
+from raftlake.replica.kv_service import KvService
+from raftlake.replica.membership import Membership
+from raftlake.replica.partition import Partition
+from raftlake.replica.reads import ReadService
+from raftlake.replica.retention import first_offset_to_keep
+from raftlake.replica.timers import TimerQueue
+from raftlake.replica.topics import TopicRegistry
+from raftlake.wire.api import RequestHeader
+
+HOUSEKEEPING_INTERVAL_MS = 250
+#: Turns that breed turns without end are a bug, not load.
+PASSES_MAX = 10_000
+
+RoleListener = Callable[[GroupId, ReportRole], None]
+
+
+class ReplicaNode:
+    """One node's replicas. Every method is called from one thread; see `ports` for what the node needs from the world."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        clock: Clock,
+        network: Network,
+        logs: LogDirectory,
+        elections: ElectionStore,
+        rng: Rng,
+        request_turn: Callable[[], None],
+    ) -> None:
+        self.config = config
+        self.cluster_id = config.cluster_id
+        self.clock = clock
+        self.network = network
+        self.logs = logs
+        self.elections = elections
+        self.rng = rng
+        self.request_turn = request_turn
+        self.now_ms = clock.now_ms()
+        self.fatal: RaftlakeError | None = None
+        self.partitions: dict[GroupId, Partition] = {}
+        self.timers = TimerQueue()
+        self.role_listeners: list[RoleListener] = []
+        self._voters = VoterSet({node_id: ReplicaKey(node_id) for node_id in sorted(config.voters)})
+        self._dirty: dict[GroupId, Partition] = {}
+        self._to_append: dict[GroupId, Partition] = {}
+        self._fetchers: dict[NodeId, PeerFetcher] = {}
+        self._fetchers_to_send: dict[PeerFetcher, None] = {}
+        self._flushing = False
+        self._directories: dict[tuple[str, int], bytes] = {}
+        self._resigning = False
+        self.fetch_server = FetchServer(self)
+        self.control = ControlPlane(self)
+        self.reads = ReadService(self)
+        self.kv = KvService(self)
+        self.topics = TopicRegistry(self)
+        self.membership = Membership(self)
+        self._apis = Apis(self)
+        self._next_retention_ms = self.now_ms + config.retention_check_interval_ms
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Open the metadata log and every group found on disk, and begin."""
+        self.begin_input()
+        for group in self.logs.groups():
+            self._directories[(group.topic, group.partition)] = group.topic_id
+        self.open_group(METADATA_GROUP)
+        for group in self.logs.groups():
+            if group != METADATA_GROUP:
+                self.open_group(group)
+        self._housekeeping()
+
+    def open_group(self, group: GroupId) -> bool:
+        """Host a group; False when its directory holds another incarnation of the topic, whose end is still to be replayed."""
+        if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
+            return False
+        log = self.logs.open(group)
+        self._directories[(group.topic, group.partition)] = group.topic_id
+        core = RaftGroup(
+            self.config.raft,
+            ReplicaKey(self.config.node_id, self.config.directory_id),
+            self._voters,
+            epochs=log.epochs,
+            log_start=log.start_offset,
+            log_end=log.end_offset,
+            election=self.elections.load(group),
+            rng=self.rng,
+            now_ms=self.now_ms,
+        )
+        partition = self.partitions[group] = Partition(group, core, log)
+        self.step(partition, Started())
+        if self._resigning:
+            self.step(partition, ResignRequested())
+        return True
+
+    def close_group(self, group: GroupId) -> None:
+        """The topic was deleted: forget the group and delete its data."""
+        partition = self.partitions.pop(group, None)
+        if partition is None:
+            return
+        partition.deleted = True
+        partition.on_leadership_lost()
+        partition.on_deleted()
+        partition.outbox.clear()
+        self._dirty.pop(group, None)
+        self._to_append.pop(group, None)
+        self.reads.drop(group)
+        for fetcher in self._fetchers.values():
+            fetcher.forget(group)
+        self.logs.delete(group)
+        del self._directories[(group.topic, group.partition)]
+
+    def resign(self) -> None:
+        """Graceful stop, first half: hand over what is led here and stop campaigning."""
+        self.begin_input()
+        self._resigning = True
+        for partition in list(self.partitions.values()):
+            self.step(partition, ResignRequested())
+
+    def is_drained(self) -> bool:
+        """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
+        me = self.config.node_id
+        return len(self._voters) == 1 or all(
+            partition.core.leader_id not in (None, NO_LEADER, me) for partition in self.partitions.values()
+        )
+
+    def fail(self, error: RaftlakeError) -> None:
+        """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""
+        if self.fatal is None:
+            self.fatal = error
+
+    # --- inputs ---
+
+    def begin_input(self) -> None:
+        """Every input begins here: read the clock once and ask for a turn."""
+        self.now_ms = self.clock.now_ms()
+        self.request_turn()
+
+    def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
+        """An RPC of a peer (or a ReadOffset of a client). `reply` is called exactly once, now or later."""
+        self.begin_input()
+        match rpc:
+            case ControlRpc():
+                if self._is_foreign(rpc.cluster_id):
+                    reply(ControlReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID))
+                else:
+                    self.control.receive(rpc, reply)
+            case FetchRpc():
+                if self._is_foreign(rpc.cluster_id):
+                    reply(FetchReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID))
+                else:
+                    self.fetch_server.receive(connection, rpc, reply)
+            case ReadOffsetRpc():
+                if self._is_foreign(rpc.cluster_id):
+                    reply(ReadOffsetReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID))
+                else:
+                    self.reads.receive(rpc, reply)
+            case ProposeRpc():
+                self.kv.receive(rpc, reply)
+            case _:
+                assert_never(rpc)
+
+    def _is_foreign(self, cluster_id: str | None) -> bool:
+        """KRAFT.md §1.4: null is allowed, anything else must be ours."""
+        return cluster_id is not None and self.cluster_id is not None and cluster_id != self.cluster_id
+
+    def handle(
+        self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]
+    ) -> None:
+        """A client's request; `reply` is called once with the answer, or with None where the protocol has no answer (acks=0)."""
+        self.begin_input()
+        self._apis.handle(header, message, client, reply)
+
+    def peer_unreachable(self, peer: NodeId) -> None:
+        """An established connection to `peer` was closed by it, or a new one refused."""
+        self.begin_input()
+        for partition in list(self.partitions.values()):
+            self.step(partition, PeerUnreachable(peer=peer))
+
+    def next_deadline_ms(self) -> int | None:
+        return self.timers.next_ms()
+
+    def on_deadline(self) -> None:
+        self.begin_input()
+        try:
+            self.timers.run_due(self.now_ms)
+        except (StorageError, InvariantViolation) as error:
+            self.fail(error)
+
+    # --- stepping cores ---
+
+    def step(self, partition: Partition, event: Event) -> None:
+        """Report an event to a group's core; its actions are performed at the end of the turn."""
+        core = partition.core
+        actions = core.step(event, self.now_ms)
+        if actions:
+            partition.outbox.extend(actions)
+            self._dirty[partition.group] = partition
+            self.request_turn()
+        self._arm(partition)
+
+    def _arm(self, partition: Partition) -> None:
+        deadline_ms = partition.core.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        armed_ms = partition.armed_deadline_ms
+        if armed_ms is None or deadline_ms < armed_ms:
+            partition.armed_deadline_ms = deadline_ms
+            self.timers.schedule(deadline_ms, lambda: self._on_group_deadline(partition, deadline_ms))
+
+    def _on_group_deadline(self, partition: Partition, armed_ms: int) -> None:
+        if partition.deleted or partition.armed_deadline_ms != armed_ms:
+            return
+        partition.armed_deadline_ms = None
+        if self._is_due(partition):
+            # Idle groups are not in the Fetch rounds that keep them alive: pass on what the rounds have shown meanwhile.
+            core = partition.core
+            if core.is_leader:
+                self.fetch_server.confirm(partition.group)
+            elif core.leader_id is not None and core.leader_id in self._fetchers:
+                self._fetchers[core.leader_id].confirm(partition.group)
+        if self._is_due(partition):
+            self.step(partition, DeadlineReached())
+        self._arm(partition)
+
+    def _is_due(self, partition: Partition) -> bool:
+        deadline_ms = partition.core.next_deadline_ms()
+        return deadline_ms is not None and deadline_ms <= self.now_ms
+
+    def mark_appending(self, partition: Partition) -> None:
+        """The partition has records to append at the end of this turn."""
+        self._to_append[partition.group] = partition
+
+    def mark_fetcher(self, fetcher: PeerFetcher) -> None:
+        """The fetcher may be able to send its next round."""
+        self._fetchers_to_send[fetcher] = None
+        self.request_turn()
+
+    # --- the turn ---
+
+    def run_turn(self) -> None:
+        """Perform everything that the inputs since the last turn asked for."""
+        if self.fatal is not None:
+            return
+        self.now_ms = self.clock.now_ms()
+        try:
+            for _ in range(PASSES_MAX):
+                self.kv.batch_collected()
+                self._step_appends()
+                if not self._dirty:
+                    break
+                self._perform_dirty()
+            else:
+                raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
+            self._start_flush()
+            self.fetch_server.send_answers()
+            self.control.send_all()
+            fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
+            for fetcher in fetchers:
+                fetcher.send_round()
+        except (StorageError, InvariantViolation) as error:
+            self.fail(error)
+
+    def _step_appends(self) -> None:
+        to_append, self._to_append = self._to_append, {}
+        for partition in to_append.values():
+            if not partition.core.is_leader:
+                partition.refuse_appends()
+                continue
+            admitted = partition.admit()
+            if admitted:
+                counts = tuple(header.last_offset_delta + 1 for pending in admitted for header in pending.headers)
+                self.step(partition, AppendRequested(record_counts=counts, payload=admitted))
+
+    def _perform_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        states: dict[GroupId, ElectionState] = {}
+        for partition in dirty.values():
+            for action in partition.outbox:
+                if isinstance(action, SaveElectionState):
+                    states[partition.group] = action.state
+        if states:
+            self.elections.save(states)
+        for partition in dirty.values():
+            actions, partition.outbox = partition.outbox, []
+            for action in actions:
+                if not partition.deleted:
+                    self._perform(partition, action)
+
+    def _perform(self, partition: Partition, action: Action) -> None:
+        group = partition.group
+        match action:
+            case AppendRecords():
+                partition.append_records(action)
+            case AnswerFetch():
+                self.fetch_server.answer(group, action)
+            case AdvanceHighWatermark():
+                self._advance(partition, action.high_watermark)
+            case AppendFetched():
+                partition.append_fetched(action)
+            case SendRequest():
+                self._send(partition, action)
+            case Respond():
+                self.control.respond(action)
+            case AnswerRead():
+                self.reads.answered(action)
+            case ReleaseFetchRounds():
+                self.fetch_server.release()
+            case SaveElectionState():
+                pass  # Saved with those of the other groups, before any action of this pass.
+            case AppendLeaderChange():
+                partition.append_leader_change(action, self.clock.wall_ms())
+            case TruncateTo():
+                partition.truncate(action.end_offset)
+            case ResetLog():
+                partition.reset(action.start)
+            case ReportRole():
+                self._report(partition, action)
+            case _:
+                assert_never(action)
+
+    def _advance(self, partition: Partition, high_watermark: Offset) -> None:
+        if partition.group == METADATA_GROUP:
+            self.kv.apply_to(high_watermark)
+        partition.on_high_watermark(high_watermark)
+
+    def _send(self, partition: Partition, action: SendRequest) -> None:
+        if isinstance(action.request, FetchRequest):
+            fetcher = self._fetchers.get(action.destination)
+            if fetcher is None:
+                fetcher = self._fetchers[action.destination] = PeerFetcher(self, action.destination)
+            for other in self._fetchers.values():
+                if other is not fetcher:
+                    other.forget(partition.group)
+            fetcher.want(partition.group, action.request)
+        else:
+            self.control.send(PeerMessage(partition.group, action.request), action)
+
+    def _report(self, partition: Partition, action: ReportRole) -> None:
+        if not partition.core.is_leader:
+            partition.on_leadership_lost()
+        for peer, fetcher in self._fetchers.items():
+            if peer != action.leader_id:
+                fetcher.forget(partition.group)
+        for listener in self.role_listeners:
+            listener(partition.group, action)
+
+    # --- syncing ---
+
+    def _start_flush(self) -> None:
+        """One sync at a time; what is written meanwhile waits for the next one and shares it."""
+        if self._flushing:
+            return
+        covered = [
+            (partition, partition.log.end_offset, partition.core.log_generation)
+            for partition in self.partitions.values()
+            if partition.needs_flush
+        ]
+        if not covered:
+            return
+        for partition, _, _ in covered:
+            partition.needs_flush = False
+        self._flushing = True
+
+        def on_flushed(error: StorageError | None) -> None:
+            self._flushing = False
+            self.begin_input()
+            if error is not None:
+                self.fail(error)
+                return
+            try:
+                for partition, end_offset, generation in covered:
+                    if not partition.deleted:
+                        self.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))
+            except InvariantViolation as violation:
+                self.fail(violation)
+
+        self.logs.flush([partition.log for partition, _, _ in covered], on_flushed)
+
+    # --- housekeeping ---
+
+    def _housekeeping(self) -> None:
+        self.timers.schedule(self.now_ms + HOUSEKEEPING_INTERVAL_MS, self._housekeeping)
+        for partition in list(self.partitions.values()):
+            if partition.waiting:
+                partition.expire(self.now_ms)
+        self.membership.tick()
+        if self.now_ms >= self._next_retention_ms:
+            self._next_retention_ms = self.now_ms + self.config.retention_check_interval_ms
+            self._apply_retention()
+
+    def _apply_retention(self) -> None:
+        """Delete closed segments that are too old or too many; never of the metadata log, which has no snapshot to stand in."""
+        for partition in list(self.partitions.values()):
+            if partition.group == METADATA_GROUP:
+                continue
+            keep_from = first_offset_to_keep(
+                partition.log.segments(), self.config, self.clock.wall_ms(), partition.high_watermark
+            )
+            if keep_from > partition.log.start_offset:
+                start = partition.log.advance_start(Offset(keep_from))
+                self.step(partition, LogStartAdvanced(log_start_offset=start))
+
+    # --- questions ---
+
+    def groups_with_reads(self) -> Iterable[GroupId]:
+        return self.reads.groups_at_core()
+
+    def why_unknown(self, group: GroupId) -> ErrorCode:
+        """The error for a group that this node does not host."""
+        topic = self.topics.get(group.topic)
+        if topic is not None and topic.topic_id != group.topic_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def resolve_topic(self, topic_id: bytes) -> str | None:
+        """The name of a topic that this node knows by its id (16 bytes)."""
+        topic = self.topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def resolve_group(self, topic: str, partition: int) -> GroupId:
+        """The group that a name stands for today; with a zero id where the topic is unknown."""
+        known = self.topics.get(topic)
+        return GroupId(topic, partition, bytes(16) if known is None else known.topic_id)
+
+    @property
+    def metadata_leader_id(self) -> NodeId:
+        """The leader of the metadata log (Kafka's "controller"), NO_LEADER when none is known."""
+        partition = self.partitions.get(METADATA_GROUP)
+        leader_id = None if partition is None else partition.core.leader_id
+        return NO_LEADER if leader_id is None else leader_id
+
+    def is_ready(self) -> bool:
+        """A metadata leader is known and this node has applied up to its high watermark at least once."""
+        partition = self.partitions.get(METADATA_GROUP)
+        return partition is not None and self.metadata_leader_id != NO_LEADER and partition.high_watermark > 0
+
+    def describe(self, topic: str = METADATA_TOPIC, partition: int = 0) -> QuorumDescription | None:
+        """What the leader of a group knows of its replicas; None where the group is not hosted."""
+        hosted = self.partitions.get(self.resolve_group(topic, partition))
+        return None if hosted is None else describe_quorum(self, hosted)

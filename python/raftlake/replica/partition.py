@@ -1,0 +1,285 @@
+"""One Raft group on this node: its core, its log, its idempotent producers, and the clients that wait for it.
+
+Owns the translation of the core's log actions into calls of the log, and everything that is answered when the high watermark moves.
+Knows no other group and no peer; what has to leave the node is handed to the `ReplicaNode`.
+
+Invariant: `log.end_offset == core.log_end` whenever no action of the group is outstanding.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.ports import BatchSpan, GroupId, LogStore
+from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords
+from raftlake.raft.core import RaftGroup
+from raftlake.raft.messages import FetchedBatch
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
+from raftlake.wire.batches import BatchHeader, iterate_headers, leader_change_batch, stamp
+
+HEADER_READ_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class PendingAppend:
+    """Validated batches of one producer request for this partition, on their way into the log.
+
+    `done(error, base_offset)` is called exactly once; see `ReplicaNode.append` for the meaning of the errors.
+    """
+
+    buffer: bytearray | memoryview
+    headers: Sequence[BatchHeader]
+    deadline_ms: int
+    done: Callable[[ErrorCode, int], None]
+    #: A retry of these batches cannot be applied twice, so a lost leadership may be answered as "not leader".
+    idempotent: bool
+
+
+@dataclass(slots=True)
+class WaitingAppend:
+    """An appended request that is answered once everything below `end_offset` is committed."""
+
+    end_offset: int
+    base_offset: int
+    pending: PendingAppend
+
+
+@dataclass(slots=True)
+class ReceivedBatch:
+    """A batch inside the log bytes of a fetch response."""
+
+    answer: memoryview
+    position: int
+    header: BatchHeader
+
+
+class Partition:
+    """A group, and who waits for it on this node."""
+
+    def __init__(self, group: GroupId, core: RaftGroup, log: LogStore) -> None:
+        self.group = group
+        self.core = core
+        self.log = log
+        self.producers = ProducerStates()
+        self.outbox: list[Action] = []
+        self.appending: list[PendingAppend] = []
+        self.waiting: deque[WaitingAppend] = deque()
+        self._watermark_waiters: dict[int, Callable[[int], bool]] = {}
+        self._waiter_counter = 0
+        self.armed_deadline_ms: int | None = None
+        self.needs_flush = False
+        self.deleted = False
+        #: The high watermark as clients see it: everything below is applied here. The core may already know a higher one.
+        self.high_watermark = Offset(0)
+        self.rebuild_producers()
+
+    # --- producers ---
+
+    def rebuild_producers(self) -> None:
+        """Read every batch header of the log again: at start and after a truncation."""
+        self.producers.clear()
+        offset, end = self.log.start_offset, self.log.end_offset
+        while offset < end:
+            chunk = self.log.read(Offset(offset), end, HEADER_READ_BYTES)
+            if not chunk:
+                break
+            for header in iterate_headers(chunk):
+                self.remember(header)
+                offset = Offset(header.base_offset + header.last_offset_delta + 1)
+
+    def remember(self, header: BatchHeader) -> None:
+        """Note the sequence numbers of a batch that is in the log."""
+        if header.producer_id != NO_PRODUCER and not header.is_control:
+            self.producers.record(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, header.base_offset
+            )
+
+    # --- the leader's appends ---
+
+    def admit(self) -> list[PendingAppend]:
+        """Take what waits to be appended; refuse or answer as duplicate what must not be appended again.
+
+        Sequence numbers are checked and recorded here, against the offsets that the batches are about to get.
+        """
+        admitted: list[PendingAppend] = []
+        next_offset = self.core.log_end
+        for pending in self.appending:
+            first = pending.headers[0]
+            try:
+                duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
+            except RequestRejected as rejected:
+                pending.done(rejected.code, -1)
+                continue
+            if duplicate is not None:
+                self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
+                continue
+            for header in pending.headers:
+                if header.producer_id != NO_PRODUCER:
+                    self.producers.record(
+                        header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, next_offset
+                    )
+                next_offset = Offset(next_offset + header.last_offset_delta + 1)
+            admitted.append(pending)
+        self.appending.clear()
+        return admitted
+
+    def _check_sequence(self, pending: PendingAppend) -> AppendedBatch | None:
+        header = pending.headers[0]
+        return self.producers.check(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            history_trimmed=self.core.log_start > 0,
+        )
+
+    def append_records(self, action: AppendRecords) -> None:
+        """Stamp base offsets and the epoch into the batches' headers (the CRC does not cover them) and write them."""
+        admitted: list[PendingAppend] = action.payload  # type: ignore[assignment]
+        chunks: list[bytearray | memoryview | bytes] = []
+        spans: list[BatchSpan] = []
+        offset = action.base_offset
+        for pending in admitted:
+            first_offset, position = offset, 0
+            for header in pending.headers:
+                stamp(pending.buffer, position, offset, action.epoch)
+                end = Offset(offset + header.last_offset_delta + 1)
+                spans.append(BatchSpan(offset, end, action.epoch, header.timestamp_ms_max, header.size))
+                position += header.size
+                offset = end
+            chunks.append(pending.buffer)
+            self._wait_for(offset, first_offset, pending)
+        self.log.append(chunks, spans)
+        self.needs_flush = True
+
+    def _wait_for(self, end_offset: int, base_offset: int, pending: PendingAppend) -> None:
+        if end_offset <= self.high_watermark:
+            pending.done(ErrorCode.NONE, base_offset)
+            return
+        entry = WaitingAppend(end_offset, base_offset, pending)
+        if self.waiting and self.waiting[-1].end_offset > end_offset:
+            # A duplicate of an older batch: keep the queue ordered by what it waits for.
+            ordered = sorted([*self.waiting, entry], key=lambda waiting: waiting.end_offset)
+            self.waiting = deque(ordered)
+        else:
+            self.waiting.append(entry)
+
+    # --- other writes ---
+
+    def append_leader_change(self, action: AppendLeaderChange, wall_ms: int) -> None:
+        batch = leader_change_batch(
+            action.offset, action.epoch, wall_ms, action.leader_id, action.voters, action.granting_voters
+        )
+        span = BatchSpan(action.offset, action.offset + 1, action.epoch, wall_ms, len(batch))
+        self.log.append([batch], [span])
+        self.needs_flush = True
+
+    def append_fetched(self, action: AppendFetched) -> None:
+        """Write batches from the leader as they came; neighbours of one answer are written as one piece."""
+        chunks: list[memoryview] = []
+        spans: list[BatchSpan] = []
+        run_of: memoryview | None = None
+        run_start = run_end = 0
+        for batch in action.batches:
+            received: ReceivedBatch = batch.payload
+            header = received.header
+            if received.answer is not run_of or received.position != run_end:
+                if run_of is not None:
+                    chunks.append(run_of[run_start:run_end])
+                run_of, run_start = received.answer, received.position
+            run_end = received.position + header.size
+            spans.append(BatchSpan(batch.base_offset, batch.end_offset, batch.epoch, header.timestamp_ms_max, header.size))
+        if run_of is not None:
+            chunks.append(run_of[run_start:run_end])
+        self.log.append(chunks, spans)
+        for batch in action.batches:
+            self.remember(batch.payload.header)
+        self.needs_flush = True
+
+    def truncate(self, end_offset: Offset) -> None:
+        self.log.truncate_to(end_offset)
+        self.rebuild_producers()
+        self.needs_flush = True
+
+    def reset(self, start: OffsetAndEpoch) -> None:
+        """Begin anew at `start`: the leader no longer has what lies before it."""
+        self.log.reset(start)
+        self.rebuild_producers()
+        self.needs_flush = True
+
+    # --- answers ---
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Answer everything that waited for offsets below `high_watermark`."""
+        self.high_watermark = Offset(high_watermark)
+        waiting = self.waiting
+        while waiting and waiting[0].end_offset <= high_watermark:
+            entry = waiting.popleft()
+            entry.pending.done(ErrorCode.NONE, entry.base_offset)
+        if self._watermark_waiters:
+            for key, waiter in list(self._watermark_waiters.items()):
+                if waiter(high_watermark):
+                    self._watermark_waiters.pop(key, None)
+
+    def wait_for_watermark(self, waiter: Callable[[int], bool]) -> Callable[[], None]:
+        """Call `waiter` with each new high watermark until it returns True or the returned function is called."""
+        self._waiter_counter += 1
+        key = self._waiter_counter
+        self._watermark_waiters[key] = waiter
+
+        def stop() -> None:
+            self._watermark_waiters.pop(key, None)
+
+        return stop
+
+    def refuse_appends(self) -> None:
+        """Nothing of what waits to be appended was proposed: say so."""
+        refused, self.appending = self.appending, []
+        for pending in refused:
+            pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    def on_leadership_lost(self) -> None:
+        """Whatever was appended and is not committed may be kept or cut by the next leader: its outcome is unknown."""
+        self.refuse_appends()
+        waiting, self.waiting = self.waiting, deque()
+        for entry in waiting:
+            retry_is_safe = entry.pending.idempotent
+            entry.pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER if retry_is_safe else ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    def on_deleted(self) -> None:
+        """The group is gone: let go of everybody who waits for its high watermark."""
+        waiters, self._watermark_waiters = self._watermark_waiters, {}
+        for waiter in waiters.values():
+            waiter(self.high_watermark)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer the appends that waited longer than their producer wanted."""
+        if not any(entry.pending.deadline_ms <= now_ms for entry in self.waiting):
+            return
+        waiting, self.waiting = self.waiting, deque()
+        for entry in waiting:
+            if entry.pending.deadline_ms <= now_ms:
+                entry.pending.done(ErrorCode.REQUEST_TIMED_OUT, -1)
+            else:
+                self.waiting.append(entry)
+
+
+def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[FetchedBatch]:
+    """Cut received log bytes into one value per batch, without copying."""
+    batches: list[FetchedBatch] = []
+    position = 0
+    for header in headers:
+        batches.append(
+            FetchedBatch(
+                base_offset=Offset(header.base_offset),
+                end_offset=Offset(header.base_offset + header.last_offset_delta + 1),
+                epoch=Epoch(header.leader_epoch),
+                payload=ReceivedBatch(answer, position, header),
+            )
+        )
+        position += header.size
+    return batches

@@ -1,0 +1,224 @@
+"""Linearizable reads (KIP-650 ReadOffset) as a node offers them, wherever it stands.
+
+A read of a group gets an offset that its leader proved after the read arrived, and completes once this node's own high watermark
+(and with it the state machine) has reached that offset. Reads that wait for the same group share a round: while one question
+is under way the next reads gather for the one after it, never for it, since it may have been proven before they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import GroupId, PeerReply, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
+from raftlake.raft.actions import AnswerRead
+from raftlake.raft.events import FailureReason, ReadRequested
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
+from raftlake.replica.timers import Timer
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+RETRY_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+DoneCallback = Callable[[ReadOffsetResult], None]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    done: DoneCallback
+    #: Wait until this node has the offset, or only name it.
+    local: bool
+    deadline: Timer | None = None
+    stop_waiting: Callable[[], None] | None = None
+    finished: bool = False
+
+
+class GroupReads:
+    """The reads of one group that were asked at this node."""
+
+    def __init__(self, node: ReplicaNode, group: GroupId) -> None:
+        self._node = node
+        self._group = group
+        self._gathering: list[_Waiting] = []
+        self._asked: list[_Waiting] = []
+        self._under_way = False
+
+    def read(self, done: DoneCallback, *, local: bool) -> None:
+        waiting = _Waiting(done, local)
+        at_ms = self._node.now_ms + self._node.config.read_timeout_ms
+        waiting.deadline = self._node.timers.schedule(at_ms, lambda: self._expire(waiting))
+        self._gathering.append(waiting)
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._under_way or not self._gathering:
+            return
+        self._asked, self._gathering = self._gathering, []
+        self._under_way = True
+        partition = self._node.partitions.get(self._group)
+        if partition is None:
+            self._answered(self._failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, Epoch(-1)))
+        elif partition.core.is_leader:
+            self._node.reads.ask_core(self._group, self._answered)
+        elif partition.core.leader_id is None or partition.core.leader_id in (NO_LEADER, self._node.config.node_id):
+            self._answered(self._failure(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, partition.core.epoch))
+        else:
+            rpc = ReadOffsetRpc(
+                cluster_id=self._node.cluster_id,
+                read_timestamp_ms=self._node.clock.wall_ms(),
+                groups=(self._group,),
+                replica_id=self._node.config.node_id,
+            )
+            self._node.network.send(partition.core.leader_id, rpc, self._on_reply)
+
+    def _on_reply(self, reply: PeerReply | FailureReason) -> None:
+        self._node.begin_input()
+        if isinstance(reply, ReadOffsetReply) and reply.results:
+            self._answered(reply.results[0])
+        else:
+            self._answered(self._failure(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, Epoch(-1)))
+
+    def _answered(self, result: ReadOffsetResult) -> None:
+        self._under_way = False
+        asked, self._asked = self._asked, []
+        alive = [waiting for waiting in asked if not waiting.finished]
+        if result.error in RETRY_ERRORS:
+            if alive:
+                # These arrived before the next question, so it may serve them too.
+                self._gathering[:0] = alive
+                self._node.timers.schedule(self._node.now_ms + self._node.config.raft.retry_backoff_ms, self._ask)
+            return
+        for waiting in alive:
+            self._complete(waiting, result)
+        self._ask()
+
+    def _complete(self, waiting: _Waiting, result: ReadOffsetResult) -> None:
+        partition = self._node.partitions.get(self._group)
+        if result.error is ErrorCode.NONE and waiting.local and partition is not None:
+            if partition.high_watermark < result.applied_offset:
+                waiting.stop_waiting = partition.wait_for_watermark(
+                    lambda high_watermark: high_watermark >= result.applied_offset and self._finish(waiting, result)
+                )
+                return
+        self._finish(waiting, result)
+
+    def _finish(self, waiting: _Waiting, result: ReadOffsetResult) -> bool:
+        waiting.finished = True
+        if waiting.deadline is not None:
+            waiting.deadline.cancel()
+        if waiting.stop_waiting is not None:
+            waiting.stop_waiting()
+        waiting.done(result)
+        return True
+
+    def _expire(self, waiting: _Waiting) -> None:
+        if not waiting.finished:
+            partition = self._node.partitions.get(self._group)
+            if partition is None:
+                result = self._failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, Epoch(-1))
+            else:
+                leader_id = partition.core.leader_id
+                result = self._failure(
+                    ErrorCode.REQUEST_TIMED_OUT, NO_LEADER if leader_id is None else leader_id, partition.core.epoch
+                )
+            self._finish(waiting, result)
+
+    def _failure(self, error: ErrorCode, leader_id: NodeId, epoch: Epoch) -> ReadOffsetResult:
+        return ReadOffsetResult(
+            group=self._group, error=error, applied_offset=Offset(-1), leader_id=leader_id, leader_epoch=epoch
+        )
+
+
+def unknown_group(group: GroupId, error: ErrorCode) -> ReadOffsetResult:
+    """The answer for a group that is not hosted here."""
+    return ReadOffsetResult(
+        group=group, error=error, applied_offset=Offset(-1), leader_id=NO_LEADER, leader_epoch=Epoch(-1)
+    )
+
+
+class ReadService:
+    """Reads of all groups, and the leader's answers to other nodes."""
+
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._groups: dict[GroupId, GroupReads] = {}
+        self._counter = 0
+        self._at_core: dict[int, tuple[GroupId, DoneCallback]] = {}
+        self._count_at_core: dict[GroupId, int] = {}
+
+    def read(self, group: GroupId, done: DoneCallback, *, local: bool = True) -> None:
+        """Call `done` once with a proven offset of `group` (with `local`: one that this node has reached) or an error."""
+        if group not in self._node.partitions:
+            done(unknown_group(group, self._node.why_unknown(group)))
+            return
+        reads = self._groups.get(group)
+        if reads is None:
+            reads = self._groups[group] = GroupReads(self._node, group)
+        reads.read(done, local=local)
+
+    def drop(self, group: GroupId) -> None:
+        """The group was deleted: its core will not answer any more. Reads that were asked here end with their deadline."""
+        self._groups.pop(group, None)
+        self._count_at_core.pop(group, None)
+        gone = [read_id for read_id, (of, _) in self._at_core.items() if of == group]
+        for read_id in gone:
+            _, done = self._at_core.pop(read_id)
+            done(unknown_group(group, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+    # --- at the leader ---
+
+    def groups_at_core(self) -> list[GroupId]:
+        """The groups whose core has reads that wait for proof."""
+        return list(self._count_at_core)
+
+    def ask_core(self, group: GroupId, done: DoneCallback) -> None:
+        self._counter += 1
+        self._at_core[self._counter] = (group, done)
+        self._count_at_core[group] = self._count_at_core.get(group, 0) + 1
+        sequence = self._node.fetch_server.answer_sequence
+        self._node.step(self._node.partitions[group], ReadRequested(read_id=self._counter, sequence=sequence))
+
+    def answered(self, action: AnswerRead) -> None:
+        group, done = self._at_core.pop(action.read_id)
+        self._count_at_core[group] -= 1
+        if self._count_at_core[group] == 0:
+            del self._count_at_core[group]
+        done(
+            ReadOffsetResult(
+                group=group,
+                error=action.error,
+                applied_offset=action.offset,
+                leader_id=action.leader_id,
+                leader_epoch=action.leader_epoch,
+            )
+        )
+
+    def receive(self, rpc: ReadOffsetRpc, reply: Callable[[PeerReply], None]) -> None:
+        """A ReadOffset RPC: a peer's question is for this node's own cores, a client's may be passed on."""
+        results: dict[int, ReadOffsetResult] = {}
+
+        def put(index: int, result: ReadOffsetResult) -> None:
+            results[index] = result
+            if len(results) == len(rpc.groups):
+                ordered = tuple(results[i] for i in range(len(rpc.groups)))
+                reply(ReadOffsetReply(error=ErrorCode.NONE, results=ordered))
+
+        if not rpc.groups:
+            reply(ReadOffsetReply(error=ErrorCode.NONE))
+        for index, group in enumerate(rpc.groups):
+            if rpc.replica_id < 0 or group not in self._node.partitions:
+                self.read(group, lambda result, index=index: put(index, result))  # type: ignore[misc]
+            else:
+                self.ask_core(group, lambda result, index=index: put(index, result))  # type: ignore[misc]

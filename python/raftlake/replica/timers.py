@@ -1,0 +1,52 @@
+"""One heap of future calls for everything in a node that waits: group deadlines, parked fetches, timeouts.
+
+Owns no clock: `run_due` is told the time. Equal times run in the order in which they were scheduled.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+
+class Timer:
+    """A scheduled call; `cancel` makes it never happen."""
+
+    __slots__ = ("at_ms", "call")
+
+    def __init__(self, at_ms: int, call: Callable[[], None]) -> None:
+        self.at_ms = at_ms
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class TimerQueue:
+    __slots__ = ("_heap", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._sequence = 0
+
+    def schedule(self, at_ms: int, call: Callable[[], None]) -> Timer:
+        timer = Timer(at_ms, call)
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_ms, self._sequence, timer))
+        return timer
+
+    def next_ms(self) -> int | None:
+        """When the next call is due; cancelled ones are dropped on the way."""
+        heap = self._heap
+        while heap and heap[0][2].call is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def run_due(self, now_ms: int) -> None:
+        """Run every call whose time has come. Calls scheduled meanwhile for a time not after `now_ms` run as well."""
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms:
+            timer = heapq.heappop(heap)[2]
+            call, timer.call = timer.call, None
+            if call is not None:
+                call()

@@ -1,0 +1,205 @@
+"""Topics are keys: `/raftlake/topics/<name>` holds the id and the number of partitions. This module follows those keys and keeps
+this node's groups equal to them, and proposes their creation and deletion.
+
+While the metadata log is replayed after a restart the keys pass through old states. A group directory that already holds another
+incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the log.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.kv.history import Compacted
+from raftlake.ports import GroupId
+from raftlake.raft.events import CampaignRequested
+from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.wire.ids import id_from_text, id_to_text
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+TOPIC_PREFIX = "/raftlake/topics/"
+NAME_LENGTH_MAX = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+CreateDone = Callable[["Topic | None", ErrorCode, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    topic_id: bytes
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    def groups(self) -> list[GroupId]:
+        return [GroupId(self.name, index, self.topic_id) for index in range(self.partitions)]
+
+    def encode(self) -> bytes:
+        value = {"id": id_to_text(self.topic_id), "partitions": self.partitions, "configs": dict(self.configs)}
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+    @staticmethod
+    def decode(name: str, value: bytes) -> Topic | None:
+        """The topic that a key's value describes; None when the value is none of ours."""
+        try:
+            fields = json.loads(value)
+            topic = Topic(name, id_from_text(fields["id"]), int(fields["partitions"]), dict(fields.get("configs", {})))
+        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+            return None
+        return topic if topic.partitions > 0 and len(topic.topic_id) == 16 else None
+
+
+METADATA = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1)
+
+
+def require_name(name: str) -> None:
+    """Kafka's rule for topic names; RequestRejected(INVALID_TOPIC_EXCEPTION) otherwise."""
+    if name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
+        raise RequestRejected(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name[:NAME_LENGTH_MAX]!r} must be 1 to {NAME_LENGTH_MAX} of the characters a-z A-Z 0-9 . _ - "
+            "and not '.' or '..'",
+        )
+    if name == METADATA_TOPIC:
+        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is the quorum's own log")
+
+
+class TopicRegistry:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._by_name: dict[str, Topic] = {METADATA_TOPIC: METADATA}
+        self._by_id: dict[bytes, Topic] = {METADATA_TOPIC_ID: METADATA}
+        self._seen_version = 0
+        node.kv.listeners.append(self._on_applied)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def all(self) -> list[Topic]:
+        """Every topic but the metadata log, by name."""
+        return [self._by_name[name] for name in sorted(self._by_name) if name != METADATA_TOPIC]
+
+    @property
+    def partition_count(self) -> int:
+        return sum(topic.partitions for topic in self._by_name.values())
+
+    # --- following the keys ---
+
+    def _on_applied(self, applied_offset: int) -> None:
+        try:
+            while changes := self._node.kv.machine.changes_since(TOPIC_PREFIX, self._seen_version):
+                for change in changes:
+                    self._seen_version = change.version
+                    self._on_change(change.key.removeprefix(TOPIC_PREFIX), change.value)
+        except Compacted:
+            self._follow_all()
+        self._seen_version = max(self._seen_version, applied_offset - 1)
+
+    def _follow_all(self) -> None:
+        """Too many changes at once to have kept each: compare with all keys."""
+        entries, _ = self._node.kv.machine.list(TOPIC_PREFIX, None, 1 << 31)
+        present = {key.removeprefix(TOPIC_PREFIX): entry.value for key, entry in entries}
+        for topic in self.all():
+            if topic.name not in present:
+                self._on_change(topic.name, None)
+        for name, value in present.items():
+            self._on_change(name, value)
+
+    def _on_change(self, name: str, value: bytes | None) -> None:
+        topic = None if value is None else Topic.decode(name, value)
+        old = self._by_name.get(name)
+        if old is not None and (topic is None or old.topic_id != topic.topic_id):
+            del self._by_name[name], self._by_id[old.topic_id]
+            for group in old.groups():
+                self._node.close_group(group)
+        if topic is None:
+            return
+        self._by_name[name] = topic
+        self._by_id[topic.topic_id] = topic
+        for group in topic.groups():
+            if group not in self._node.partitions and self._node.open_group(group) and self._prefers_me(group):
+                self._node.step(self._node.partitions[group], CampaignRequested())
+
+    def _prefers_me(self, group: GroupId) -> bool:
+        """Spread the first leaders of new partitions over the voters."""
+        voters = sorted(self._node.config.voters)
+        return voters[(zlib.crc32(group.topic.encode()) + group.partition) % len(voters)] == self._node.config.node_id
+
+    # --- changing them ---
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str], done: CreateDone) -> None:
+        """Create a topic; `done(topic, error, message)` once it is committed and this node knows it."""
+        try:
+            require_name(name)
+            if partitions < 1:
+                raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
+            if self.partition_count + partitions > self._node.config.partitions_max:
+                raise RequestRejected(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"{partitions} more partitions would exceed this node's limit of {self._node.config.partitions_max}",
+                )
+        except RequestRejected as rejected:
+            done(None, rejected.code, rejected.message)
+            return
+        topic = Topic(name, self._new_id(), partitions, configs)
+        key = TOPIC_PREFIX + name
+        txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, topic.encode()),))
+
+        def on_outcome(outcome: ProposeOutcome) -> None:
+            if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+                if outcome.result.succeeded:
+                    done(topic, ErrorCode.NONE, "")
+                else:
+                    done(None, ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+            else:
+                done(None, *_explain(outcome))
+
+        self._node.kv.propose_anywhere(txn, on_outcome)
+
+    def delete(self, topic: Topic, done: CreateDone) -> None:
+        """Delete a topic and its data on every node."""
+        key = TOPIC_PREFIX + topic.name
+        entry = self._node.kv.machine.get(key)
+        if topic.name == METADATA_TOPIC or entry is None:
+            done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
+            return
+        txn = Txn(compares=(Compare(key, entry.version),), ops=(Delete(key),))
+
+        def on_outcome(outcome: ProposeOutcome) -> None:
+            if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+                gone = not outcome.result.succeeded
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NONE
+                done(topic, error, f"topic {topic.name!r} was deleted or replaced meanwhile" if gone else "")
+            else:
+                done(None, *_explain(outcome))
+
+        self._node.kv.propose_anywhere(txn, on_outcome)
+
+    def _new_id(self) -> bytes:
+        while True:
+            topic_id = self._node.rng.randrange(1 << 128).to_bytes(16, "big")
+            # Kafka prints ids in base64 and refuses those that begin with a dash: they look like an option.
+            if topic_id not in self._by_id and not id_to_text(topic_id).startswith("-") and any(topic_id[:8]):
+                return topic_id
+
+
+def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
+    if outcome.status is ProposeStatus.UNKNOWN:
+        return ErrorCode.REQUEST_TIMED_OUT, "the change was proposed and its outcome is unknown; look before trying again"
+    return ErrorCode.NOT_CONTROLLER, "the metadata log has no leader that could be reached; nothing was changed"
+
+
+__all__ = ["METADATA_GROUP", "TOPIC_PREFIX", "Topic", "TopicRegistry", "require_name"]
