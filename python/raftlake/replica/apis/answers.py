@@ -46,9 +46,9 @@ class Answers:
     def __init__(self, request: object) -> None:
         self._module = _response_module(type(request).__module__)
 
-    def make(self, name: str, **values: Any) -> Any:
-        """An instance of the response class `name` with those of `values` that its version knows."""
-        cls = getattr(self._module, name)
+    def make(self, class_name: str, /, **values: Any) -> Any:
+        """An instance of the response class `class_name` with those of `values` that its version knows."""
+        cls = getattr(self._module, class_name)
         known = _fields_of(cls)
         chosen = {key: value for key, value in values.items() if key in known}
         if "throttle_time" not in chosen and _required_throttle(cls):
