@@ -1,0 +1,249 @@
+"""One run: machines, network, faults, clients, invariants and oracle, from a seed to a verdict.
+
+A run has three parts: the safety phase with faults and traffic; the healing (links, disks and pauses are repaired, every machine is
+on) after which each client must get an answer to something that it asked after it; and the end, when the traffic stops, all nodes
+must converge, and the oracle compares every promise with the committed logs. A broken promise raises `Violation`; so does
+any exception of the driver, which is never supposed to have one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from raftlake.errors import RaftlakeError
+from raftlake.ports import GroupId
+from raftlake.raft.types import DirectoryId, ElectionState, NodeId
+from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
+from raftlake.sim.client_calls import ClientCalls
+from raftlake.sim.clock import US_PER_MS, Scheduler
+from raftlake.sim.disk import MemoryLog
+from raftlake.sim.faults import FaultInjector, Settings, stream
+from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
+from raftlake.sim.invariants.convergence import disagreements
+from raftlake.sim.invariants.stable_leadership import StableLeadership
+from raftlake.sim.machine import Machine, World
+from raftlake.sim.network import SimulatedNetwork
+from raftlake.sim.oracle import Oracle
+from raftlake.sim.trace import LineSink, Trace
+from raftlake.sim.workload import Client, Shared, make_clients
+from raftlake.wire.batches import Record, decode_records, parse_header
+
+#: How often the end of a phase is looked for.
+POLL_US = 100 * US_PER_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run that kept every promise did, for the report."""
+
+    simulated_ms: int
+    events: int
+    completed: int
+    faults: dict[str, int]
+
+
+class Cluster:
+    """Implements `faults.Target` and `machine.Supervisor`."""
+
+    def __init__(self, settings: Settings, sink: LineSink | None = None) -> None:
+        self.settings = settings
+        self.scheduler = Scheduler()
+        self.trace = Trace(self.scheduler, sink)
+        self.network = SimulatedNetwork(self.scheduler, stream(settings.seed, "network"), settings.network)
+        voters = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
+        self.node_ids = (*voters, *(NodeId(settings.voters + 1 + index) for index in range(settings.observers)))
+        view = ClusterView(voters, self._log_of, self._election_of)
+        invariants, self.committed = standard_invariants(view, len(self.node_ids))
+        self.stable_leadership = StableLeadership(view)
+        self.invariants = InvariantSuite([*invariants, self.stable_leadership])
+        world = World(settings, self.scheduler, self.network, self.trace, self.invariants)
+        self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
+        self.network.peers = dict(self.machines)
+        self.oracle = Oracle(settings.partitions)
+        self.calls = ClientCalls(self.scheduler, stream(settings.seed, "client network"), settings.network, self.machines)
+        self.shared = Shared(
+            settings, self.scheduler, self.calls, self.oracle, self.trace, self.node_ids, self._highest_leader_epoch
+        )
+        self.clients: list[Client] = make_clients(self.shared)
+        self.safety_end_us = settings.safety_ms * US_PER_MS
+        self.injector = FaultInjector(self.scheduler, settings, self, self.safety_end_us)
+        self._restarts_by_itself = True
+        self._leader_epochs: dict[GroupId, int] = {}
+
+    def _config(self, node_id: NodeId, voters: tuple[NodeId, ...]) -> NodeConfig:
+        return NodeConfig(
+            node_id=node_id,
+            voters={voter: Endpoint(f"node{voter}", 9092) for voter in voters},
+            listener=Endpoint(f"node{node_id}", 9092),
+            cluster_id=None,
+            directory_id=DirectoryId(node_id.to_bytes(16, "big")),
+            raft=self.settings.raft,
+            replica_fetch_wait_ms=self.settings.replica_fetch_wait_ms,
+            propose_timeout_ms=3_000,
+            read_timeout_ms=3_000,
+        )
+
+    # --- the invariants' view ---
+
+    def _log_of(self, node_id: NodeId, group: GroupId) -> MemoryLog | None:
+        return self.machines[node_id].disk.logs.get(group)
+
+    def _election_of(self, node_id: NodeId, group: GroupId) -> ElectionState | None:
+        return self.machines[node_id].disk.elections.get(group)
+
+    def _highest_leader_epoch(self, group: GroupId) -> int:
+        """Looked at when a client asks, so that a run pays for it only then."""
+        highest = self._leader_epochs.get(group, -1)
+        for machine in self.machines.values():
+            replica = machine.replicas.get(group)
+            if replica is not None and replica.is_leader:
+                highest = max(highest, replica.epoch)
+        self._leader_epochs[group] = highest
+        return highest
+
+    def replicas(self) -> list[ReplicaState]:
+        """Every running group of every node that is on."""
+        return [replica for machine in self.machines.values() for replica in machine.replicas.values()]
+
+    # --- faults.Target and machine.Supervisor ---
+
+    def leader_ids(self) -> tuple[NodeId, ...]:
+        return tuple(
+            node_id
+            for node_id, machine in self.machines.items()
+            if any(replica.is_leader for replica in machine.replicas.values())
+        )
+
+    def crash(self, node_id: NodeId, reason: str) -> None:
+        self.machines[node_id].crash(reason)
+
+    def crash_at_port_call(self, node_id: NodeId, calls_left: int) -> None:
+        self.machines[node_id].crash_at_port_call(calls_left)
+
+    def start(self, node_id: NodeId) -> None:
+        self.machines[node_id].start()
+
+    def pause(self, node_id: NodeId, length_us: int) -> None:
+        if self.trace.enabled:
+            self.trace.write(node_id, f"pause us={length_us}")
+        self.machines[node_id].pause(length_us)
+
+    def cut_link(self, source: NodeId, destination: NodeId) -> None:
+        if self.trace.enabled:
+            self.trace.write("net", f"cut {source}->{destination}")
+        self.network.cut_link(source, destination)
+
+    def heal_links(self) -> None:
+        if self.trace.enabled:
+            self.trace.write("net", "heal")
+        self.network.heal_links()
+
+    def reset_connection(self, client: NodeId, server: NodeId) -> None:
+        self.network.reset_connection(client, server)
+
+    def jump_wall_clock(self, node_id: NodeId, by_ms: int) -> None:
+        self.machines[node_id].clock.wall_offset_ms += by_ms
+
+    def on_down(self, node_id: NodeId, reason: str) -> None:
+        if self._restarts_by_itself:
+            self.injector.restart_later(node_id)
+
+    # --- the run ---
+
+    def start_all(self) -> None:
+        for node_id in self.node_ids:
+            self.start(node_id)
+
+    def run(self) -> Outcome:
+        """The whole run; raises Violation when a promise is broken."""
+        try:
+            return self._run()
+        except (RaftlakeError, AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise Violation("the driver never raises", f"{type(error).__name__}: {error}") from error
+
+    def _run(self) -> Outcome:
+        self.start_all()
+        for client in self.clients:
+            client.start()
+        self.injector.start()
+        self.scheduler.run_until(self.safety_end_us)
+        self.heal()
+        end_us = self.safety_end_us + self.settings.liveness_ms * US_PER_MS
+        self._await_progress(end_us)
+        self.shared.stopped = True
+        self._await_convergence(end_us)
+        self.invariants.on_end(self.replicas())
+        self.check_oracle()
+        return Outcome(
+            simulated_ms=self.scheduler.now_us // US_PER_MS,
+            events=self.scheduler.events_run,
+            completed=sum(client.completed for client in self.clients),
+            faults=self._fault_counts(),
+        )
+
+    def heal(self) -> None:
+        """End every fault: what follows must succeed."""
+        if self.trace.enabled:
+            self.trace.write("net", "faults end")
+        quiet = replace(self.settings.network, loss_ppm=0, duplicate_ppm=0, straggle_ppm=0)
+        self.network.settings = self.calls.settings = quiet
+        self.network.heal_links()
+        for machine in self.machines.values():
+            machine.heal()
+        self.start_all()
+
+    def _await_progress(self, end_us: int) -> None:
+        """Each client gets what it wants, asked for after the healing."""
+        while not all(self._has_progressed(client) for client in self.clients):
+            if self.scheduler.now_us >= end_us:
+                stuck = [client.name for client in self.clients if not self._has_progressed(client)]
+                raise Violation("without faults every client makes progress", f"stuck: {stuck}; {self._state()}")
+            self.scheduler.run_until(self.scheduler.now_us + POLL_US)
+
+    def _has_progressed(self, client: Client) -> bool:
+        return client.is_done or client.last_completed_began_us >= self.safety_end_us
+
+    def _await_convergence(self, end_us: int) -> None:
+        while not all(client.is_idle for client in self.clients) or disagreements(self.replicas(), len(self.node_ids)):
+            if self.scheduler.now_us >= end_us:
+                break
+            self.scheduler.run_until(self.scheduler.now_us + POLL_US)
+
+    def _state(self) -> str:
+        groups = [
+            f"{replica.node_id}:{replica.group} epoch={replica.epoch} leads={replica.is_leader} hw={replica.high_watermark}"
+            for replica in self.replicas()
+        ]
+        return ", ".join(groups)
+
+    def check_oracle(self) -> None:
+        """Compare every promise with the committed logs."""
+        self.oracle.check_kv(self._committed_records(METADATA_GROUP))
+        if self.shared.topic_id is not None:
+            for index in range(self.settings.partitions):
+                self.oracle.check_partition(index, self._committed_records(self.shared.group(index)))
+
+    def _committed_records(self, group: GroupId) -> list[Record]:
+        batches = self.committed.of(group).batches
+        return [
+            record for batch in batches if not parse_header(batch.data, 0).is_control for record in decode_records(batch.data)
+        ]
+
+    def _fault_counts(self) -> dict[str, int]:
+        counters = self.network.counters
+        counts = dict(self.injector.counts)
+        counts["message lost"] = counters.lost
+        counts["message on a cut link"] = counters.cut
+        counts["request duplicated"] = counters.duplicated
+        counts["message late"] = counters.straggled
+        counts["connection refused"] = counters.refused
+        counts["request timed out"] = counters.timed_out
+        for machine in self.machines.values():
+            for kind, count in machine.fault_counts.items():
+                counts[kind] = counts.get(kind, 0) + count
+        return {kind: count for kind, count in sorted(counts.items()) if count}
+
+
+def run_seed(seed: int, sink: LineSink | None = None) -> Outcome:
+    """Draw the settings of `seed` and run them."""
+    return Cluster(Settings.draw(seed), sink).run()

@@ -1,0 +1,368 @@
+"""A simulated disk per machine: the log and election ports in memory, with what a crash may take away.
+
+Owns: which bytes are durable. A `MemoryLog` keeps the log as the process sees it (its last image) and the older images
+that a crash may still bring back, because the truncation that replaced them was not synced. A crash picks one image and
+cuts its unsynced tail at a random batch; a torn write looks the same, since recovery cuts a torn batch by its CRC.
+An election file is durable when `save` returns. Refuses to know: nodes, time beyond the flush delay it is given, Raft.
+
+Invariant (ports.LogStore): no image is ever shorter than the last completed flush that covers it, except by a truncation.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+import crc32c
+
+from raftlake.errors import InvariantViolation, StorageError
+from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampAndOffset
+from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
+
+SEGMENT_BYTES_DEFAULT = 64 * 1024
+
+
+class SimulatedCrash(BaseException):
+    """The machine lost power at this very port call. Not an `Exception`: no handler of the driver may survive it."""
+
+
+class Machine(Protocol):
+    """What the disk needs from the machine that it belongs to."""
+
+    def port_call(self, name: str) -> None:
+        """Called before every effect; raises `SimulatedCrash` when the plan says that this is the moment."""
+
+    def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
+        """Run one of the two after the drawn time of a sync, unless the machine crashes before."""
+
+
+class DiskObserver(Protocol):
+    """The invariants' view of the disk: told after each durable or visible change."""
+
+    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None: ...
+
+    def log_cut(self, group: GroupId, end_offset: Offset) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One record batch as it lies in the log."""
+
+    base: int
+    end: int
+    epoch: int
+    timestamp_ms: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class LogImage:
+    """One version of a log. Images differ only where a truncation or reset lies between them."""
+
+    start: int = 0
+    batches: list[StoredBatch] = field(default_factory=list)
+    #: End offset of each batch, for binary search.
+    ends: list[int] = field(default_factory=list)
+    epochs: list[tuple[Epoch, Offset]] = field(default_factory=list)
+    #: End offset (exclusive) that a completed flush covers.
+    synced_end: int = 0
+    #: Up to this end offset it took over the batches of the image before it.
+    inherited_end: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else self.start
+
+    def cut(self, count: int) -> LogImage:
+        """A copy that holds the first `count` batches."""
+        ends = self.ends[:count]
+        end = ends[-1] if ends else self.start
+        return LogImage(
+            start=self.start,
+            batches=self.batches[:count],
+            ends=ends,
+            epochs=cut_epochs(self.epochs, end),
+            synced_end=min(self.synced_end, end),
+            inherited_end=end,
+        )
+
+
+def cut_epochs(epochs: Sequence[tuple[Epoch, Offset]], end_offset: int) -> list[tuple[Epoch, Offset]]:
+    """The epochs that start before `end_offset`; the first one stays even so, because a log that was reset or fully
+    truncated still remembers the epoch of the record before its start."""
+    return [entry for index, entry in enumerate(epochs) if entry[1] < end_offset or (index == 0 and entry[1] == end_offset)]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushTicket:
+    """What one flush will make durable: the image that was live when it began, up to `end_offset`."""
+
+    log: MemoryLog
+    image: LogImage
+    end_offset: int
+
+
+class MemoryLog:
+    """`ports.LogStore` in memory. Survives the incarnations of the node: a new one opens the same object after `crash`."""
+
+    def __init__(self, group: GroupId, disk: SimulatedDisk) -> None:
+        self.group = group
+        self._disk = disk
+        #: Oldest first; the last one is what the process sees, the others are what a crash may bring back.
+        self._images = [LogImage()]
+        self._image = self._images[0]
+
+    # --- LogStore ---
+
+    @property
+    def start_offset(self) -> Offset:
+        return Offset(self._image.start)
+
+    @property
+    def end_offset(self) -> Offset:
+        image = self._image
+        return Offset(image.ends[-1] if image.ends else image.start)
+
+    @property
+    def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
+        return self._image.epochs
+
+    def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> None:
+        self._disk.machine.port_call("append")
+        data = b"".join(chunks)
+        if len(data) != sum(span.size for span in spans):
+            raise InvariantViolation(f"{self.group}: {len(data)} bytes do not match the spans {spans}")
+        position = 0
+        for span in spans:
+            self._append_one(span, data[position : position + span.size])
+            position += span.size
+
+    def _append_one(self, span: BatchSpan, data: bytes) -> None:
+        image = self._image
+        if span.base_offset != image.end or span.end_offset <= span.base_offset:
+            raise InvariantViolation(f"{self.group}: append of [{span.base_offset}, {span.end_offset}) at log end {image.end}")
+        if image.epochs and span.epoch < image.epochs[-1][0]:
+            raise InvariantViolation(f"{self.group}: epoch {span.epoch} after {image.epochs[-1][0]}")
+        check_batch_bytes(span, data)
+        image.batches.append(StoredBatch(span.base_offset, span.end_offset, span.epoch, span.timestamp_ms_max, data))
+        image.ends.append(span.end_offset)
+        if not image.epochs or span.epoch > image.epochs[-1][0]:
+            image.epochs.append((Epoch(span.epoch), Offset(span.base_offset)))
+
+    def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
+        image = self._image
+        if not image.start <= start <= image.end:
+            raise InvariantViolation(f"{self.group}: read at {start} outside [{image.start}, {image.end}]")
+        chunks: list[bytes] = []
+        size = 0
+        for index in range(bisect_right(image.ends, start), len(image.batches)):
+            batch = image.batches[index]
+            if batch.end > limit or (chunks and size + len(batch.data) > size_max):
+                break
+            chunks.append(batch.data)
+            size += len(batch.data)
+        return b"".join(chunks)
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        self._disk.machine.port_call("truncate")
+        image = self._image
+        count = bisect_right(image.ends, end_offset)
+        if end_offset < image.start:
+            raise InvariantViolation(f"{self.group}: truncation to {end_offset} before the log start {image.start}")
+        if end_offset < image.end and end_offset != (image.ends[count - 1] if count else image.start):
+            raise InvariantViolation(f"{self.group}: truncation to {end_offset} inside a batch")
+        self._replace(image.cut(count))
+
+    def reset(self, start: OffsetAndEpoch) -> None:
+        self._disk.machine.port_call("reset")
+        offset = start.offset
+        epochs = [(start.epoch, offset)] if offset else []
+        self._replace(LogImage(start=offset, epochs=epochs, synced_end=offset, inherited_end=offset))
+
+    def _replace(self, image: LogImage) -> None:
+        self._images.append(image)
+        self._image = image
+        self._disk.observer.log_cut(self.group, self.end_offset)
+
+    def advance_start(self, start_offset: Offset) -> Offset:
+        self._disk.machine.port_call("advance_start")
+        image = self._image
+        for segment in self.segments()[:-1]:
+            if segment.end_offset > start_offset:
+                break
+            count = bisect_right(image.ends, segment.end_offset)
+            del image.batches[:count], image.ends[:count]
+            image.start = segment.end_offset
+        later = [index for index, (_, offset) in enumerate(image.epochs) if offset <= image.start]
+        if later:
+            epoch = image.epochs[later[-1]][0]
+            image.epochs[: later[-1] + 1] = [(epoch, Offset(image.start))]
+        return Offset(image.start)
+
+    def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        for batch in self._image.batches:
+            if batch.timestamp_ms >= timestamp_ms:
+                return TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
+        return None
+
+    def latest_timestamp(self) -> TimestampAndOffset | None:
+        batch = max(self._image.batches, key=lambda batch: batch.timestamp_ms, default=None)
+        return batch and TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        segments: list[SegmentInfo] = []
+        base, size, latest_ms = self._image.start, 0, -1
+        for batch in self._image.batches:
+            if size and size + len(batch.data) > self._disk.segment_bytes:
+                segments.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
+                base, size, latest_ms = batch.base, 0, -1
+            size += len(batch.data)
+            latest_ms = max(latest_ms, batch.timestamp_ms)
+        segments.append(SegmentInfo(Offset(base), self.end_offset, size, latest_ms))
+        return segments
+
+    # --- durability ---
+
+    @property
+    def batches(self) -> Sequence[StoredBatch]:
+        """The batches that the process sees."""
+        return self._image.batches
+
+    def first_batch_after(self, offset: int) -> int:
+        """Index of the first batch that ends above `offset`."""
+        return bisect_right(self._image.ends, offset)
+
+    @property
+    def durable_end(self) -> int:
+        """Everything below it is in the log whatever a crash picks."""
+        return min(image.synced_end for image in self._images)
+
+    def surely_holds(self, batch: StoredBatch) -> bool:
+        """Whether this very batch survives any crash at this moment: durable in every image that a crash may pick."""
+        for image in self._images:
+            if batch.end > image.synced_end:
+                return False
+            index = bisect_right(image.ends, batch.base)
+            if batch.end > image.start and image.batches[index] != batch:
+                return False
+        return True
+
+    def begin_flush(self) -> FlushTicket:
+        """What a sync that starts now will cover."""
+        return FlushTicket(self, self._image, self._image.end)
+
+    def finish_flush(self, ticket: FlushTicket) -> None:
+        """The sync of `ticket` completed: its image is durable and the images before it can no longer come back."""
+        if not any(image is ticket.image for image in self._images):
+            return
+        while self._images[0] is not ticket.image:
+            del self._images[0]
+        end = ticket.end_offset
+        for image in self._images:
+            if image is not ticket.image:
+                end = min(end, image.inherited_end)
+            image.synced_end = max(image.synced_end, end)
+
+    def crash(self, rng: Random) -> None:
+        """Lose power: one image remains, less a random part of its unsynced tail. Recovery finds only whole batches."""
+        image = self._images[rng.randrange(len(self._images))] if len(self._images) > 1 else self._image
+        synced = bisect_right(image.ends, image.synced_end)
+        unsynced = len(image.batches) - synced
+        # Half of the crashes keep everything (kill -9 of the process keeps the page cache), the others cut anywhere.
+        kept = synced + (unsynced if rng.randrange(2) else rng.randrange(unsynced + 1))
+        image = image.cut(kept)
+        # Recovery syncs what it found before it hands out the log: else a second crash could take it after it counted.
+        image.synced_end = image.end
+        self._images = [image]
+        self._image = image
+
+
+def check_batch_bytes(span: BatchSpan, data: bytes) -> None:
+    """Refuse bytes that a file log would cut away at its next recovery, or that say something else than their span."""
+    base = int.from_bytes(data[0:8], "big")
+    epoch = int.from_bytes(data[12:16], "big", signed=True)
+    end = base + int.from_bytes(data[23:27], "big") + 1
+    if (base, end, epoch) != (span.base_offset, span.end_offset, span.epoch):
+        raise InvariantViolation(f"the batch header says [{base}, {end}) epoch {epoch}, its span {span}")
+    if int.from_bytes(data[8:12], "big") + 12 != len(data):
+        raise InvariantViolation(f"the batch header and its span disagree on the size: {span}")
+    if int.from_bytes(data[17:21], "big") != crc32c.crc32c(memoryview(data)[21:]):
+        raise InvariantViolation(f"the CRC of the batch at {base} is wrong before it reaches the disk")
+
+
+class _SilentObserver:
+    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
+        return
+
+    def log_cut(self, group: GroupId, end_offset: Offset) -> None:
+        return
+
+
+class SimulatedDisk:
+    """One machine's disk: `ports.LogDirectory` and `ports.ElectionStore` at once, kept over restarts of the node."""
+
+    def __init__(
+        self, machine: Machine, observer: DiskObserver | None = None, segment_bytes: int = SEGMENT_BYTES_DEFAULT
+    ) -> None:
+        self.machine = machine
+        self.observer: DiskObserver = observer or _SilentObserver()
+        self.segment_bytes = segment_bytes
+        self.logs: dict[GroupId, MemoryLog] = {}
+        self.elections: dict[GroupId, ElectionState] = {}
+
+    # --- LogDirectory ---
+
+    def open(self, group: GroupId) -> MemoryLog:
+        self.machine.port_call("open")
+        log = self.logs.get(group)
+        if log is None:
+            log = self.logs[group] = MemoryLog(group, self)
+        return log
+
+    def delete(self, group: GroupId) -> None:
+        self.machine.port_call("delete")
+        self.logs.pop(group, None)
+        self.elections.pop(group, None)
+
+    def groups(self) -> Sequence[GroupId]:
+        return sorted(self.logs)
+
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None]) -> None:
+        self.machine.port_call("flush")
+        tickets = [log.begin_flush() for log in logs if isinstance(log, MemoryLog)]
+        assert len(tickets) == len(logs), "a log of another directory"
+
+        def complete() -> None:
+            for ticket in tickets:
+                ticket.log.finish_flush(ticket)
+            done(None)
+
+        def fail() -> None:
+            done(StorageError("simulated: fdatasync failed"))
+
+        self.machine.flush_later(complete, fail)
+
+    # --- ElectionStore ---
+
+    def load(self, group: GroupId) -> ElectionState | None:
+        state = self.elections.get(group)
+        log = self.logs.get(group)
+        if state is None and log is not None and log.end_offset > 0:
+            raise StorageError(f"{group}: the log is not empty but quorum-state is missing")
+        return state
+
+    def save(self, states: Mapping[GroupId, ElectionState]) -> None:
+        for group, state in states.items():
+            # A crash may fall between two files of one call.
+            self.machine.port_call("save")
+            before = self.elections.get(group)
+            self.elections[group] = state
+            self.observer.election_saved(group, before, state)
+
+    def crash(self, rng: Random) -> None:
+        """Lose power: every log loses some of its unsynced tail."""
+        for group in self.groups():
+            self.logs[group].crash(rng)

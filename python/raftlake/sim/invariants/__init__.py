@@ -1,0 +1,35 @@
+"""What the whole cluster must never show, one property per module, each naming its source."""
+
+from __future__ import annotations
+
+from raftlake.sim.invariants.base import ClusterView, Invariant, InvariantSuite, ReplicaState, Violation
+from raftlake.sim.invariants.committed_data import CommittedData
+from raftlake.sim.invariants.committed_log import CommittedLogs
+from raftlake.sim.invariants.convergence import Convergence
+from raftlake.sim.invariants.leader_completeness import LeaderCompleteness
+from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
+from raftlake.sim.invariants.monotonic_epoch import MonotonicEpoch
+from raftlake.sim.invariants.monotonic_high_watermark import MonotonicHighWatermark
+from raftlake.sim.invariants.single_leader import SingleLeader
+from raftlake.sim.invariants.stable_leadership import StableLeadership
+
+
+def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invariant], CommittedLogs]:
+    """Everything that holds in every run, and the committed logs that the oracle reads at the end."""
+    committed = CommittedLogs()
+    return [
+        MonotonicEpoch(view),
+        SingleLeader(view),
+        MonotonicHighWatermark(view),
+        # Before the majority check: it extends the committed log that the others read.
+        CommittedData(view, committed),
+        MajorityHoldsCommitted(view, committed),
+        LeaderCompleteness(view, committed),
+        Convergence(view, node_count),
+    ], committed
+
+
+__all__ = [
+    "ClusterView", "CommittedLogs", "Invariant", "InvariantSuite", "ReplicaState", "StableLeadership", "Violation",
+    "standard_invariants",
+]  # fmt: skip

@@ -1,0 +1,124 @@
+"""What an invariant may see, and the moments at which it is asked.
+
+An invariant judges the cluster from the outside: it sees what only the whole cluster shows, never what a node believes about
+another. Each subclass overrides the moments that it needs; `InvariantSuite` calls no others, so a moment costs what its
+invariants cost. All checks are incremental: they look at what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from raftlake.ports import GroupId
+from raftlake.raft.types import ElectionState, NodeId
+from raftlake.sim.disk import MemoryLog
+
+
+class Violation(Exception):
+    """A promise was broken; the message names the promise, the nodes and the offsets."""
+
+    def __init__(self, promise: str, detail: str) -> None:
+        super().__init__(f"{promise}: {detail}")
+        self.promise = promise
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """One group on one incarnation of a node, as it was when it was last looked at."""
+
+    node_id: NodeId
+    incarnation: int
+    group: GroupId
+    log: MemoryLog
+    epoch: int = -1
+    is_leader: bool = False
+    high_watermark: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What never changes in a run, and a way to the logs on all disks, also of nodes that are down."""
+
+    voters: tuple[NodeId, ...]
+    #: The log of a group on a node's disk; None when it has none.
+    log_of: Callable[[NodeId, GroupId], MemoryLog | None]
+    #: What a node's disk says about an election.
+    election_of: Callable[[NodeId, GroupId], ElectionState | None]
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    def voter_logs(self, group: GroupId) -> list[MemoryLog]:
+        """The voters' logs of a group, by node id; a voter without one is left out."""
+        logs = [self.log_of(voter, group) for voter in self.voters]
+        return [log for log in logs if log is not None]
+
+
+class Invariant:
+    """One property; the moments are no-ops here."""
+
+    #: What is promised, for the message.
+    promise = ""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+
+    def on_election_saved(self, node_id: NodeId, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
+        """A node's election file was replaced."""
+
+    def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
+        """A node truncated or reset its log; it now ends at `end_offset`."""
+
+    def on_crash(self, node_id: NodeId) -> None:
+        """A node went down and its disk lost what it could lose."""
+
+    def on_epoch(self, replica: ReplicaState, before: int) -> None:
+        """A running group's epoch changed from `before` (-1: it has just been started)."""
+
+    def on_leader(self, replica: ReplicaState) -> None:
+        """A group became leader."""
+
+    def on_high_watermark(self, replica: ReplicaState, before: int) -> None:
+        """A group's high watermark changed from `before` (-1: it has just been started)."""
+
+    def on_turn(self, replica: ReplicaState) -> None:
+        """A turn ended: everything that the core asked for has been done, and the group changed since the last turn."""
+
+    def on_end(self, replicas: Sequence[ReplicaState]) -> None:
+        """The run is over and healed; `replicas` are all running groups."""
+
+    def fail(self, detail: str) -> Violation:
+        return Violation(self.promise, detail)
+
+
+MOMENTS = ("on_election_saved", "on_log_cut", "on_crash", "on_epoch", "on_leader", "on_high_watermark", "on_turn", "on_end")
+
+
+class InvariantSuite:
+    """Calls each moment of those invariants that override it."""
+
+    def __init__(self, invariants: Sequence[Invariant]) -> None:
+        def overriding(moment: str) -> list[Callable[..., None]]:
+            base = getattr(Invariant, moment)
+            return [getattr(invariant, moment) for invariant in invariants if getattr(type(invariant), moment) is not base]
+
+        (
+            self.on_election_saved,
+            self.on_log_cut,
+            self.on_crash,
+            self.on_epoch,
+            self.on_leader,
+            self.on_high_watermark,
+            self.on_turn,
+            self.on_end,
+        ) = (_each(overriding(moment)) for moment in MOMENTS)
+
+
+def _each(calls: list[Callable[..., None]]) -> Callable[..., None]:
+    def call_all(*args: object) -> None:
+        for call in calls:
+            call(*args)
+
+    return call_all

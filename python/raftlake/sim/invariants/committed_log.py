@@ -1,0 +1,68 @@
+"""What has ever been committed, by whoever said so first; the ground on which several invariants stand.
+
+Owns one list of batches per group: the bytes below the highest high watermark that any replica has reached. Once a batch is
+in it, it is there for good.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from raftlake.ports import GroupId
+from raftlake.sim.disk import MemoryLog, StoredBatch
+
+
+class CommittedLog:
+    """The committed batches of one group, ascending and without a gap."""
+
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        self._ends: list[int] = []
+
+    @property
+    def end(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def first_difference(self, log: MemoryLog, start: int, end: int) -> StoredBatch | None:
+        """The first committed batch in [start, end) that `log` holds otherwise or not at all; None when there is none.
+
+        What `log` no longer holds because retention removed it is no difference.
+        """
+        start = max(start, log.start_offset)
+        index = bisect_right(self._ends, start)
+        held = log.batches
+        position = log.first_batch_after(start)
+        while index < len(self.batches) and self.batches[index].base < end:
+            if position >= len(held) or held[position] != self.batches[index]:
+                return self.batches[index]
+            index += 1
+            position += 1
+        return None
+
+    def extend(self, log: MemoryLog, end: int) -> bool:
+        """Take over what `log` holds up to `end`; False when `end` is not the end of one of its batches or a batch is missing."""
+        held = log.batches
+        position = log.first_batch_after(self.end)
+        while self.end < end:
+            if position >= len(held) or held[position].base != self.end or held[position].end > end:
+                return False
+            self.batches.append(held[position])
+            self._ends.append(held[position].end)
+            position += 1
+        return True
+
+
+class CommittedLogs:
+    """One `CommittedLog` per group."""
+
+    def __init__(self) -> None:
+        self._logs: dict[GroupId, CommittedLog] = {}
+
+    def of(self, group: GroupId) -> CommittedLog:
+        log = self._logs.get(group)
+        if log is None:
+            log = self._logs[group] = CommittedLog()
+        return log
+
+    def items(self) -> list[tuple[GroupId, CommittedLog]]:
+        return list(self._logs.items())

@@ -1,0 +1,46 @@
+"""Liveness at the end of a run (KIP-595; TLA+ ValuesEventuallyAcked, EventuallyLeaderElected, NotStuckInProspective).
+
+After the faults have ended and a bounded time has passed, all nodes hold all groups at the same epoch, the same high
+watermark and the same log end, and each group has one leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raftlake.ports import GroupId
+from raftlake.sim.invariants.base import Invariant, ReplicaState
+
+
+def disagreements(replicas: Sequence[ReplicaState], node_count: int) -> list[str]:
+    """What is not equal yet, one line each; empty when the cluster has converged."""
+    groups: dict[GroupId, list[ReplicaState]] = {}
+    for replica in replicas:
+        groups.setdefault(replica.group, []).append(replica)
+    found: list[str] = []
+    for group, members in groups.items():
+        positions = {
+            replica.node_id: (replica.epoch, replica.high_watermark, int(replica.log.end_offset)) for replica in members
+        }
+        leaders = [replica.node_id for replica in members if replica.is_leader]
+        if len(members) != node_count:
+            found.append(f"{group} is on nodes {sorted(positions)} only")
+        elif len(leaders) != 1:
+            found.append(f"{group} has the leaders {leaders}")
+        elif len(dict.fromkeys(positions.values())) != 1:
+            found.append(f"{group}: (epoch, high watermark, log end) by node: {positions}")
+        elif any(replica.high_watermark != replica.log.end_offset for replica in members):
+            found.append(f"{group}: the log end is not committed: {positions}")
+    return found
+
+
+class Convergence(Invariant):
+    promise = "without faults all nodes converge"
+
+    def __init__(self, view: object, node_count: int) -> None:
+        self.node_count = node_count
+
+    def on_end(self, replicas: Sequence[ReplicaState]) -> None:
+        found = disagreements(replicas, self.node_count)
+        if found:
+            raise self.fail("; ".join(found))

@@ -1,0 +1,326 @@
+"""One simulated machine: a disk that outlives the process, and at most one running `ReplicaNode`.
+
+It is the simulator's shell around the driver, the counterpart of `runtime`: it gives the node its turns, deadlines, requests
+and flush completions, on one thread of simulated time. Its faults: power loss at once or between two port calls of a turn (a
+`SimulatedCrash` raised from within the call), a paused process, slow and failing syncs. Everything that belongs to an incarnation
+carries its number, so nothing of a dead process ever reaches the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.raft.events import FailureReason
+from raftlake.raft.types import ElectionState, NodeId
+from raftlake.replica.config import NodeConfig
+from raftlake.replica.node import ReplicaNode
+from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
+from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
+from raftlake.sim.faults import Settings, stream
+from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
+from raftlake.sim.network import SimulatedNetwork
+from raftlake.sim.trace import Trace, describe_answer, describe_rpc
+
+#: A driver that asks for this many turns or deadlines within one simulated microsecond spins.
+SPIN_LIMIT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all machines of a run share."""
+
+    settings: Settings
+    scheduler: Scheduler
+    network: SimulatedNetwork
+    trace: Trace
+    invariants: InvariantSuite
+
+
+class Supervisor(Protocol):
+    """Told when a machine goes down, whatever the cause; switches it on again when it wants."""
+
+    def on_down(self, node_id: NodeId, reason: str) -> None: ...
+
+
+class Machine:
+    """Implements `disk.Machine`, `disk.DiskObserver` and `network.Peer`."""
+
+    def __init__(self, world: World, config: NodeConfig, supervisor: Supervisor) -> None:
+        self.node_id = config.node_id
+        self._world = world
+        self._config = config
+        self._supervisor = supervisor
+        self._rng = stream(world.settings.seed, f"machine {config.node_id}")
+        self.disk = SimulatedDisk(self, self)
+        self.node: ReplicaNode | None = None
+        self.clock = NodeClock(world.scheduler)
+        #: The running incarnation, 0 while the machine is down.
+        self.incarnation = 0
+        self._incarnations = 0
+        self._crash_countdown = 0
+        self._paused_until_us = 0
+        self._turn_requested = False
+        self._armed_us: int | None = None
+        self._arm_counter = 0
+        self._spin_us = -1
+        self._spins = 0
+        self.flush_faults = world.settings.flush_stall_ppm > 0 or world.settings.flush_error_ppm > 0
+        #: Groups as they were when they were last looked at.
+        self.replicas: dict[GroupId, ReplicaState] = {}
+        self._touched: list[ReplicaState] = []
+        #: Called once when this incarnation ends.
+        self.on_down: dict[int, Callable[[], None]] = {}
+        self.fault_counts: dict[str, int] = {}
+
+    # --- power ---
+
+    def start(self) -> None:
+        """Switch the machine on; nothing happens when it is on."""
+        if self.node is not None:
+            return
+        world, settings = self._world, self._world.settings
+        self._incarnations += 1
+        incarnation = self.incarnation = self._incarnations
+        drift = settings.drift_ppm_max
+        self.clock = NodeClock(
+            world.scheduler,
+            start_ms=self._rng.randrange(1_000_000),
+            drift_ppm=self._rng.randrange(-drift, drift + 1),
+            wall_offset_ms=self.clock.wall_offset_ms,
+        )
+        self._crash_countdown = self._paused_until_us = 0
+        self._spins = 0
+        self._turn_requested, self._armed_us = False, None
+        if world.trace.enabled:
+            world.trace.write(self.node_id, f"start incarnation={incarnation}")
+        self.node = ReplicaNode(
+            self._config,
+            clock=self.clock,
+            network=world.network.endpoint(self.node_id),
+            logs=self.disk,
+            elections=self.disk,
+            rng=Random(self._rng.randrange(1 << 62)),
+            request_turn=lambda: self._request_turn(incarnation),
+        )
+        self._enter(incarnation, self.node.start)
+
+    def crash(self, reason: str) -> None:
+        """Power loss: the process is gone at once, the disk keeps what it must and perhaps more."""
+        if self.node is None:
+            return
+        if self._world.trace.enabled:
+            self._world.trace.write(self.node_id, f"crash ({reason})")
+        self.node = None
+        self.incarnation = 0
+        self.replicas.clear()
+        self._touched.clear()
+        self.disk.crash(self._rng)
+        self._world.network.on_crash(self.node_id)
+        callbacks, self.on_down = self.on_down, {}
+        for callback in callbacks.values():
+            callback()
+        self._world.invariants.on_crash(self.node_id)
+        self._supervisor.on_down(self.node_id, reason)
+
+    def crash_at_port_call(self, calls_left: int) -> None:
+        """Lose power at the `calls_left`th port call from now."""
+        self._crash_countdown = calls_left
+
+    def pause(self, length_us: int) -> None:
+        """The process gets no processor time for a while; its input waits."""
+        self._paused_until_us = max(self._paused_until_us, self._world.scheduler.now_us + length_us)
+
+    def heal(self) -> None:
+        """End every fault of this machine; one that is off stays off."""
+        self.flush_faults = False
+        self._crash_countdown = self._paused_until_us = 0
+
+    def port_call(self, name: str) -> None:
+        if self._crash_countdown:
+            self._crash_countdown -= 1
+            if not self._crash_countdown:
+                raise SimulatedCrash(name)
+
+    # --- the driver's turns ---
+
+    def run(self, callback: Callable[..., None], *args: Any) -> None:
+        """Run `callback` on the node's thread now (or when its pause is over)."""
+        self._enter(self.incarnation, callback, *args)
+
+    def _enter(self, incarnation: int, callback: Callable[..., None], *args: Any) -> None:
+        node = self.node
+        if incarnation != self.incarnation or node is None:
+            return
+        if self._paused_until_us > self._world.scheduler.now_us:
+            self._world.scheduler.call_at(self._paused_until_us, self._enter, incarnation, callback, *args)
+            return
+        try:
+            callback(*args)
+        except SimulatedCrash as crash:
+            self.crash(f"at port call {crash}")
+            return
+        if node.fatal is not None:
+            self._on_fatal(node.fatal)
+            return
+        self._arm(node)
+        self._look(node)
+
+    def _on_fatal(self, error: Exception) -> None:
+        """The node stopped itself: right after a disk error, a defect otherwise."""
+        if not isinstance(error, StorageError):
+            raise error
+        self.crash(f"stopped itself: {error}")
+
+    def _request_turn(self, incarnation: int) -> None:
+        if self._turn_requested or incarnation != self.incarnation:
+            return
+        self._turn_requested = True
+        delay_us = self._rng.randrange(self._world.settings.turn_delay_us_max)
+        self._world.scheduler.call_after(delay_us, self._enter, incarnation, self._run_turn)
+
+    def _run_turn(self) -> None:
+        assert self.node is not None
+        self._check_spin()
+        self._turn_requested = False
+        self.node.run_turn()
+        self._look(self.node)
+        touched, self._touched = self._touched, []
+        for replica in touched:
+            self._world.invariants.on_turn(replica)
+
+    def _arm(self, node: ReplicaNode) -> None:
+        deadline_ms = node.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        due_us = self.clock.due_us(deadline_ms)
+        if self._armed_us is not None and self._armed_us <= due_us:
+            return
+        self._armed_us = due_us
+        self._arm_counter += 1
+        self._world.scheduler.call_at(due_us, self._enter, self.incarnation, self._on_timer, self._arm_counter)
+
+    def _on_timer(self, number: int) -> None:
+        node = self.node
+        assert node is not None
+        if number != self._arm_counter or self._armed_us is None:
+            return
+        self._armed_us = None
+        deadline_ms = node.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= self.clock.now_ms():
+            self._check_spin()
+            node.on_deadline()
+
+    def _check_spin(self) -> None:
+        now_us = self._world.scheduler.now_us
+        if now_us != self._spin_us:
+            self._spin_us, self._spins = now_us, 0
+        self._spins += 1
+        if self._spins > SPIN_LIMIT:
+            raise Violation("the driver never spins", f"node {self.node_id} asked for {self._spins} turns in one microsecond")
+
+    # --- the network's view ---
+
+    def deliver_request(
+        self, incarnation: int, source: NodeId, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]
+    ) -> None:
+        if incarnation == self.incarnation and self.node is not None:
+            self._enter(incarnation, self._receive, source, connection, rpc, reply)
+
+    def _receive(self, source: NodeId, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
+        assert self.node is not None
+        if self._world.trace.enabled:
+            self._world.trace.write(f"{self.node_id}<{source}", describe_rpc(rpc))
+        self.node.receive(connection, rpc, reply)
+
+    def deliver_answer(
+        self,
+        incarnation: int,
+        source: NodeId,
+        answer: PeerReply | FailureReason,
+        done: Callable[[PeerReply | FailureReason], None],
+    ) -> None:
+        if incarnation == self.incarnation:
+            self._enter(incarnation, self._answer, source, answer, done)
+
+    def _answer(
+        self, source: NodeId, answer: PeerReply | FailureReason, done: Callable[[PeerReply | FailureReason], None]
+    ) -> None:
+        if self._world.trace.enabled:
+            self._world.trace.write(f"{self.node_id}<-{source}", describe_answer(answer))
+        done(answer)
+
+    def deliver_unreachable(self, incarnation: int, peer: NodeId) -> None:
+        if incarnation == self.incarnation and self.node is not None:
+            self._enter(incarnation, self.node.peer_unreachable, peer)
+
+    # --- the disk's view ---
+
+    def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
+        settings = self._world.settings
+        delay_us = 20 + int(self._rng.expovariate(1.0) * settings.flush_us_mean)
+        outcome = complete
+        if self.flush_faults:
+            if self._rng.randrange(1_000_000) < settings.flush_stall_ppm:
+                delay_us += self._rng.randrange(settings.flush_stall_ms_max) * US_PER_MS
+                self._count("sync stalled")
+            if self._rng.randrange(1_000_000) < settings.flush_error_ppm:
+                outcome = fail
+                self._count("sync failed")
+        self._world.scheduler.call_after(delay_us, self._enter, self.incarnation, outcome)
+
+    def _count(self, kind: str) -> None:
+        self.fault_counts[kind] = self.fault_counts.get(kind, 0) + 1
+
+    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
+        if self._world.trace.enabled:
+            vote = "-" if after.voted_key is None else after.voted_key.id
+            leader = "-" if after.leader_id is None else after.leader_id
+            self._world.trace.write(self.node_id, f"save {group} epoch={after.epoch} leader={leader} vote={vote}")
+        self._world.invariants.on_election_saved(self.node_id, group, before, after)
+
+    def log_cut(self, group: GroupId, end_offset: int) -> None:
+        if self._world.trace.enabled:
+            self._world.trace.write(self.node_id, f"cut {group} end={end_offset}")
+        self._world.invariants.on_log_cut(self.node_id, group, end_offset)
+
+    # --- what the invariants see ---
+
+    def _look(self, node: ReplicaNode) -> None:
+        """Compare every group with what it was, and report what moved."""
+        replicas = self.replicas
+        for group, partition in node.partitions.items():
+            core = partition.core
+            replica = replicas.get(group)
+            if replica is None:
+                replica = replicas[group] = ReplicaState(self.node_id, self.incarnation, group, self.disk.logs[group])
+            if (
+                partition.high_watermark != replica.high_watermark
+                or core.epoch != replica.epoch
+                or core.is_leader != replica.is_leader
+            ):
+                self._report(replica, core.epoch, core.is_leader, partition.high_watermark, core.leader_id, core.role_name)
+        if len(replicas) > len(node.partitions):
+            for group in [group for group in replicas if group not in node.partitions]:
+                del replicas[group]
+
+    def _report(
+        self, replica: ReplicaState, epoch: int, is_leader: bool, high_watermark: int, leader_id: int | None, role: str
+    ) -> None:
+        invariants = self._world.invariants
+        epoch_before, leader_before, watermark_before = replica.epoch, replica.is_leader, replica.high_watermark
+        replica.epoch, replica.is_leader, replica.high_watermark = epoch, is_leader, high_watermark
+        self._touched.append(replica)
+        if self._world.trace.enabled:
+            state = f"{role} epoch={epoch} leader={leader_id} hw={high_watermark} end={replica.log.end_offset}"
+            self._world.trace.write(self.node_id, f"{replica.group} {state}")
+        if epoch != epoch_before:
+            invariants.on_epoch(replica, epoch_before)
+        if is_leader and (not leader_before or epoch != epoch_before):
+            invariants.on_leader(replica)
+        if high_watermark != watermark_before:
+            invariants.on_high_watermark(replica, watermark_before)

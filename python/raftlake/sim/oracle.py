@@ -1,0 +1,287 @@
+"""What clients were promised, checked against what finally stands in the logs.
+
+The oracle sees only what a client sees: what it asked, when, and what was answered. A request without an answer is *unknown*: it
+may have happened, may still happen or may never; no check here assumes that an unknown write is absent. A write that
+was *refused* promises the opposite: it is in no log.
+
+Checked while the run goes on, because it needs the order of events:
+- a linearizable read of a partition covers every append acknowledged, and every read answered, before it was asked;
+- a key-value operation stands after every operation that was answered before it was asked (strict serializability: one
+  state machine, so one floor for all keys);
+- the high watermark that a node shows its clients never goes back while the node runs, and records once seen stay.
+Checked at the end against the committed logs: each acknowledged append is there exactly once, at its offset, in the order of
+its producer; each answer of the key-value space is what a replay of the log gives at that position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raftlake.kv.commands import Delete, Put, Txn, decode
+from raftlake.kv.machine import Entry, StateMachine, TxnResult
+from raftlake.raft.types import NodeId
+from raftlake.sim.invariants.base import Violation
+from raftlake.wire.batches import Record
+
+#: Every command of a simulated client also writes this key, so that it can be found in the log.
+MARK_PREFIX = "mark/"
+
+
+@dataclass(slots=True)
+class Append:
+    """One batch of one producer. `sequence` counts the producer's records in this partition from 0."""
+
+    partition: int
+    producer: str
+    sequence: int
+    values: tuple[bytes, ...]
+    base_offset: int | None = None
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KvRead:
+    key: str
+    entry: Entry | None
+    #: The position in the metadata log (exclusive) whose state was read.
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvWrite:
+    mark: bytes
+    txn: Txn
+    result: TxnResult
+
+
+@dataclass(slots=True)
+class Partition:
+    """What clients know of one partition."""
+
+    #: Every append acknowledged so far ends at or below this offset.
+    acknowledged_end: int = 0
+    #: The highest offset that a linearizable read returned.
+    read_end: int = 0
+    #: Records that a consumer has seen.
+    seen: dict[int, bytes] = field(default_factory=dict)
+
+
+class Oracle:
+    """One per run."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = [Partition() for _ in range(partitions)]
+        self.appends: list[Append] = []
+        self.kv_reads: list[KvRead] = []
+        self.kv_writes: list[KvWrite] = []
+        self.kv_refused: list[bytes] = []
+        self._kv_floor = 0
+        self._high_watermarks: dict[tuple[NodeId, int, int], int] = {}
+
+    # --- appends ---
+
+    def append_sent(self, partition: int, producer: str, sequence: int, values: tuple[bytes, ...]) -> Append:
+        """A producer is about to send a batch; retries of it are the same `Append`."""
+        append = Append(partition, producer, sequence, values)
+        self.appends.append(append)
+        return append
+
+    def append_acknowledged(self, append: Append, base_offset: int) -> None:
+        if base_offset < 0:
+            raise Violation("an acknowledged append has an offset", f"{append} was acknowledged at {base_offset}")
+        append.base_offset = base_offset
+        partition = self.partitions[append.partition]
+        partition.acknowledged_end = max(partition.acknowledged_end, base_offset + len(append.values))
+
+    def append_refused(self, append: Append) -> None:
+        """The answer promises that the batch was not appended and never will be."""
+        append.refused = True
+
+    # --- reads of a partition ---
+
+    def floor(self, partition: int) -> int:
+        """What a linearizable read that is asked now must cover."""
+        known = self.partitions[partition]
+        return max(known.acknowledged_end, known.read_end)
+
+    def read_answered(self, partition: int, floor: int, offset: int, where: str) -> None:
+        """A linearizable read, asked when the floor was `floor`, returned `offset`."""
+        if offset < floor:
+            raise Violation(
+                "a linearizable read covers all that was acknowledged before it",
+                f"partition {partition} at {where}: read {offset}, but {floor} was acknowledged or read before it was asked",
+            )
+        known = self.partitions[partition]
+        known.read_end = max(known.read_end, offset)
+
+    def latest_answered(self, partition: int, floor: int, offset: int, where: str) -> None:
+        """The newest leader listed `offset` as the latest one, asked when the floor was `floor`."""
+        if offset < floor:
+            raise Violation(
+                "a leader that answers ListOffsets has committed in its own epoch",
+                f"partition {partition} at {where}: latest {offset}, but {floor} was acknowledged or read before it was asked",
+            )
+
+    def consumed_after_read(self, partition: int, read_offset: int, high_watermark: int, where: str) -> None:
+        """A node that proved `read_offset` to a client then answered the client's fetch with this high watermark."""
+        if high_watermark < read_offset:
+            raise Violation(
+                "a node that answers a linearizable read has reached its offset",
+                f"partition {partition} at {where}: read {read_offset}, then fetched with high watermark {high_watermark}",
+            )
+
+    def high_watermark_seen(self, node_id: NodeId, incarnation: int, partition: int, high_watermark: int) -> None:
+        """A client saw this high watermark in an answer of this node; answers are reported in the order of their making."""
+        seen = self._high_watermarks.get((node_id, incarnation, partition), -1)
+        if high_watermark < seen:
+            raise Violation(
+                "the high watermark that clients see never goes back",
+                f"node {node_id} partition {partition}: {seen}, then {high_watermark}",
+            )
+        self._high_watermarks[node_id, incarnation, partition] = high_watermark
+
+    def record_seen(self, partition: int, offset: int, value: bytes, high_watermark: int) -> None:
+        """A consumer was given a record in an answer that carried this high watermark."""
+        if offset >= high_watermark:
+            raise Violation("consumers see committed records only", f"partition {partition}: {offset} >= {high_watermark}")
+        known = self.partitions[partition].seen.setdefault(offset, value)
+        if known != value:
+            raise Violation("a record once seen stays", f"partition {partition} offset {offset}: {known!r}, then {value!r}")
+
+    # --- key-value space ---
+
+    @property
+    def kv_floor(self) -> int:
+        """The position that an operation which is asked now must not stand before."""
+        return self._kv_floor
+
+    def kv_read_answered(self, key: str, entry: Entry | None, position: int, floor: int, where: str) -> None:
+        """A linearizable get, asked when the floor was `floor`, was served from the state at `position`."""
+        if position < floor:
+            raise Violation(
+                "a linearizable get sees every change that was acknowledged before it",
+                f"key {key} at {where}: state of {position}, but {floor} was acknowledged or read before it was asked",
+            )
+        self._kv_floor = max(self._kv_floor, position)
+        self.kv_reads.append(KvRead(key, entry, position))
+
+    def kv_write_answered(self, mark: bytes, txn: Txn, result: TxnResult, floor: int) -> None:
+        """A transaction was answered with its result (its compares may have failed: that too is an answer)."""
+        if result.offset < floor:
+            raise Violation(
+                "a change stands after everything that was acknowledged before it",
+                f"{mark!r} stands at {result.offset}, but {floor} was acknowledged or read before it was asked",
+            )
+        self._kv_floor = max(self._kv_floor, result.offset + 1)
+        self.kv_writes.append(KvWrite(mark, txn, result))
+
+    def kv_write_refused(self, mark: bytes) -> None:
+        """The answer promises that the transaction was not proposed."""
+        self.kv_refused.append(mark)
+
+    # --- the end ---
+
+    def check_partition(self, index: int, records: Sequence[Record]) -> None:
+        """Compare the promises about one partition with its final committed log (data records only)."""
+        by_offset = {record.offset: record.value or b"" for record in records}
+        offsets: dict[bytes, int] = {}
+        for record in records:
+            value = record.value or b""
+            if value in offsets:
+                raise Violation("nothing is appended twice", f"{value!r} stands at {offsets[value]} and {record.offset}")
+            offsets[value] = record.offset
+        appends = [append for append in self.appends if append.partition == index]
+        self._check_appends(appends, by_offset, offsets)
+        _check_order(appends, offsets)
+        sent = {value for append in appends for value in append.values}
+        for value, offset in offsets.items():
+            if value not in sent:
+                raise Violation("nothing is in the log that no client sent", f"partition {index} offset {offset}: {value!r}")
+        for offset, value in self.partitions[index].seen.items():
+            if by_offset.get(offset) != value:
+                raise Violation("a record once seen stays", f"partition {index} offset {offset}: {value!r} was seen")
+
+    def _check_appends(self, appends: Sequence[Append], by_offset: Mapping[int, bytes], offsets: Mapping[bytes, int]) -> None:
+        for append in appends:
+            if append.base_offset is not None:
+                for position, value in enumerate(append.values):
+                    found = by_offset.get(append.base_offset + position)
+                    if found != value:
+                        raise Violation(
+                            "an acknowledged append is in the log at its offset",
+                            f"{value!r} was acknowledged at {append.base_offset + position}, there stands {found!r}",
+                        )
+            elif append.refused:
+                for value in append.values:
+                    if value in offsets:
+                        raise Violation("a refused append is in no log", f"{value!r} stands at {offsets[value]}")
+            elif 0 < sum(value in offsets for value in append.values) < len(append.values):
+                raise Violation("a batch is whole or absent", f"only a part of {append.values!r} is in the log")
+
+    def check_kv(self, records: Sequence[Record]) -> None:
+        """Compare the answers of the key-value space with a replay of the final metadata log."""
+        results, marks, histories = replay(records)
+        for write in self.kv_writes:
+            position = marks.get(write.mark)
+            if position != write.result.offset:
+                raise Violation(
+                    "an acknowledged change stands at its version", f"{write.mark!r}: {write.result}, log {position}"
+                )
+            if results[position] != write.result:
+                raise Violation("a result is that of the log", f"{write.mark!r}: {write.result}, replay {results[position]}")
+        for mark in self.kv_refused:
+            if mark in marks:
+                raise Violation("a refused change is in no log", f"{mark!r} stands at {marks[mark]}")
+        for read in self.kv_reads:
+            expected: Entry | None = None
+            for version, entry in histories.get(read.key, []):
+                if version >= read.position:
+                    break
+                expected = entry
+            if expected != read.entry:
+                raise Violation("a get returns the state of its position", f"{read}, but a replay gives {expected}")
+
+
+def replay(
+    records: Sequence[Record],
+) -> tuple[dict[int, TxnResult], dict[bytes, int], dict[str, list[tuple[int, Entry | None]]]]:
+    """Apply a metadata log from its beginning: results by offset, offsets by mark, and each key's changes in order.
+
+    Raises Violation when one mark stands twice: a command was applied twice.
+    """
+    machine = StateMachine()
+    results: dict[int, TxnResult] = {}
+    marks: dict[bytes, int] = {}
+    histories: dict[str, list[tuple[int, Entry | None]]] = {}
+    for record in records:
+        command = record.value or b""
+        result = results[record.offset] = machine.apply(record.offset, command)
+        for operation in decode(command).ops:
+            if isinstance(operation, Put) and operation.key.startswith(MARK_PREFIX):
+                if operation.value in marks:
+                    first = marks[operation.value]
+                    raise Violation("nothing is applied twice", f"{operation.value!r} stands at {first} and {record.offset}")
+                marks[operation.value] = record.offset
+            if result.succeeded:
+                entry = Entry(operation.value, record.offset) if isinstance(operation, Put) else None
+                assert isinstance(operation, Put | Delete)
+                histories.setdefault(operation.key, []).append((record.offset, entry))
+    return results, marks, histories
+
+
+def _check_order(appends: Sequence[Append], offsets: Mapping[bytes, int]) -> None:
+    """The records of one producer stand in the order in which it sent them."""
+    last: dict[str, tuple[int, int]] = {}
+    for append in sorted(appends, key=lambda append: append.sequence):
+        for position, value in enumerate(append.values):
+            offset = offsets.get(value)
+            if offset is None:
+                continue
+            before = last.get(append.producer)
+            if before is not None and offset <= before[1]:
+                raise Violation(
+                    "a producer's records keep their order",
+                    f"{append.producer}: record {append.sequence + position} at {offset}, record {before[0]} at {before[1]}",
+                )
+            last[append.producer] = (append.sequence + position, offset)
