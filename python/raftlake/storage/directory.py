@@ -1,0 +1,103 @@
+"""All logs of one node: `ports.LogDirectory` over a data directory that this process has locked.
+
+Owns which logs are open, the shared pool of descriptors and the flusher. Invariant: everything here is called on the driver's
+thread, and `done` of a flush is too; only the sync calls themselves run elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId, LogStore
+from raftlake.storage.files import FilePool, descriptors_max
+from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
+from raftlake.storage.lock import DirectoryLock
+from raftlake.storage.log import FileLog, FlushWork
+from raftlake.storage.partition import ensure_partition, list_partitions, remove_partition, sweep
+from raftlake.storage.recovery import open_log
+
+SEGMENT_BYTES = 128 << 20
+#: Positions in an index file are 32 bits wide.
+SEGMENT_BYTES_MAX = (1 << 31) - 1
+
+
+class FileLogDirectory:
+    """`path` must exist. `post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`); with None
+    every flush is done, and `done` called, before `flush` returns. Raises StorageError when another process has the directory.
+    """
+
+    def __init__(
+        self, path: Path, *, segment_bytes: int = SEGMENT_BYTES, post: Post | None, files_max: int | None = None
+    ) -> None:
+        assert 0 < segment_bytes <= SEGMENT_BYTES_MAX
+        if not path.is_dir():
+            raise StorageError(f"{path} is not a directory")
+        self.path = path
+        self._segment_bytes = segment_bytes
+        self._lock = DirectoryLock(path)
+        sweep(path)
+        self._pool = FilePool(files_max if files_max is not None else descriptors_max())
+        self._logs: dict[GroupId, FileLog] = {}
+        self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
+        self._is_closed = False
+
+    def open(self, group: GroupId) -> FileLog:
+        """Raises StorageError: the disk failed, or the log holds damage that may not be cut away."""
+        log = self._logs.get(group)
+        if log is None:
+            log = open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes)
+            self._logs[group] = log
+        return log
+
+    def delete(self, group: GroupId) -> None:
+        log = self._logs.pop(group, None)
+        if log is not None:
+            log.abandon()
+        remove_partition(self.path, group)
+
+    def groups(self) -> Sequence[GroupId]:
+        return list_partitions(self.path)
+
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None]) -> None:
+        works = []
+        failed: StorageError | None = None
+        for log in logs:
+            try:
+                work = cast(FileLog, log).begin_flush()
+            except StorageError as error:
+                failed = failed or error
+            else:
+                if work is not None:
+                    works.append(work)
+        self._flusher.submit(works, lambda: self._end_flush(works, failed, done), lambda: self._end_hints(works))
+
+    def _end_flush(
+        self, works: Sequence[FlushWork], failed: StorageError | None, done: Callable[[StorageError | None], None]
+    ) -> None:
+        for work in works:
+            work.log.end_flush(work)
+            # A log may also have failed beside the flush, and its error was then reported to that caller only.
+            failed = failed or work.log.failure_unless_deleted()
+        if not self._is_closed:
+            done(failed)
+
+    def _end_hints(self, works: Sequence[FlushWork]) -> None:
+        for work in works:
+            work.log.end_hints(work)
+
+    def close(self) -> None:
+        """Finish the flush under way (its `done` is not called any more), sync and close every log, release the lock."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._flusher.close()
+        try:
+            for log in self._logs.values():
+                log.close()
+        finally:
+            for log in self._logs.values():
+                log.abandon()
+            self._lock.release()

@@ -1,0 +1,172 @@
+"""`quorum-state`: what each group's replica must never forget about an election, in Kafka's JSON file.
+
+Kafka has two versions of it and so have we: 1 when the vote names a directory id (KIP-853), else 0. Both are read.
+Promise: `save` returns when every state is durable; a file is replaced by rename, so it is the old or the new one, never a
+mix. A file that is damaged, or absent beside a log that was used, is an error and never epoch 0: a replica that forgot its vote
+could vote twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId
+from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
+from raftlake.storage.log import RESET_FILE_NAME
+from raftlake.storage.partition import ensure_partition, parse_uuid, partition_path, uuid_text
+from raftlake.storage.recovery import list_segments
+from raftlake.storage.segment import file_name
+
+FILE_NAME = "quorum-state"
+INT32_MAX = (1 << 31) - 1
+#: Threads that sync the files of a batch, and how many files make that worth while.
+SYNC_THREADS = 4
+PARALLEL_ABOVE = 4
+
+
+class FileElectionStore:
+    """`ports.ElectionStore` over the data directory `root`. `voters` are written into version 0 files for Kafka's tools."""
+
+    def __init__(self, root: Path, *, voters: Sequence[NodeId] = ()) -> None:
+        self._root = root
+        self._voters = tuple(voters)
+        self._threads: ThreadPoolExecutor | None = None
+
+    def load(self, group: GroupId) -> ElectionState | None:
+        directory = partition_path(self._root, group)
+        path = directory / FILE_NAME
+        data = read_file(path)
+        if data is None:
+            if directory.is_dir() and is_used_log(directory):
+                raise StorageError(
+                    f"{path} is missing but {directory} holds a log: without it this node could vote twice in one epoch. "
+                    "Restore the file, or remove the whole directory so that the node starts as a new one"
+                )
+            return None
+        try:
+            return decode(data)
+        except ValueError as error:
+            raise StorageError(f"{path} is damaged: {error}. This node must not vote without it") from error
+
+    def save(self, states: Mapping[GroupId, ElectionState]) -> None:
+        directories = [ensure_partition(self._root, group) for group in states]
+        contents = [encode(state, self._voters) for state in states.values()]
+        self._for_each(_write_temporary, list(zip(directories, contents, strict=True)))
+        for directory in directories:
+            try:
+                os.rename(directory / (FILE_NAME + ".tmp"), directory / FILE_NAME)
+            except OSError as error:
+                raise storage_error("replace", directory / FILE_NAME, error) from error
+        self._for_each(_sync_directory, [(directory,) for directory in directories])
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
+
+    def _for_each(self, call: Callable[..., None], arguments: Sequence[tuple[object, ...]]) -> None:
+        """All of them, in parallel when there are many; raises the first error after all have ended."""
+        if len(arguments) <= PARALLEL_ABOVE:
+            for each in arguments:
+                call(*each)
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-election")
+        futures = [self._threads.submit(call, *each) for each in arguments]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+
+def _write_temporary(directory: Path, content: bytes) -> None:
+    path = directory / (FILE_NAME + ".tmp")
+    try:
+        write_file(path, content, sync=True)
+    except OSError as error:
+        raise storage_error("write", path, error) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    try:
+        sync_directory(directory)
+    except OSError as error:
+        raise storage_error("sync", directory, error) from error
+
+
+def is_used_log(directory: Path) -> bool:
+    """Whether the log in `directory` holds records or began above offset 0. Raises StorageError."""
+    bases = list_segments(directory)
+    if any(bases) or (directory / RESET_FILE_NAME).exists():
+        return True
+    path = directory / file_name(0)
+    if not bases:
+        return False
+    try:
+        with path.open("rb") as file:
+            # Space that was reserved and never written reads as zeros.
+            return any(file.read(64))
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+def encode(state: ElectionState, voters: Iterable[NodeId]) -> bytes:
+    """The file's one line of JSON."""
+    leader_id = -1 if state.leader_id is None else state.leader_id
+    voted_id = -1 if state.voted_key is None else state.voted_key.id
+    fields: dict[str, object]
+    if state.voted_key is not None and state.voted_key.directory_id != NO_DIRECTORY:
+        fields = {
+            "leaderId": leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": voted_id,
+            "votedDirectoryId": uuid_text(state.voted_key.directory_id),
+            "data_version": 1,
+        }
+    else:
+        fields = {
+            "clusterId": "",
+            "leaderId": leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter} for voter in voters],
+            "data_version": 0,
+        }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> ElectionState:
+    """The state in a quorum-state file of either version. Raises ValueError when it is not one."""
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    version = fields.get("data_version")
+    if version not in (0, 1) or isinstance(version, bool):
+        raise ValueError(f"data_version {version!r} is neither 0 nor 1")
+    epoch = _int32(fields, "leaderEpoch", 0)
+    leader_id = _int32(fields, "leaderId", -1)
+    voted_id = _int32(fields, "votedId", -1)
+    directory_id = NO_DIRECTORY
+    if version == 1:
+        text = fields.get("votedDirectoryId")
+        if not isinstance(text, str):
+            raise ValueError(f"votedDirectoryId is {text!r}")
+        directory_id = DirectoryId(parse_uuid(text))
+    return ElectionState(
+        epoch=Epoch(epoch),
+        leader_id=None if leader_id < 0 else NodeId(leader_id),
+        voted_key=None if voted_id < 0 else ReplicaKey(NodeId(voted_id), directory_id),
+    )
+
+
+def _int32(fields: Mapping[str, object], name: str, minimum: int) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= INT32_MAX:
+        raise ValueError(f"{name} is {value!r}")
+    return value

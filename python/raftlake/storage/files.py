@@ -1,0 +1,229 @@
+"""What the rest of `storage` asks of the operating system: synced writes, whole reads, a bounded set of open files.
+
+Knows nothing of batches or logs. Invariants: a descriptor with unsynced bytes, or one that a flush is working on, is never
+closed by eviction (its write-back error would be lost); an `OSError` leaves this package only as a `StorageError` that
+names the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from raftlake.errors import StorageError
+
+IOV_MAX = os.sysconf("SC_IOV_MAX")
+#: Descriptors left to sockets, the interpreter and the files that are open only for a moment.
+DESCRIPTORS_RESERVED = 256
+
+Chunk = bytes | bytearray | memoryview
+
+
+def storage_error(doing: str, path: Path, error: OSError, position: int | None = None) -> StorageError:
+    """The `StorageError` for a failed call: what was done, the file, the byte position and the system's own words."""
+    where = "" if position is None else f" at byte {position}"
+    name = errno.errorcode.get(error.errno or 0, "no errno")
+    return StorageError(f"cannot {doing} {path}{where}: {error.strerror or error} ({name})")
+
+
+def sync_data(descriptor: int) -> None:
+    """Make the bytes and the size of an open file durable. macOS keeps fsync in the drive's cache; F_FULLFSYNC does not."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_descriptor(descriptor: int) -> None:
+    """fsync of a file or directory with its metadata."""
+    if sys.platform == "darwin":
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def write_at(descriptor: int, chunks: Sequence[Chunk], position: int, size: int) -> None:
+    """Write the `size` bytes of `chunks` at `position`, however many calls that takes. Raises OSError."""
+    if len(chunks) <= IOV_MAX:
+        written = os.pwritev(descriptor, chunks, position)
+        if written == size:
+            return
+    else:
+        written = 0
+    _write_rest(descriptor, chunks, position, size, written)
+
+
+def _write_rest(descriptor: int, chunks: Sequence[Chunk], position: int, size: int, written: int) -> None:
+    views = [memoryview(chunk).cast("B") for chunk in chunks if len(chunk)]
+    first = 0
+    skip = written
+    while written < size:
+        while skip >= len(views[first]):
+            skip -= len(views[first])
+            first += 1
+        count = os.pwritev(descriptor, [views[first][skip:], *views[first + 1 : first + IOV_MAX]], position + written)
+        if count == 0:
+            raise OSError(errno.EIO, "the write took no bytes")
+        written += count
+        skip += count
+
+
+def read_at(descriptor: int, size: int, position: int) -> bytes:
+    """Up to `size` bytes from `position` on; fewer only at the end of the file. Raises OSError."""
+    data = os.pread(descriptor, size, position)
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    count = len(data)
+    while count < size and (data := os.pread(descriptor, size - count, position + count)):
+        parts.append(data)
+        count += len(data)
+    return b"".join(parts)
+
+
+def write_file(path: Path, data: bytes, *, sync: bool) -> None:
+    """Write a whole file, over what is there. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        write_at(descriptor, [data], 0, len(data))
+        if sync:
+            sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace a file in one step: temporary file, fsync, rename, fsync of the directory. Raises StorageError.
+
+    With `sync=False` a crash may leave the old or the new content, or (on file systems that do not order a rename after
+    the data) none: only for files that can be rebuilt.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write_file(temporary, data, sync=sync)
+        os.rename(temporary, path)
+        if sync:
+            sync_directory(path.parent)
+    except OSError as error:
+        raise storage_error("replace", path, error) from error
+
+
+def read_file(path: Path) -> bytes | None:
+    """The whole file, or None when there is none. Raises StorageError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error("read", path, error) from error
+
+
+def descriptors_max() -> int:
+    """How many files the logs may keep open under this process's RLIMIT_NOFILE."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 16
+    return max(soft - DESCRIPTORS_RESERVED, soft // 4, 16)
+
+
+class FilePool:
+    """Keeps at most `limit` files open, the most recently used ones; more only when all of them must stay open."""
+
+    def __init__(self, limit: int) -> None:
+        assert limit >= 1
+        self._limit = limit
+        self._open: OrderedDict[PooledFile, None] = OrderedDict()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def touch(self, file: PooledFile) -> None:
+        self._open.move_to_end(file)
+
+    def add(self, file: PooledFile) -> None:
+        self._open[file] = None
+        if len(self._open) > self._limit:
+            victim = next((each for each in self._open if each is not file and not each.is_held), None)
+            if victim is not None:
+                victim.close()
+
+    def remove(self, file: PooledFile) -> None:
+        self._open.pop(file, None)
+
+
+class PooledFile:
+    """A file that is opened when it is used and may be closed in between. Used from the driver's thread only; a flush
+    thread may work on the descriptor while it is pinned."""
+
+    __slots__ = ("_close_when_unpinned", "_descriptor", "_on_close", "_pins", "_pool", "path", "unsynced")
+
+    def __init__(self, path: Path, pool: FilePool, on_close: Callable[[], None] | None = None) -> None:
+        self.path = path
+        #: Bytes were written that no flush has begun to sync.
+        self.unsynced = False
+        self._pool = pool
+        self._on_close = on_close
+        self._descriptor = -1
+        self._pins = 0
+        self._close_when_unpinned = False
+
+    @property
+    def is_held(self) -> bool:
+        return self.unsynced or self._pins > 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor >= 0
+
+    def descriptor(self, *, create: bool = False) -> int:
+        """The open descriptor. Raises StorageError when the file cannot be opened."""
+        if self._descriptor >= 0:
+            self._pool.touch(self)
+            return self._descriptor
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        try:
+            self._descriptor = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            raise storage_error("create" if create else "open", self.path, error) from error
+        self._close_when_unpinned = False
+        self._pool.add(self)
+        return self._descriptor
+
+    def pin(self) -> int:
+        descriptor = self.descriptor()
+        self._pins += 1
+        return descriptor
+
+    def unpin(self) -> None:
+        assert self._pins > 0
+        self._pins -= 1
+        if self._pins == 0 and self._close_when_unpinned:
+            self.close()
+
+    def close(self) -> None:
+        """Close now, or when the flush that works on it is done."""
+        if self._pins > 0:
+            self._close_when_unpinned = True
+            return
+        self._pool.remove(self)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            if self._on_close is not None:
+                self._on_close()

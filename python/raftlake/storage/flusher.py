@@ -1,0 +1,114 @@
+"""Syncing many logs at once, off the driver's thread.
+
+Owns the flush thread and its helpers; touches nothing of a log but the descriptors that the log pinned for it. A sync error
+is final: it is reported once, with the file's name, and never tried again (the kernel may have dropped the pages).
+
+Measured on 2 cores, ext4, 4 KiB appended per file before each round: 16 files take 3.4 ms one after the other, 2.2 ms on
+2 threads, 1.4 ms on 4 and no less on 8; 4 files 0.86 against 0.46 ms; 2 files the same either way. Hence `HELPERS`, used
+from 3 files on.
+
+Files are not reserved ahead (posix_fallocate): a 1 KiB append then syncs in 85 us instead of 118-146 us, but a power loss can
+leave holes of zeros before batches that did reach the disk, which recovery could not tell from damage. Without it
+ext4 orders a file's size after its bytes. Reserving with FALLOC_FL_KEEP_SIZE gains nothing (117-135 us).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from raftlake.errors import StorageError
+from raftlake.storage.files import storage_error, sync_data, sync_descriptor
+from raftlake.storage.log import FlushWork
+
+#: Threads that sync beside the flush thread itself.
+HELPERS = 3
+PARALLEL_FROM = 3
+
+Post = Callable[[Callable[[], None]], None]
+Job = tuple[Sequence[FlushWork], Callable[[], None], Callable[[], None]]
+
+
+def sync_work(work: FlushWork) -> None:
+    """Sync one log's files and names; an error is left in `work.error`."""
+    for descriptor, path in work.descriptors:
+        try:
+            sync_data(descriptor)
+        except OSError as error:
+            work.error = storage_error("sync", path, error)
+    if work.directory is not None:
+        descriptor, path = work.directory
+        try:
+            sync_descriptor(descriptor)
+        except OSError as error:
+            work.error = storage_error("sync", path, error)
+
+
+def write_hints(works: Sequence[FlushWork]) -> None:
+    """Rewrite the epoch files that changed; an error is left in `work.error`."""
+    for work in works:
+        try:
+            work.log.write_epochs(work)
+        except StorageError as error:
+            work.error = error
+
+
+class InlineFlusher:
+    """Syncs at once on the caller's thread: for tests and tools that have no event loop."""
+
+    def submit(self, works: Sequence[FlushWork], done: Callable[[], None], hints_written: Callable[[], None]) -> None:
+        for work in works:
+            sync_work(work)
+        write_hints(works)
+        done()
+        hints_written()
+
+    def close(self) -> None:
+        """Nothing is under way."""
+
+
+class ThreadFlusher:
+    """One thread that takes flushes in order; `done` and `hints_written` are handed to `post` for the driver's thread."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="raftlake-sync")
+        self._thread = threading.Thread(target=self._run, name="raftlake-flush", daemon=True)
+        self._thread.start()
+
+    def submit(self, works: Sequence[FlushWork], done: Callable[[], None], hints_written: Callable[[], None]) -> None:
+        self._jobs.put((works, done, hints_written))
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._helpers.shutdown()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            works, done, hints_written = job
+            self._sync(works)
+            self._post(done)
+            if any(work.epochs for work in works):
+                write_hints(works)
+                self._post(hints_written)
+
+    def _sync(self, works: Sequence[FlushWork]) -> None:
+        if len(works) < PARALLEL_FROM:
+            for work in works:
+                sync_work(work)
+            return
+        shares = [works[first :: HELPERS + 1] for first in range(HELPERS + 1)]
+        others = [self._helpers.submit(_sync_share, share) for share in shares[1:] if share]
+        _sync_share(shares[0])
+        for other in others:
+            other.result()
+
+
+def _sync_share(works: Sequence[FlushWork]) -> None:
+    for work in works:
+        sync_work(work)

@@ -1,0 +1,43 @@
+"""The `.lock` file: one process owns a data directory at a time.
+
+The lock is the operating system's (flock), so it ends with the process however that ends; the file itself stays. The
+process id inside only tells a human whom to look for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from raftlake.errors import StorageError
+from raftlake.storage.files import storage_error
+
+FILE_NAME = ".lock"
+
+
+class DirectoryLock:
+    """Held from construction to `release`. Raises StorageError when another process holds it, naming that process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE_NAME
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise storage_error("open", self.path, error) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as error:
+            owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise StorageError(f"{directory} is in use by process {owner}, which holds {self.path}") from error
+        except OSError as error:
+            os.close(self._descriptor)
+            raise storage_error("lock", self.path, error) from error
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

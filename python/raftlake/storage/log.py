@@ -1,0 +1,337 @@
+"""The log of one group on disk: `ports.LogStore` over segments and an epoch history.
+
+Owns the order of things: what must be durable before what. Knows nothing of threads: it hands a flush its descriptors and
+is told how it went. Invariants: segments are contiguous and every one but the last is synced with its indexes; a truncation
+or reset is durable before it returns (an append after it can never mix with the bytes it cut); after the first disk error
+every method raises.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raftlake.errors import InvariantViolation, StorageError
+from raftlake.ports import BatchSpan, GroupId, SegmentInfo, TimestampAndOffset
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.epochs import LeaderEpochs
+from raftlake.storage.files import Chunk, FilePool, PooledFile, read_file, replace_file, storage_error, sync_directory
+from raftlake.storage.scan import BatchAt
+from raftlake.storage.segment import Segment
+
+#: Relative offsets in the index files are 32 bits wide.
+SEGMENT_OFFSETS_MAX = (1 << 31) - 1
+#: A reset that has begun and must be finished: `0\n<offset> <epoch>\n`.
+RESET_FILE_NAME = "reset-pending"
+
+
+@dataclass(slots=True)
+class FlushWork:
+    """What one log wants synced: files by pinned descriptors, then the directory if names are new, then a hint to rewrite."""
+
+    log: FileLog
+    files: list[PooledFile]
+    descriptors: list[tuple[int, Path]]
+    directory: tuple[int, Path] | None = None
+    #: Version and new content of leader-epoch-checkpoint, written after the sync was reported: nobody waits for it.
+    epochs: tuple[int, bytes] | None = None
+    error: StorageError | None = None
+
+
+class FileLog:
+    """See `ports.LogStore` for the contract. Used from the driver's thread only. Made by `recovery.open_log`."""
+
+    def __init__(
+        self, group: GroupId, path: Path, pool: FilePool, segment_bytes: int, segments: list[Segment], epochs: LeaderEpochs
+    ) -> None:
+        assert segments and segments[-1].is_active
+        self.group = group
+        self.path = path
+        self._pool = pool
+        self._segment_bytes = segment_bytes
+        self._segments = segments
+        self._active = segments[-1]
+        self._epochs = epochs
+        self._names_changed = False
+        self._failure: str | None = None
+        self._deleted = False
+
+    def __repr__(self) -> str:
+        return f"FileLog({self.group}, {self.start_offset}..{self.end_offset}, {len(self._segments)} segments)"
+
+    @property
+    def start_offset(self) -> Offset:
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> Offset:
+        return self._active.end_offset
+
+    @property
+    def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
+        return self._epochs.entries
+
+    def segments(self) -> Sequence[SegmentInfo]:
+        self._require_usable()
+        return tuple(segment.info() for segment in self._segments)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan]) -> None:
+        """Raises StorageError (disk), InvariantViolation when the batches do not continue the log."""
+        if self._failure is not None:
+            raise StorageError(self._failure)
+        if not spans:
+            return
+        size = self._require_next(chunks, spans)
+        active = self._active
+        if active.size and (
+            active.size + size > self._segment_bytes or spans[-1].end_offset - active.base_offset > SEGMENT_OFFSETS_MAX
+        ):
+            active = self._roll()
+        try:
+            active.append(chunks, spans, size)
+        except OSError as error:
+            raise self._fail(self._describe_failed_append(error)) from error
+        if spans[-1].epoch > self._epochs.last:
+            for span in spans:
+                self._epochs.note(Epoch(span.epoch), Offset(span.base_offset))
+
+    def _require_next(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan]) -> int:
+        size = 0
+        offset: int = self._active.end_offset
+        epoch: int = self._epochs.last
+        for span in spans:
+            if span.base_offset != offset or span.end_offset <= offset or span.epoch < epoch:
+                raise InvariantViolation(f"{self.group}: {span} cannot follow offset {offset}, epoch {epoch}")
+            offset = span.end_offset
+            epoch = span.epoch
+            size += span.size
+        if sum(map(len, chunks)) != size:
+            raise InvariantViolation(f"{self.group}: {sum(map(len, chunks))} bytes given for batches of {size}")
+        return size
+
+    def _describe_failed_append(self, error: OSError) -> StorageError:
+        failed = storage_error("append to", self._active.path, error, self._active.size)
+        return StorageError(f"{failed}, offset {self._active.end_offset}")
+
+    def _roll(self) -> Segment:
+        """Seal the active segment and begin the next. The old one is synced first: recovery looks for a torn tail only in the
+        last segment. The flush that covers the first append to the new one syncs its name."""
+        try:
+            self._active.seal()
+            self._epochs.save()
+            self._active = Segment.create(self.path, self._active.end_offset, self._pool)
+        except StorageError as error:
+            raise self._fail(error) from error
+        self._segments.append(self._active)
+        self._names_changed = True
+        return self._active
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Durable when it returns. Raises StorageError, InvariantViolation below the log's start."""
+        self._require_usable()
+        if end_offset < self.start_offset:
+            raise InvariantViolation(f"{self.group}: truncation to {end_offset}, but the log begins at {self.start_offset}")
+        try:
+            if end_offset < self.end_offset:
+                self._truncate_segments(end_offset)
+        except StorageError as error:
+            raise self._fail(error) from error
+        # Also when nothing was cut (KAFKA-10706): an epoch that begins at or after the cut is not ours.
+        self._epochs.truncate_to(end_offset, self.start_offset)
+
+    def _truncate_segments(self, end_offset: Offset) -> None:
+        while len(self._segments) > 1 and self._segments[-1].base_offset > end_offset:
+            # One by one, newest first, each name durably gone before the next: a crash leaves a prefix without holes.
+            self._segments[-1].delete()
+            self._segments.pop()
+            self._active = self._segments[-1]
+            self._sync_names()
+        self._active.truncate(end_offset)
+
+    def reset(self, start: OffsetAndEpoch) -> None:
+        """Durable when it returns, and all or nothing. The epoch history is (start.epoch, start.offset): the epoch before the
+        first record (none at offset 0). Raises StorageError."""
+        self._require_usable()
+        try:
+            replace_file(self.path / RESET_FILE_NAME, f"0\n{start.offset} {start.epoch}\n".encode())
+            for segment in self._segments:
+                segment.close()
+            self._active = perform_reset(self.path, start, self._pool, self._epochs)
+        except StorageError as error:
+            raise self._fail(error) from error
+        self._segments = [self._active]
+        self._names_changed = False
+
+    def advance_start(self, start_offset: Offset) -> Offset:
+        """The names of the deleted segments are durably gone when it returns. Raises StorageError."""
+        self._require_usable()
+        try:
+            while len(self._segments) > 1 and self._segments[0].end_offset <= start_offset:
+                self._segments.pop(0).delete()
+                self._sync_names()
+        except StorageError as error:
+            raise self._fail(error) from error
+        self._epochs.advance_to(self.start_offset)
+        return self.start_offset
+
+    def _sync_names(self) -> None:
+        try:
+            sync_directory(self.path)
+        except OSError as error:
+            raise storage_error("sync", self.path, error) from error
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
+        """Never crosses a segment: the next read continues behind what it returned. Raises StorageError."""
+        if self._failure is not None:
+            raise StorageError(self._failure)
+        segment = self._active
+        if start < segment.base_offset:
+            if start < self.start_offset:
+                raise InvariantViolation(f"{self.group}: read from {start}, but the log begins at {self.start_offset}")
+            segment = self._segment_of(start)
+        elif start > segment.end_offset:
+            raise InvariantViolation(f"{self.group}: read from {start}, but the log ends at {segment.end_offset}")
+        if start >= limit or start == segment.end_offset:
+            return b""
+        return segment.read(start, limit, size_max)
+
+    def _segment_of(self, offset: Offset) -> Segment:
+        return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]
+
+    def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+        self._require_usable()
+        for segment in self._segments:
+            found = segment.find_timestamp(timestamp_ms)
+            if found is not None:
+                return _as_timestamp(found)
+        return None
+
+    def latest_timestamp(self) -> TimestampAndOffset | None:
+        self._require_usable()
+        newest = max(self._segments, key=lambda segment: segment.timestamp_ms_max)
+        found = newest.latest_timestamp()
+        return None if found is None else _as_timestamp(found)
+
+    def verify(self) -> None:
+        """Check the CRC of every batch. Raises StorageError that names the first damaged file, byte and offset."""
+        self._require_usable()
+        for segment in self._segments:
+            segment.verify()
+
+    # --- flushing, called by the directory on the driver's thread -----------------------------------------------------
+
+    def begin_flush(self) -> FlushWork | None:
+        """What to sync, or None when everything is. What is appended from here on belongs to the next flush."""
+        if self._deleted:
+            return None
+        self._require_usable()
+        work = FlushWork(self, [], [])
+        if self._names_changed:
+            try:
+                work.directory = (os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), self.path)
+            except OSError as error:
+                raise self._fail(storage_error("open", self.path, error)) from error
+            self._names_changed = False
+        if self._active.file.unsynced:
+            work.files.append(self._active.file)
+            work.descriptors.append((self._active.file.pin(), self._active.path))
+            self._active.file.unsynced = False
+        work.epochs = self._epochs.take_changes()
+        return work if work.files or work.directory or work.epochs else None
+
+    def write_epochs(self, work: FlushWork) -> None:
+        """Called on the flush thread, after the sync was reported. Raises StorageError.
+
+        Synced only where it cannot be rebuilt: a log that begins at 0 finds every epoch in its own batches.
+        """
+        if work.epochs is not None:
+            version, content = work.epochs
+            self._epochs.write(version, content, sync=self.start_offset > 0)
+
+    def end_flush(self, work: FlushWork) -> None:
+        """The sync of `work` ended, well or not."""
+        for file in work.files:
+            file.unpin()
+        if work.directory is not None:
+            os.close(work.directory[0])
+        self.end_hints(work)
+
+    def end_hints(self, work: FlushWork) -> None:
+        if work.error is not None and not self._deleted:
+            self._fail(work.error)
+
+    def failure_unless_deleted(self) -> StorageError | None:
+        return StorageError(self._failure) if self._failure is not None and not self._deleted else None
+
+    def close(self) -> None:
+        """Sync, write the indexes and the epoch file, close. A failed log is only closed."""
+        if self._failure is None and not self._deleted:
+            try:
+                self._active.sync()
+                self._active.write_index(sync=False)
+                if self._epochs.take_changes() is not None:
+                    self._epochs.save()
+            except StorageError as error:
+                raise self._fail(error) from error
+            finally:
+                self.abandon()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close the files as they are: the log was deleted, or its directory goes away."""
+        self._deleted = True
+        self._failure = self._failure or f"{self.path} is closed"
+        for segment in self._segments:
+            segment.close()
+
+    def _require_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+    def _fail(self, error: StorageError) -> StorageError:
+        self._failure = self._failure or str(error)
+        return error
+
+
+def _as_timestamp(batch: BatchAt) -> TimestampAndOffset:
+    return TimestampAndOffset(batch.timestamp_ms_max, batch.base_offset, batch.epoch)
+
+
+def perform_reset(path: Path, start: OffsetAndEpoch, pool: FilePool, epochs: LeaderEpochs) -> Segment:
+    """Carry out the reset that RESET_FILE_NAME announces; a crash anywhere in here is finished by the next open."""
+    try:
+        for file in sorted(path.iterdir()):
+            if file.suffix in (".log", ".index", ".timeindex"):
+                file.unlink()
+        segment = Segment.create(path, start.offset, pool)
+        epochs.reset_to(start)
+        epochs.save()
+        (path / RESET_FILE_NAME).unlink()
+        sync_directory(path)
+    except OSError as error:
+        raise storage_error("reset", path, error) from error
+    return segment
+
+
+def read_pending_reset(path: Path) -> OffsetAndEpoch | None:
+    """The reset that a crash interrupted. Raises StorageError when its file is damaged."""
+    file = path / RESET_FILE_NAME
+    data = read_file(file)
+    if data is None:
+        return None
+    try:
+        version, position, rest = data.decode("ascii").split("\n")
+        offset, epoch = position.split(" ")
+        if version != "0" or rest:
+            raise ValueError(f"unexpected content {data!r}")
+        return OffsetAndEpoch(Offset(int(offset)), Epoch(int(epoch)))
+    except ValueError as error:
+        raise StorageError(f"{file} is damaged: {error}") from error

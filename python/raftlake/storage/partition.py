@@ -1,0 +1,130 @@
+"""The directory of a topic partition: its name, Kafka's `partition.metadata`, and how it comes and goes in one step.
+
+`<topic>-<partition>/` appears by a rename when its metadata is durable, and disappears by a rename before its files go:
+after a crash a directory is whole or has a name that ends in `-create` or `-delete` and is swept away at the next start.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shutil
+from pathlib import Path
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId
+from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
+
+METADATA_NAME = "partition.metadata"
+CREATE_SUFFIX = "-create"
+DELETE_SUFFIX = "-delete"
+
+
+def uuid_text(value: bytes) -> str:
+    """Kafka's way to write a UUID of 16 bytes: base64url without padding, 22 characters."""
+    assert len(value) == 16
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def parse_uuid(text: str) -> bytes:
+    """The 16 bytes of a UUID in Kafka's spelling. Raises ValueError."""
+    try:
+        value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not a base64url UUID: {error}") from error
+    if len(text) != 22 or len(value) != 16:
+        raise ValueError(f"{text!r} is not a base64url UUID of 22 characters")
+    return value
+
+
+def partition_path(root: Path, group: GroupId) -> Path:
+    return root / str(group)
+
+
+def encode_metadata(topic_id: bytes) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+
+
+def read_topic_id(path: Path) -> bytes:
+    """The topic id in a partition's directory. Raises StorageError when the file is missing or damaged."""
+    file = path / METADATA_NAME
+    data = read_file(file)
+    if data is None:
+        raise StorageError(f"{file} is missing: {path} looks like a topic partition, but which topic it is of is not known")
+    try:
+        fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines() if line)
+        if fields.get("version") != "0":
+            raise ValueError(f"version {fields.get('version')} is not 0")
+        return parse_uuid(fields.get("topic_id", ""))
+    except ValueError as error:
+        raise StorageError(f"{file} is damaged: {error}") from error
+
+
+def ensure_partition(root: Path, group: GroupId) -> Path:
+    """The group's directory, created durably when absent. Raises StorageError, also when it is that of another topic id."""
+    path = partition_path(root, group)
+    if path.is_dir():
+        found = read_topic_id(path)
+        if found != group.topic_id:
+            raise StorageError(f"{path} belongs to topic id {uuid_text(found)}, not to {uuid_text(group.topic_id)}")
+        return path
+    temporary = path.with_name(path.name + CREATE_SUFFIX)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        write_file(temporary / METADATA_NAME, encode_metadata(group.topic_id), sync=True)
+        sync_directory(temporary)
+        os.rename(temporary, path)
+        sync_directory(root)
+    except OSError as error:
+        raise storage_error("create", path, error) from error
+    return path
+
+
+def remove_partition(root: Path, group: GroupId) -> None:
+    """Delete the group's directory; it is gone for good when this returns. Raises StorageError."""
+    path = partition_path(root, group)
+    doomed = path.with_name(path.name + DELETE_SUFFIX)
+    try:
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.rename(path, doomed)
+        sync_directory(root)
+        shutil.rmtree(doomed)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error("delete", path, error) from error
+
+
+def list_partitions(root: Path) -> list[GroupId]:
+    """The groups that have a directory, by topic and partition. Raises StorageError."""
+    groups = []
+    for entry in _entries(root):
+        topic, dash, partition = entry.name.rpartition("-")
+        if topic and dash and partition.isascii() and partition.isdigit() and entry.is_dir():
+            groups.append(GroupId(topic, int(partition), read_topic_id(root / entry.name)))
+    return sorted(groups)
+
+
+def sweep(root: Path) -> None:
+    """Remove what a crash left of creations and deletions. Raises StorageError."""
+    for entry in _entries(root):
+        if entry.name.endswith((CREATE_SUFFIX, DELETE_SUFFIX)) and entry.is_dir() and _is_partition_name(entry.name):
+            try:
+                shutil.rmtree(root / entry.name)
+            except OSError as error:
+                raise storage_error("delete", root / entry.name, error) from error
+
+
+def _is_partition_name(name: str) -> bool:
+    topic, _, partition = name.removesuffix(CREATE_SUFFIX).removesuffix(DELETE_SUFFIX).rpartition("-")
+    return bool(topic) and partition.isascii() and partition.isdigit()
+
+
+def _entries(root: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(root) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise storage_error("list", root, error) from error

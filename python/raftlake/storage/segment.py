@@ -1,0 +1,322 @@
+"""One segment: a file of whole record batches, its sparse indexes and, of the newest batches, the exact positions.
+
+Owns the bytes of one `.log` file and the two index files beside it. Knows nothing of epochs' history or of other segments.
+Invariant: `size` and `end_offset` describe whole batches; bytes behind `size` (a failed write) are never read.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from raftlake.errors import StorageError
+from raftlake.ports import BatchSpan, SegmentInfo
+from raftlake.raft.types import Offset
+from raftlake.storage import index
+from raftlake.storage.files import (
+    Chunk,
+    FilePool,
+    PooledFile,
+    read_at,
+    read_file,
+    storage_error,
+    sync_data,
+    write_at,
+    write_file,
+)
+from raftlake.storage.scan import WINDOW_LARGE, WINDOW_SMALL, BatchAt, BrokenBatch, walk
+
+#: How many of the newest batches keep their exact position in memory: parked fetches read those.
+TAIL_BATCHES = 4096
+
+
+def file_name(base_offset: int, suffix: str = ".log") -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """A segment of a log. The last segment of a log is its active one: only that is appended to."""
+
+    __slots__ = (
+        "_index",
+        "_tail_offsets",
+        "_tail_positions",
+        "_timestamp_ms_max",
+        "base_offset",
+        "end_offset",
+        "file",
+        "is_active",
+        "path",
+        "size",
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        base_offset: Offset,
+        end_offset: Offset,
+        size: int,
+        pool: FilePool,
+        segment_index: index.SegmentIndex | None,
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.size = size
+        self.is_active = False
+        self.file = PooledFile(path, pool, self._on_file_closed)
+        self._index = segment_index
+        #: Of a sealed segment whose index is not in memory.
+        self._timestamp_ms_max: int | None = None
+        self._tail_offsets: list[int] = []
+        self._tail_positions: list[int] = []
+
+    @classmethod
+    def create(cls, directory: Path, base_offset: Offset, pool: FilePool) -> Segment:
+        """A new, empty, active segment; its name is durable once the directory is synced. Raises StorageError."""
+        path = directory / file_name(base_offset)
+        segment = cls(path, base_offset, base_offset, 0, pool, index.SegmentIndex(base_offset))
+        segment.file.descriptor(create=True)
+        segment.is_active = True
+        return segment
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan], size: int) -> None:
+        """Write the batches at the end. Raises OSError: then the bytes behind `size` are undefined."""
+        assert self.is_active
+        write_at(self.file.descriptor(), chunks, self.size, size)
+        self.file.unsynced = True
+        for span in spans:
+            self._note(span.base_offset, span.end_offset, span.size, span.timestamp_ms_max)
+
+    def adopt(self, batch: BatchAt) -> None:
+        """Recovery found this batch at the end of what is known of the segment."""
+        assert self.is_active
+        assert batch.position == self.size
+        self._note(batch.base_offset, batch.end_offset, batch.size, batch.timestamp_ms_max)
+
+    def _note(self, base_offset: int, end_offset: int, size: int, timestamp_ms_max: int) -> None:
+        assert self._index is not None
+        self._index.note(end_offset, self.size, size, timestamp_ms_max)
+        self._tail_offsets.append(base_offset)
+        self._tail_positions.append(self.size)
+        if len(self._tail_offsets) > 2 * TAIL_BATCHES:
+            del self._tail_offsets[:-TAIL_BATCHES], self._tail_positions[:-TAIL_BATCHES]
+        self.size += size
+        self.end_offset = Offset(end_offset)
+
+    def sync(self) -> None:
+        """Make everything in the segment durable before returning. Raises StorageError."""
+        try:
+            sync_data(self.file.descriptor())
+        except OSError as error:
+            raise storage_error("sync", self.path, error) from error
+        self.file.unsynced = False
+
+    def seal(self) -> None:
+        """The segment will not grow any more: sync it and write its indexes. Raises StorageError."""
+        self.sync()
+        self.write_index(sync=True)
+        self.is_active = False
+        self._forget_tail()
+
+    def write_index(self, *, sync: bool) -> None:
+        offsets, times = self.loaded_index().encode()
+        for suffix, data in ((".index", offsets), (".timeindex", times)):
+            path = self.path.with_suffix(suffix)
+            try:
+                write_file(path, data, sync=sync)
+            except OSError as error:
+                raise storage_error("write", path, error) from error
+
+    def truncate(self, end_offset: Offset) -> None:
+        """Drop the batches from `end_offset` (a boundary) on, durably; the segment becomes active. Raises StorageError."""
+        position = self.position_of(end_offset)
+        kept = self.loaded_index()
+        kept.truncate(end_offset, position)
+        descriptor = self.file.descriptor()
+        try:
+            os.ftruncate(descriptor, position)
+        except OSError as error:
+            raise storage_error("truncate", self.path, error, position) from error
+        self.size = position
+        self.end_offset = end_offset
+        self.is_active = True
+        self._forget_tail()
+        for batch in walk(descriptor, self.path, kept.position_for(kept.timestamp_offset), position):
+            kept.note_timestamp(batch.end_offset, batch.timestamp_ms_max)
+        self.sync()
+
+    def delete(self) -> None:
+        """Remove the segment's files; the names are gone for good once the directory is synced. Raises StorageError."""
+        self.close()
+        for path in (self.path.with_suffix(".timeindex"), self.path.with_suffix(".index"), self.path):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise storage_error("delete", path, error) from error
+
+    def close(self) -> None:
+        self.file.unsynced = False
+        self.file.close()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, start: int, limit: int, size_max: int) -> bytes:
+        """Whole batches from the one that holds `start`, none ending above `limit`, of `size_max` bytes or one batch."""
+        if self._tail_offsets and start >= self._tail_offsets[0]:
+            first, end = self._range_in_tail(start, limit, size_max)
+        else:
+            first, end = self._range_by_index(start, limit, size_max)
+        return self.read_bytes(first, end - first) if end > first else b""
+
+    def _range_in_tail(self, start: int, limit: int, size_max: int) -> tuple[int, int]:
+        offsets, positions = self._tail_offsets, self._tail_positions
+        first = bisect_right(offsets, start) - 1
+        # The batches below `end` end at or below offsets[end], which is at or below `limit`.
+        end = len(offsets) if limit >= self.end_offset else bisect_right(offsets, limit) - 1
+        begin = positions[first]
+        stop = positions[end] if end < len(positions) else self.size
+        if end > first and stop - begin > size_max:
+            fitting = bisect_right(positions, begin + size_max) - 1
+            end = max(fitting, first + 1)
+            stop = positions[end] if end < len(positions) else self.size
+        return begin, stop
+
+    def _range_by_index(self, start: int, limit: int, size_max: int) -> tuple[int, int]:
+        first = self.locate(start)
+        if first.end_offset > limit:
+            return first.position, first.position
+        position_max = first.position + size_max
+        end = first.position + first.size
+        indexed = self.loaded_index().boundary_within(limit, position_max)
+        for batch in self._walk_from(max(end, indexed)):
+            if batch.end_offset > limit or batch.position + batch.size > position_max:
+                return first.position, batch.position
+        return first.position, self.size
+
+    def read_bytes(self, position: int, size: int) -> bytes:
+        try:
+            data = read_at(self.file.descriptor(), size, position)
+        except OSError as error:
+            raise storage_error("read", self.path, error, position) from error
+        if len(data) != size:
+            raise StorageError(f"{self.path} ends at byte {position + len(data)}, {position + size} were written")
+        return data
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch that begins with `offset` stands. Raises StorageError when `offset` is inside a batch."""
+        if offset == self.end_offset:
+            return self.size
+        batch = self.locate(offset)
+        if batch.base_offset != offset:
+            raise StorageError(f"{self.path}: offset {offset} lies inside the batch at byte {batch.position}")
+        return batch.position
+
+    def locate(self, offset: int) -> BatchAt:
+        """The batch that holds `offset`. Raises StorageError when the file is damaged on the way."""
+        assert self.base_offset <= offset < self.end_offset
+        try:
+            return self._locate(offset)
+        except BrokenBatch:
+            # Either the index led astray or the batches are damaged; rebuilding it tells which (and raises in that case).
+            self.rebuild_index()
+            return self._locate(offset)
+
+    def _locate(self, offset: int) -> BatchAt:
+        for batch in self._walk_from(self.loaded_index().position_for(offset)):
+            if batch.base_offset > offset:
+                break
+            if batch.end_offset > offset:
+                return batch
+        raise BrokenBatch(self.path, self.size, offset, "the offset was not found")
+
+    def _walk_from(self, position: int, *, window: int = WINDOW_SMALL, check_crc: bool = False) -> Iterator[BatchAt]:
+        offset = self.base_offset if position == 0 else None
+        return walk(self.file.descriptor(), self.path, position, self.size, offset=offset, window=window, check_crc=check_crc)
+
+    def find_timestamp(self, timestamp_ms: int) -> BatchAt | None:
+        """The first batch whose largest timestamp is at or above `timestamp_ms`."""
+        if self.timestamp_ms_max < timestamp_ms or self.size == 0:
+            return None
+        known = self.loaded_index()
+        first = self.locate(known.offset_before_timestamp(timestamp_ms))
+        return next((each for each in self._walk_from(first.position) if each.timestamp_ms_max >= timestamp_ms), None)
+
+    def latest_timestamp(self) -> BatchAt | None:
+        """The first batch that holds the segment's largest timestamp, None when no batch has one."""
+        known = self.loaded_index()
+        return self.locate(known.timestamp_offset) if known.timestamp_ms_max >= 0 else None
+
+    def info(self) -> SegmentInfo:
+        return SegmentInfo(self.base_offset, self.end_offset, self.size, self.timestamp_ms_max)
+
+    @property
+    def timestamp_ms_max(self) -> int:
+        if self._index is None and self._timestamp_ms_max is not None:
+            return self._timestamp_ms_max
+        return self.loaded_index().timestamp_ms_max
+
+    def verify_end(self) -> None:
+        """The cheap check of a sealed segment: from its last index entry on, whole batches lead to exactly its end.
+
+        Raises StorageError when they do not, even after the index was rebuilt from all headers.
+        """
+        try:
+            self._verify_end()
+        except BrokenBatch:
+            self.rebuild_index()
+
+    def _verify_end(self) -> None:
+        known = self.loaded_index()
+        end_offset: int = self.base_offset
+        for batch in self._walk_from(known.positions[-1] if known.positions else 0):
+            end_offset = batch.end_offset
+        if end_offset != self.end_offset:
+            raise BrokenBatch(self.path, self.size, end_offset, f"the file ends here and should hold {self.end_offset - 1}")
+
+    def verify(self) -> None:
+        """Check every batch's CRC. Raises BrokenBatch (a StorageError) at the first that is damaged."""
+        for _ in self._walk_from(0, window=WINDOW_LARGE, check_crc=True):
+            pass
+
+    # --- the index -----------------------------------------------------------------------------------------------------
+
+    def loaded_index(self) -> index.SegmentIndex:
+        """The index: in memory, from its files, or rebuilt from the batches."""
+        if self._index is None:
+            offsets, times = (read_file(self.path.with_suffix(suffix)) for suffix in (".index", ".timeindex"))
+            if offsets is None or times is None:
+                return self.rebuild_index()
+            try:
+                self._index = index.load(offsets, times, self.base_offset, self.end_offset, self.size)
+            except ValueError:
+                return self.rebuild_index()
+        return self._index
+
+    def rebuild_index(self) -> index.SegmentIndex:
+        """Walk all headers; a sealed segment gets new index files. Raises BrokenBatch when the batches are damaged."""
+        rebuilt = index.SegmentIndex(self.base_offset)
+        end_offset = self.base_offset
+        for batch in self._walk_from(0, window=WINDOW_LARGE):
+            rebuilt.note(batch.end_offset, batch.position, batch.size, batch.timestamp_ms_max)
+            end_offset = batch.end_offset
+        if end_offset != self.end_offset:
+            raise BrokenBatch(self.path, self.size, end_offset, f"the file ends here and should hold {self.end_offset - 1}")
+        self._index = rebuilt
+        if not self.is_active:
+            self.write_index(sync=False)
+        return rebuilt
+
+    def _forget_tail(self) -> None:
+        self._tail_offsets = []
+        self._tail_positions = []
+
+    def _on_file_closed(self) -> None:
+        """A sealed segment that nobody reads needs no memory: its index is read again with the file."""
+        if not self.is_active and self._index is not None:
+            self._timestamp_ms_max = self._index.timestamp_ms_max
+            self._index = None
