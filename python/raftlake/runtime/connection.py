@@ -1,0 +1,270 @@
+"""One accepted connection of the Kafka listener: frames in, answers out in request order.
+
+Owns: the order of answers (requests of one connection may complete in any order, their answers leave in the order of the
+requests), and back-pressure: a request is started only while the connection is below its limits, the ones behind it wait, and
+nothing more is read until they have been started. So one connection holds at most `requests_max` started requests and one
+consumer Fetch, whatever its client sends. Refuses to know what requests mean: a `Router` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from raftlake.errors import InvariantViolation, WireError
+from raftlake.ports import PeerConnection
+from raftlake.replica.config import ClientContext
+from raftlake.runtime.log import event
+from raftlake.runtime.peer_codec import is_from_replica
+from raftlake.wire.api import (
+    ApiKey,
+    RequestHeader,
+    UnsupportedRequest,
+    decode_request,
+    encode_response,
+    encode_unsupported_version,
+)
+from raftlake.wire.framing import FrameDecoder
+from raftlake.wire.primitives import BytesLike
+
+logger = logging.getLogger("raftlake.listener")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """What one connection may hold of this node's memory."""
+
+    #: The largest frame that is accepted (`socket.request.max.bytes`).
+    request_bytes_max: int = 100 * 1024 * 1024
+    #: Requests that were started and whose answers have not left.
+    requests_max: int = 256
+    #: Bytes of those requests; one request is always allowed.
+    unanswered_bytes_max: int = 32 * 1024 * 1024
+    #: Unsent answer bytes above which no further request is started.
+    unsent_bytes_max: int = 4 * 1024 * 1024
+
+
+class Router(Protocol):
+    """What a connection needs from the listener that owns it."""
+
+    limits: ConnectionLimits
+
+    def opened(self, connection: Connection) -> bool:
+        """Count the connection; False when it is one too many."""
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+    def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
+        """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""
+
+
+@dataclass(slots=True)
+class _Started:
+    """A request that is being served; `parts` is its encoded answer once there is one, empty for "no answer" (acks=0)."""
+
+    header: RequestHeader
+    size: int
+    parts: list[BytesLike] | None = None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that has not been started; with `answer`, one that needs no starting."""
+
+    header: RequestHeader
+    message: object
+    size: int
+    answer: list[BytesLike] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """`peer` is what the driver remembers of this connection when a replica is on the other side."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._limits = router.limits
+        self._decoder = FrameDecoder(router.limits.request_bytes_max)
+        self._started: deque[_Started] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._started_bytes = 0
+        self._fetches = 0
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = True
+        self._is_writable = True
+        self._is_starting = False
+        self._client = ClientContext(None, "")
+        self.peer = PeerConnection()
+        self.requests = 0
+
+    # --- asyncio ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        self._client = ClientContext(None, name[0] if isinstance(name, tuple) else "")
+        transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
+        if not self._router.opened(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._waiting.clear()
+        self._router.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        try:
+            for frame in self._decoder.buffer_updated(nbytes):
+                self._decode(frame)
+            self._start()
+            if self._decoder.failure is not None:
+                raise self._decoder.failure
+        except WireError as error:
+            self.fail(error)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._start_safely()
+
+    # --- requests in ---
+
+    def client(self, client_id: str | None) -> ClientContext:
+        """Who asks. The id seldom changes on one connection, so the value is kept."""
+        if client_id != self._client.client_id:
+            self._client = ClientContext(client_id, self._client.host)
+        return self._client
+
+    @property
+    def host(self) -> str:
+        return self._client.host
+
+    def fail(self, error: WireError) -> None:
+        """The other side broke the protocol: say so once and close."""
+        event(logger, logging.INFO, "closing connection", peer=self.host, client=self._client.client_id, reason=error)
+        self.close()
+
+    def close(self) -> None:
+        """Close once what has been written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+            self._waiting.clear()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+            self._waiting.clear()
+
+    def _decode(self, frame: bytearray) -> None:
+        self.requests += 1
+        try:
+            header, message = decode_request(frame)
+        except UnsupportedRequest as unsupported:
+            if unsupported.header.api_key != ApiKey.API_VERSIONS:
+                raise
+            # A newer client asks in its newest version first and goes on from this answer (KIP-511).
+            answer = encode_unsupported_version(unsupported.header)
+            self._waiting.append(_Waiting(unsupported.header, None, len(frame), answer))
+            return
+        if header.api_key == ApiKey.FETCH and is_from_replica(message) and self._has_fetch():
+            # What its sender knows of our answers could no longer be told (ports.PeerConnection).
+            raise WireError("a replica sent a Fetch before it had the answer to its last one")
+        self._waiting.append(_Waiting(header, message, len(frame)))
+
+    def _has_fetch(self) -> bool:
+        return self._fetches > 0 or any(waiting.header.api_key == ApiKey.FETCH for waiting in self._waiting)
+
+    def _start_safely(self) -> None:
+        try:
+            self._start()
+        except WireError as error:
+            self.fail(error)
+
+    def _start(self) -> None:
+        """Start what the limits allow; read on only when nothing waits. An answer given at once comes back in here."""
+        if self._is_starting:
+            return
+        self._is_starting = True
+        try:
+            while self._waiting and self._may_start(self._waiting[0]):
+                waiting = self._waiting.popleft()
+                started = _Started(waiting.header, waiting.size)
+                self._push(started)
+                if waiting.answer is not None:
+                    self._complete(started, waiting.answer)
+                else:
+                    self._router.route(self, waiting.header, waiting.message, functools.partial(self._answer, started))
+        finally:
+            self._is_starting = False
+        self._set_reading(not self._waiting and self._is_writable)
+
+    def _push(self, started: _Started) -> None:
+        self._started.append(started)
+        self._started_bytes += started.size
+        self._fetches += started.header.api_key == ApiKey.FETCH
+
+    def _may_start(self, waiting: _Waiting) -> bool:
+        if not self._started:
+            return self._is_writable
+        return (
+            self._is_writable
+            and len(self._started) < self._limits.requests_max
+            and self._started_bytes + waiting.size <= self._limits.unanswered_bytes_max
+            # An answer to a Fetch is large, so a connection gets one at a time.
+            and not (self._fetches and waiting.header.api_key == ApiKey.FETCH)
+        )
+
+    def _set_reading(self, reading: bool) -> None:
+        if self._transport is None or self._transport.is_closing() or reading == self._is_reading:
+            return
+        self._is_reading = reading
+        if reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- answers out ---
+
+    def _answer(self, started: _Started, message: object) -> None:
+        """Called by whoever serves the request, exactly once; None sends nothing (Produce with acks=0)."""
+        parts: list[BytesLike] = []
+        if message is not None and self._transport is not None:
+            try:
+                parts = encode_response(started.header, message)
+            except Exception:
+                # The node has served the request and goes on; only this answer cannot be said.
+                logger.exception("failed to encode the answer to api key %d", started.header.api_key)
+                self.abort()
+        self._complete(started, parts)
+
+    def _complete(self, started: _Started, answer: list[BytesLike]) -> None:
+        if started.parts is not None:
+            raise InvariantViolation(f"request {started.header.correlation_id} of {self.host} was answered twice")
+        started.parts = answer
+        parts: list[BytesLike] = []
+        while self._started and self._started[0].parts is not None:
+            first = self._started.popleft()
+            assert first.parts is not None
+            parts += first.parts
+            self._started_bytes -= first.size
+            self._fetches -= first.header.api_key == ApiKey.FETCH
+        if parts and self._transport is not None:
+            self._transport.writelines(parts)
+        if self._waiting:
+            self._start_safely()

@@ -1,0 +1,158 @@
+"""Requests and responses of the HTTP front, and the errors that are answers.
+
+Owns: strict parsing of paths (percent-decoded UTF-8), queries (known names, once each) and bodies (bounded). Knows no route.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON = b"application/json"
+BINARY = b"application/octet-stream"
+
+
+class HttpError(Exception):
+    """A request that is answered with an error; `facts` become fields of the JSON body beside `error`."""
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        facts: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(error)
+        self.status = status
+        self.headers = headers
+        self.facts = dict(facts or {})
+
+    def response(self) -> Response:
+        return Response(self.status, json_bytes({"error": str(self), **self.facts}), headers=self.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer. `offset` is the log offset it reflects (X-Raftlake-Offset); None means what this node has applied."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request whose body has not been read yet. `path` is raw, `target` is path and query as they were sent."""
+
+    method: str
+    path: bytes
+    query_string: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    receive: Receive
+
+    @staticmethod
+    def from_scope(scope: Scope, receive: Receive) -> Request:
+        return Request(scope["method"], scope["raw_path"], scope["query_string"], tuple(scope["headers"]), receive)
+
+    @property
+    def target(self) -> bytes:
+        return self.path + b"?" + self.query_string if self.query_string else self.path
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header that may stand once; 400 when it stands twice or is not ASCII."""
+        values = [value for key, value in self.headers if key == name]
+        if not values:
+            return None
+        if len(values) > 1 or not values[0].isascii():
+            raise HttpError(400, f"header {name.decode()} must stand once, in ASCII")
+        return values[0].decode("ascii").strip()
+
+    def query(self, *allowed: str) -> dict[str, str]:
+        """The parameters; 400 names one that is unknown, stands twice or is not UTF-8."""
+        found: dict[str, str] = {}
+        for part in self.query_string.split(b"&"):
+            if not part:
+                continue
+            name_bytes, _, value_bytes = part.partition(b"=")
+            name = decode_percent(name_bytes.replace(b"+", b" "), "query parameter")
+            if name not in allowed:
+                accepted = ", ".join(allowed) if allowed else "none"
+                raise HttpError(400, f"unknown query parameter {name!r}; accepted: {accepted}")
+            if name in found:
+                raise HttpError(400, f"query parameter {name!r} stands twice")
+            found[name] = decode_percent(value_bytes.replace(b"+", b" "), f"query parameter {name!r}")
+        return found
+
+    async def body(self, bytes_max: int) -> bytes:
+        """The whole body; 413 above `bytes_max` without reading on."""
+        declared = self.header(b"content-length")
+        if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
+            raise too_large(bytes_max)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise HttpError(400, "the request ended before its body did")
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > bytes_max:
+                raise too_large(bytes_max)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                return b"".join(chunks)
+
+
+def too_large(bytes_max: int) -> HttpError:
+    return HttpError(413, f"the body is larger than {bytes_max} bytes", headers=((b"connection", b"close"),))
+
+
+def decode_percent(raw: bytes, what: str) -> str:
+    """Percent-decoded UTF-8 text; 400 naming `what` when it is neither."""
+    try:
+        return unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise HttpError(400, f"{what} is not percent-encoded UTF-8") from error
+
+
+def parse_choice(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of `choices`, the first of them by default."""
+    value = query.get(name, choices[0])
+    if value not in choices:
+        raise HttpError(400, f"{name}={value!r}: accepted are {' and '.join(choices)}")
+    return value
+
+
+def parse_count(query: Mapping[str, str], name: str, *, default: int | None, low: int, high: int) -> int | None:
+    """A whole number in [low, high]."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or not low <= int(text) <= high:
+        raise HttpError(400, f"{name}={text!r}: accepted is a whole number from {low} to {high}")
+    return int(text)
+
+
+def json_bytes(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def header_lines(response: Response, applied_offset: int) -> list[tuple[bytes, bytes]]:
+    """The headers of a whole answer."""
+    offset = applied_offset if response.offset is None else response.offset
+    return [
+        (b"content-type", response.content_type),
+        (b"content-length", b"%d" % len(response.body)),
+        (b"x-raftlake-offset", b"%d" % offset),
+        *response.headers,
+    ]

@@ -1,0 +1,280 @@
+"""The key-value space over HTTP (DESIGN §3): /v1/kv/{key}, /v1/kv?prefix=..., /v1/txn.
+
+The promises of each status: 200 it happened, at the version in the ETag; 412 it did not, the body names the version that
+stood in the way; 307 ask the leader; 503 refused before it was proposed, so nothing changed; 504 proposed, and whether it
+happened or still will is unknown. Reads are linearizable at any node unless asked to be stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.kv.commands import ABSENT, ANY, TXN_BYTES_MAX, VALUE_BYTES_MAX, Compare, Delete, Put, Txn, encode
+from raftlake.kv.commands import delete as delete_of
+from raftlake.kv.commands import put as put_of
+from raftlake.kv.keys import is_reserved, node_key
+from raftlake.kv.machine import TxnResult
+from raftlake.ports import ReadOffsetResult
+from raftlake.raft.types import NO_LEADER, NodeId
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.node import ReplicaNode
+from raftlake.runtime.http_base import (
+    BINARY,
+    HttpError,
+    Request,
+    Response,
+    decode_percent,
+    json_bytes,
+    parse_choice,
+    parse_count,
+)
+
+T = TypeVar("T")
+
+LIST_LIMIT_DEFAULT = 1000
+LIST_LIMIT_MAX = 10_000
+#: A page with values ends early rather than hold more than this.
+LIST_BYTES_MAX = 8 * 1024 * 1024
+#: Base64 and JSON around the largest transaction.
+TXN_BODY_BYTES_MAX = TXN_BYTES_MAX * 3 // 2
+_CONSISTENCY = ("linearizable", "stale")
+_ETAG = re.compile(r'"(\d{1,19})"', re.ASCII)
+_RETRY_SOON = (b"retry-after", b"1")
+
+
+class KvHandlers:
+    """Handlers for the key-value routes; each returns a response or raises HttpError."""
+
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+
+    # --- reads ---
+
+    async def get(self, request: Request, raw_key: bytes) -> Response:
+        key = parse_key(raw_key)
+        query = request.query("consistency")
+        offset = await self._read(parse_choice(query, "consistency", _CONSISTENCY))
+        entry = self._node.kv.machine.get(key)
+        if entry is None:
+            return Response(404, json_bytes({"error": "no such key", "key": key}), offset=offset)
+        return Response(200, entry.value, BINARY, (etag(entry.version),), offset)
+
+    async def list(self, request: Request) -> Response:
+        query = request.query("prefix", "after", "limit", "values", "consistency")
+        limit = parse_count(query, "limit", default=LIST_LIMIT_DEFAULT, low=1, high=LIST_LIMIT_MAX)
+        assert limit is not None
+        with_values = parse_choice(query, "values", ("false", "true")) == "true"
+        offset = await self._read(parse_choice(query, "consistency", _CONSISTENCY))
+        entries, more = self._node.kv.machine.list(
+            query.get("prefix", ""), query.get("after"), limit, LIST_BYTES_MAX if with_values else None
+        )
+        rows: list[dict[str, object]] = []
+        for key, entry in entries:
+            row: dict[str, object] = {"key": key, "version": entry.version, "size": len(entry.value)}
+            if with_values:
+                row["value"] = base64.b64encode(entry.value).decode("ascii")
+            rows.append(row)
+        return Response(200, json_bytes({"entries": rows, "more": more}), offset=offset)
+
+    async def _read(self, consistency: str) -> int:
+        """Wait until the local state machine may be read; the applied offset that the answer reflects."""
+        if consistency == "stale":
+            return self._node.kv.machine.applied_offset
+        future: asyncio.Future[ReadOffsetResult] = asyncio.get_running_loop().create_future()
+        self._node.kv.read(True, lambda result: None if future.done() else future.set_result(result))
+        result = await future
+        if result.error is not ErrorCode.NONE:
+            raise unavailable(
+                f"no leader proved itself in time ({result.error.name}); ?consistency=stale reads this node as it is"
+            )
+        return self._node.kv.machine.applied_offset
+
+    # --- writes ---
+
+    async def put(self, request: Request, raw_key: bytes) -> Response:
+        key = parse_writable_key(raw_key)
+        condition = parse_condition(request)
+        request.query()
+        value = await request.body(VALUE_BYTES_MAX)
+        return self._written(key, await self._propose(request, rejected_as_400(lambda: put_of(key, value, condition))))
+
+    async def delete(self, request: Request, raw_key: bytes) -> Response:
+        key = parse_writable_key(raw_key)
+        condition = parse_condition(request)
+        request.query()
+        return self._written(key, await self._propose(request, rejected_as_400(lambda: delete_of(key, condition))))
+
+    async def txn(self, request: Request) -> Response:
+        request.query()
+        txn = parse_txn(await request.body(TXN_BODY_BYTES_MAX))
+        result = await self._propose(request, txn)
+        if result.succeeded:
+            body = json_bytes({"succeeded": True, "version": result.offset})
+            return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
+        failed = [{"key": key, "version": version} for key, version in result.current]
+        return Response(412, json_bytes({"succeeded": False, "failed": failed}), offset=result.offset + 1)
+
+    def _written(self, key: str, result: TxnResult) -> Response:
+        if result.succeeded:
+            body = json_bytes({"key": key, "version": result.offset})
+            return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
+        ((key, version),) = result.current
+        return Response(412, json_bytes({"key": key, "version": version}), offset=result.offset + 1)
+
+    async def _propose(self, request: Request, txn: Txn) -> TxnResult:
+        rejected_as_400(lambda: encode(txn))
+        future: asyncio.Future[ProposeOutcome] = asyncio.get_running_loop().create_future()
+        self._node.kv.propose(txn, lambda outcome: None if future.done() else future.set_result(outcome))
+        outcome = await future
+        if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+            return outcome.result
+        if outcome.status is ProposeStatus.UNKNOWN:
+            raise HttpError(504, "the write was proposed and its outcome is unknown: it may have happened, or may still happen")
+        if outcome.status is ProposeStatus.NOT_LEADER:
+            raise self._elsewhere(request, outcome.leader_id)
+        raise unavailable("the write was refused before it was proposed; nothing changed")
+
+    def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:
+        """307 to the leader's HTTP address, which each node keeps under its key."""
+        entry = None if leader_id == NO_LEADER else self._node.kv.machine.get(node_key(leader_id))
+        address = None if entry is None else parse_node_address(entry.value)
+        if address is None:
+            return unavailable("no leader is known yet; nothing changed")
+        location = b"http://" + address.encode() + request.target
+        return HttpError(
+            307, f"node {leader_id} leads", headers=((b"location", location),), facts={"leaderId": leader_id, "leader": address}
+        )
+
+
+def unavailable(error: str) -> HttpError:
+    """Nothing was proposed: the caller may simply try again."""
+    return HttpError(503, error, headers=(_RETRY_SOON,))
+
+
+def etag(version: int) -> tuple[bytes, bytes]:
+    return (b"etag", b'"%d"' % version)
+
+
+def parse_key(raw: bytes) -> str:
+    """The key of a path; 400 for one that cannot exist."""
+    key = decode_percent(raw, "the key")
+    rejected_as_400(lambda: Delete(key))
+    return key
+
+
+def parse_writable_key(raw: bytes) -> str:
+    key = parse_key(raw)
+    if is_reserved(key):
+        raise HttpError(403, f"keys under /raftlake/ are written by the quorum alone: {key!r}")
+    return key
+
+
+def parse_condition(request: Request) -> int | None:
+    """If-None-Match and If-Match as the version that a compare asks for; None without a condition."""
+    none_match, match = request.header(b"if-none-match"), request.header(b"if-match")
+    if none_match is not None and match is not None:
+        raise HttpError(400, "If-None-Match and If-Match contradict one another; send one of them")
+    if none_match is not None:
+        if none_match != "*":
+            raise HttpError(400, f"If-None-Match: {none_match}: accepted is *")
+        return ABSENT
+    if match is None:
+        return None
+    if match == "*":
+        return ANY
+    version = _ETAG.fullmatch(match)
+    if version is None or int(version[1]) >= 1 << 63:
+        raise HttpError(400, f'If-Match: {match}: accepted is one version in quotes, as in "17", or *')
+    return int(version[1])
+
+
+def parse_txn(body: bytes) -> Txn:
+    """The JSON of POST /v1/txn; 400 names the part that is wrong."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the body is not JSON: {error}") from error
+    if not isinstance(fields, dict) or not fields.keys() <= {"compare", "ops"} or "ops" not in fields:
+        raise HttpError(
+            400, 'the body must be {"compare":[{"key","version"}],"ops":[{"put":{"key","value"}},{"delete":{"key"}}]}'
+        )
+    compares = [_parse_compare(entry, index) for index, entry in enumerate(_rows(fields, "compare"))]
+    ops = [_parse_op(entry, index) for index, entry in enumerate(_rows(fields, "ops"))]
+    return rejected_as_400(lambda: Txn(tuple(compares), tuple(ops)))
+
+
+def _rows(fields: dict[str, object], name: str) -> list[object]:
+    rows = fields.get(name, [])
+    if not isinstance(rows, list):
+        raise HttpError(400, f"{name} must be a list")
+    return rows
+
+
+def _parse_compare(entry: object, index: int) -> Compare:
+    where = f"compare[{index}]"
+    if not isinstance(entry, dict) or entry.keys() != {"key", "version"}:
+        raise HttpError(400, f'{where} must be {{"key": ..., "version": ...}}; version 0 means that it must not exist')
+    key, version = entry["key"], entry["version"]
+    if not isinstance(key, str) or not isinstance(version, int) or isinstance(version, bool):
+        raise HttpError(400, f"{where}: key must be a string and version a whole number")
+    return rejected_as_400(lambda: Compare(key, version), where)
+
+
+def _parse_op(entry: object, index: int) -> Put | Delete:
+    where = f"ops[{index}]"
+    if not isinstance(entry, dict) or len(entry) != 1 or not entry.keys() <= {"put", "delete"}:
+        raise HttpError(400, f'{where} must be {{"put": {{...}}}} or {{"delete": {{...}}}}')
+    ((kind, fields),) = entry.items()
+    if not isinstance(fields, dict) or not isinstance(key := fields.get("key"), str):
+        raise HttpError(400, f"{where}: {kind} needs a key, a string")
+    if is_reserved(key):
+        raise HttpError(403, f"keys under /raftlake/ are written by the quorum alone: {key!r}")
+    if kind == "delete":
+        if fields.keys() != {"key"}:
+            raise HttpError(400, f"{where}: delete takes a key and nothing else")
+        return rejected_as_400(lambda: Delete(key), where)
+    value = _parse_value(fields, where)
+    return rejected_as_400(lambda: Put(key, value), where)
+
+
+def _parse_value(fields: dict[str, object], where: str) -> bytes:
+    """`value` is base64, as in lists; `text` is a string that is stored as UTF-8."""
+    if fields.keys() == {"key", "value"} and isinstance(value := fields["value"], str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise HttpError(400, f"{where}: value is not base64 (plain text goes into text)") from error
+    if fields.keys() == {"key", "text"} and isinstance(text := fields["text"], str):
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise HttpError(400, f"{where}: text is not valid Unicode") from error
+    raise HttpError(400, f'{where}: put takes a key and either "value" (base64) or "text" (a string)')
+
+
+def rejected_as_400(build: Callable[[], T], where: str = "") -> T:
+    """The value, or what is wrong with it as an answer (413 for one that is too large)."""
+    try:
+        return build()
+    except RequestRejected as rejected:
+        status = 413 if rejected.code is ErrorCode.MESSAGE_TOO_LARGE else 400
+        raise HttpError(status, f"{where}: {rejected.message}" if where else rejected.message) from rejected
+
+
+def parse_node_address(value: bytes) -> str | None:
+    """`host:port` of a node's HTTP front from its key; None when it has none."""
+    try:
+        fields = json.loads(value)
+        host, port = fields["http_host"], int(fields["http_port"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(host, str) or not host or not 0 < port < 65536:
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

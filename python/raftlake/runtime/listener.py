@@ -1,0 +1,167 @@
+"""The Kafka listener: accepts connections and gives each request to whom it belongs.
+
+A peer's RPC is translated and goes to `node.receive`, everything else to `node.handle`. A listener for peers alone takes
+nothing but peers' RPCs and ApiVersions. Owns the connection limit: beyond it a connection is kept only if its first request
+is a peer's, so that clients in great number cannot cut a node off from its quorum.
+
+What goes wrong while a request is served is one of three things: the client's bytes (close that connection), a broken
+invariant or a failed disk (the node stops), or a bug in one answer (log it and close that connection: no request may
+end the process).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, WireError
+from raftlake.ports import PeerConnection, PeerReply, PeerRpc
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import ClientContext
+from raftlake.runtime.connection import Connection, ConnectionLimits
+from raftlake.runtime.log import event
+from raftlake.runtime.peer_codec import PeerCodec, source_of
+from raftlake.wire.api import ApiKey, RequestHeader
+
+logger = logging.getLogger("raftlake.listener")
+
+#: Connections above the limit that may exist while their first request is awaited.
+EXTRA_CONNECTIONS = 64
+FIRST_REQUEST_SECONDS = 2.0
+
+
+class ServedNode(Protocol):
+    """What a listener needs of `replica.node.ReplicaNode`."""
+
+    def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None: ...
+
+    def handle(
+        self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]
+    ) -> None: ...
+
+
+class Listener:
+    """`on_fatal` is told of what must stop the node; `notice_alive` of each peer that is heard of."""
+
+    def __init__(
+        self,
+        node: ServedNode,
+        codec: PeerCodec,
+        *,
+        limits: ConnectionLimits,
+        connections_max: int,
+        peers_only: bool = False,
+        on_fatal: Callable[[RaftlakeError], None],
+        notice_alive: Callable[[NodeId], None],
+    ) -> None:
+        self.limits = limits
+        self._node = node
+        self._codec = codec
+        self._connections_max = connections_max
+        self._peers_only = peers_only
+        self._on_fatal = on_fatal
+        self._notice_alive = notice_alive
+        self._connections: dict[Connection, None] = {}
+        #: Connections above the limit whose first request has not come yet.
+        self._extra: dict[Connection, asyncio.TimerHandle] = {}
+        self._server: asyncio.Server | None = None
+
+    # --- life ---
+
+    async def start(self, listening: socket.socket) -> None:
+        """Accept connections on a socket that is bound and listens."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), sock=listening)
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def close(self) -> None:
+        """Close every connection; what has been answered is still sent."""
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.close()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    # --- connections ---
+
+    def opened(self, connection: Connection) -> bool:
+        """Count a connection; False when it is one too many even for a peer's."""
+        over = len(self._connections) - self._connections_max
+        self._connections[connection] = None
+        if over < 0:
+            return True
+        if over >= EXTRA_CONNECTIONS:
+            self._refuse(connection)
+            return False
+        loop = asyncio.get_running_loop()
+        self._extra[connection] = loop.call_later(FIRST_REQUEST_SECONDS, self._end_extra, connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+        timer = self._extra.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _end_extra(self, connection: Connection) -> None:
+        if connection in self._extra:
+            self._refuse(connection)
+            connection.abort()
+
+    def _refuse(self, connection: Connection) -> None:
+        event(
+            logger,
+            logging.WARNING,
+            "refusing connection",
+            peer=connection.host,
+            reason=f"max.connections={self._connections_max}",
+        )
+
+    # --- requests ---
+
+    def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
+        try:
+            self._route(connection, header, message, reply)
+        except WireError:
+            raise
+        except (StorageError, InvariantViolation) as error:
+            self._on_fatal(error)
+            connection.abort()
+        except AssertionError as error:
+            logger.exception("an assertion failed")
+            self._on_fatal(InvariantViolation(f"assertion failed while serving api key {header.api_key}: {error}"))
+            connection.abort()
+        except Exception:
+            # A bug in serving one request must not become a way to stop nodes.
+            logger.exception("failed to serve %s version %d", ApiKey(header.api_key).name, header.api_version)
+            connection.abort()
+
+    def _route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
+        rpc = self._codec.decode_request(header, message)
+        if connection in self._extra:
+            self._admit_extra(connection, rpc)
+        if rpc is not None:
+            source = source_of(rpc)
+            if source is not None and source >= 0:
+                self._notice_alive(source)
+            self._node.receive(connection.peer, rpc, lambda answer: reply(self._codec.encode_reply(header, rpc, answer)))
+            return
+        if self._peers_only and header.api_key != ApiKey.API_VERSIONS:
+            raise WireError(f"{ApiKey(header.api_key).name} on the listener for peers alone")
+        self._node.handle(header, message, connection.client(header.client_id), reply)
+
+    def _admit_extra(self, connection: Connection, rpc: PeerRpc | None) -> None:
+        timer = self._extra.pop(connection)
+        timer.cancel()
+        if rpc is None or source_of(rpc) is None:
+            self._refuse(connection)
+            raise WireError("too many connections")

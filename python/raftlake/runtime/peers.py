@@ -1,0 +1,309 @@
+"""The way out to the other nodes: `ports.Network` over TCP.
+
+Three connections to each peer, opened when first needed: one for Fetch, one for Vote, BeginQuorumEpoch and EndQuorumEpoch, and
+one for what this node forwards (proposals, ReadOffset). Answers on a connection come in request order, so a parked Fetch or
+a proposal that waits for its commit must not stand in front of a vote.
+
+Keeps the promises of `ports.Network`: `done` exactly once and never from within `send`. A peer that does not answer costs
+its requests a TIMED_OUT and the connection, which is opened anew; a peer whose process is gone is reported at once.
+Knows no Raft: `PeerCodec` turns values into messages and back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from raftlake.errors import WireError
+from raftlake.ports import ControlRpc, FetchRpc, PeerReply, PeerRpc
+from raftlake.raft.config import RaftConfig
+from raftlake.raft.events import FailureReason
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import Endpoint
+from raftlake.runtime.log import event
+from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
+from raftlake.wire.api import ApiKey, decode_response, encode_request
+from raftlake.wire.framing import FrameDecoder
+
+logger = logging.getLogger("raftlake.peers")
+
+DoneCallback = Callable[[PeerReply | FailureReason], None]
+UnreachableCallback = Callable[[NodeId], None]
+
+
+@dataclass(slots=True)
+class _Request:
+    """An RPC on its way; `deadline` is in loop time."""
+
+    rpc: PeerRpc
+    done: DoneCallback
+    deadline: float
+    api_key: ApiKey
+    version: int
+    message: object
+    correlation_id: int = -1
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One established connection; everything is decided by the channel that opened it."""
+
+    def __init__(self, channel: _Channel, response_bytes_max: int) -> None:
+        self._channel = channel
+        self._decoder = FrameDecoder(response_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        #: Sent and unanswered, in the order of their correlation ids.
+        self.unanswered: deque[_Request] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self._channel.on_lost(self, exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._decoder.buffer_updated(nbytes):
+                self._channel.on_frame(self, frame)
+            if self._decoder.failure is not None:
+                raise self._decoder.failure
+        except WireError as error:
+            self._channel.on_garbage(self, error)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    def write(self, request: _Request, client_id: str) -> None:
+        assert self._transport is not None
+        self.unanswered.append(request)
+        self._transport.writelines(
+            encode_request(request.api_key, request.version, request.correlation_id, client_id, request.message)
+        )
+
+    def drop(self) -> None:
+        """Close at once and report nothing more to the channel."""
+        if self._transport is not None:
+            transport, self._transport = self._transport, None
+            transport.abort()
+
+
+class _Channel:
+    """Requests of one kind to one peer, over one connection at a time."""
+
+    def __init__(self, network: TcpNetwork, peer: NodeId, address: Endpoint, name: str) -> None:
+        self._network = network
+        self._peer = peer
+        self._address = address
+        self._name = name
+        self._loop = network.loop
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._backoff_ms = 0
+        self._waiting: deque[_Request] = deque()
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_connected = False
+
+    # --- requests ---
+
+    def send(self, request: _Request) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        request.correlation_id = self._correlation_id
+        if self._connection is not None:
+            self._connection.write(request, self._network.client_id)
+        else:
+            self._waiting.append(request)
+            self._connect()
+        if self._timer is None:
+            self._timer = self._loop.call_at(request.deadline, self._on_deadline)
+
+    def on_frame(self, connection: _Connection, frame: bytearray) -> None:
+        if connection is not self._connection:
+            return
+        if not connection.unanswered:
+            raise WireError("an answer without a request")
+        request = connection.unanswered[0]
+        correlation_id, message = decode_response(request.api_key, request.version, frame)
+        if correlation_id != request.correlation_id:
+            raise WireError(f"answer {correlation_id} to request {request.correlation_id}")
+        reply = self._network.codec.decode_reply(request.rpc, message)
+        connection.unanswered.popleft()
+        self._backoff_ms = 0
+        request.done(reply)
+
+    def close(self) -> None:
+        """The node stops: no request is reported any more."""
+        for handle in (self._timer, self._retry, self._connecting):
+            if handle is not None:
+                handle.cancel()
+        self._waiting.clear()
+        if self._connection is not None:
+            self._connection.drop()
+            self._connection = None
+
+    # --- connecting ---
+
+    def reconnect_now(self) -> None:
+        """The peer is known to live: do not sit out the backoff."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+            self._backoff_ms = 0
+            self._connect()
+
+    def _connect(self) -> None:
+        if self._connecting is None and self._retry is None:
+            self._connecting = self._loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        limit = self._network.response_bytes_max
+        try:
+            async with asyncio.timeout(self._network.timing.request_timeout_ms / 1000):
+                _, connection = await self._loop.create_connection(
+                    lambda: _Connection(self, limit), self._address.host, self._address.port
+                )
+        except (OSError, TimeoutError) as error:
+            self._on_connect_failed(error)
+            return
+        finally:
+            self._connecting = None
+        if not connection.is_open:
+            # It was closed before this task ran again.
+            self._on_connect_failed(ConnectionResetError("closed at once"))
+            return
+        self._connection = connection
+        self._was_connected = True
+        event(logger, logging.DEBUG, "connected", peer=self._peer, address=self._address, channel=self._name)
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            connection.write(request, self._network.client_id)
+
+    def _on_connect_failed(self, error: Exception) -> None:
+        self._back_off()
+        event(logger, logging.DEBUG, "cannot connect", peer=self._peer, address=self._address, channel=self._name, reason=error)
+        failed, self._waiting = self._waiting, deque()
+        if isinstance(error, ConnectionError) and self._was_connected:
+            self._network.on_unreachable(self._peer)
+        for request in failed:
+            request.done(FailureReason.DISCONNECTED)
+
+    def _back_off(self) -> None:
+        """The next attempt waits: quorum.retry.backoff.ms, doubled each time up to quorum.retry.backoff.max.ms."""
+        timing = self._network.timing
+        self._backoff_ms = min(max(self._backoff_ms * 2, timing.retry_backoff_ms), timing.retry_backoff_ms_max)
+        self._retry = self._loop.call_later(self._backoff_ms / 1000, self._on_retry)
+
+    def _on_retry(self) -> None:
+        self._retry = None
+        if self._waiting:
+            self._connect()
+
+    # --- failures ---
+
+    def on_lost(self, connection: _Connection, error: Exception | None) -> None:
+        """The peer closed or reset the connection."""
+        if connection is self._connection:
+            event(logger, logging.INFO, "peer closed connection", peer=self._peer, channel=self._name, reason=error or "closed")
+            self._abandon(connection, FailureReason.DISCONNECTED)
+            self._network.on_unreachable(self._peer)
+
+    def on_garbage(self, connection: _Connection, error: WireError) -> None:
+        """The peer broke the protocol; it is not gone, so this is no news about it."""
+        if connection is self._connection:
+            event(logger, logging.WARNING, "closing connection", peer=self._peer, channel=self._name, reason=error)
+            self._abandon(connection, FailureReason.DISCONNECTED)
+
+    def _abandon(self, connection: _Connection, reason: FailureReason) -> None:
+        self._connection = None
+        connection.drop()
+        self._back_off()
+        failed, connection.unanswered = connection.unanswered, deque()
+        for request in failed:
+            request.done(reason)
+
+    def _on_deadline(self) -> None:
+        """The oldest request may be overdue. On an established connection the answers behind it cannot come before its own,
+        so all of them fail with it and the connection is opened anew."""
+        self._timer = None
+        now = self._loop.time()
+        connection = self._connection
+        if connection is not None and connection.unanswered and connection.unanswered[0].deadline <= now:
+            event(logger, logging.INFO, "peer does not answer", peer=self._peer, channel=self._name)
+            self._abandon(connection, FailureReason.TIMED_OUT)
+        expired = []
+        while self._waiting and self._waiting[0].deadline <= now:
+            expired.append(self._waiting.popleft())
+        for request in expired:
+            request.done(FailureReason.TIMED_OUT)
+        self._arm()
+
+    def _arm(self) -> None:
+        deadlines = [queue[0].deadline for queue in (self._waiting, self._sent()) if queue]
+        if deadlines and self._timer is None:
+            self._timer = self._loop.call_at(min(deadlines), self._on_deadline)
+
+    def _sent(self) -> deque[_Request]:
+        return self._connection.unanswered if self._connection is not None else deque()
+
+
+class TcpNetwork:
+    """`ports.Network`. `on_unreachable` is called when an established connection was closed by the peer, or when a connect
+    was refused by a peer that had been connected before."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        node_id: NodeId,
+        peers: Mapping[NodeId, Endpoint],
+        timing: RaftConfig,
+        codec: PeerCodec,
+        on_unreachable: UnreachableCallback,
+        response_bytes_max: int,
+    ) -> None:
+        self.loop = loop
+        self.client_id = peer_client_id(node_id)
+        self.timing = timing
+        self.codec = codec
+        self.on_unreachable = on_unreachable
+        self.response_bytes_max = response_bytes_max
+        self._channels = {
+            peer: {name: _Channel(self, peer, address, name) for name in ("fetch", "control", "forward")}
+            for peer, address in peers.items()
+            if peer != node_id
+        }
+
+    def send(self, peer: NodeId, rpc: PeerRpc, done: DoneCallback) -> None:
+        channels = self._channels.get(peer)
+        if channels is None:
+            self.loop.call_soon(done, FailureReason.DISCONNECTED)
+            return
+        timeout_ms = self.timing.request_timeout_ms
+        if isinstance(rpc, FetchRpc):
+            channel = channels["fetch"]
+            timeout_ms += rpc.wait_ms_max
+        else:
+            channel = channels["control" if isinstance(rpc, ControlRpc) else "forward"]
+        api_key, version, message = self.codec.encode_request(peer, rpc)
+        channel.send(_Request(rpc, done, self.loop.time() + timeout_ms / 1000, api_key, version, message))
+
+    def notice_alive(self, peer: NodeId) -> None:
+        """A request of `peer` arrived, so its process runs and listens."""
+        for channel in self._channels.get(peer, {}).values():
+            channel.reconnect_now()
+
+    def close(self) -> None:
+        """Close every connection; requests under way are not reported any more."""
+        for channels in self._channels.values():
+            for channel in channels.values():
+                channel.close()

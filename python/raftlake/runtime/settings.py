@@ -1,0 +1,402 @@
+"""The settings of one node: `node.properties`, then `RAFTLAKE_QUORUM_VOTERS`-style environment, then `--set key=value`.
+
+Owns: every name, its default, its range and how the names relate. The names are the seeds' and Kafka's (DESIGN §3); `quorum.*`
+is accepted with `controller.` in front too, and `controller.quorum.election.backoff.max.ms` is Kafka's name for our jitter.
+Refuses: unknown names (with a suggestion), values out of range, settings that contradict one another. Reads the
+environment only through the mapping that it is given.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from raftlake.errors import ConfigError
+from raftlake.raft.config import RaftConfig
+from raftlake.raft.types import DirectoryId, NodeId
+from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.runtime.properties import parse_properties
+from raftlake.runtime.values import (
+    NODE_ID_MAX,
+    fail,
+    is_wildcard,
+    parse_endpoint,
+    parse_int,
+    parse_listeners,
+    parse_voters,
+)
+
+T = TypeVar("T")
+
+MIB = 1024 * 1024
+ENVIRONMENT_PREFIX = "RAFTLAKE_"
+#: Variables with our prefix that are not settings.
+_ENVIRONMENT_RESERVED = frozenset({"RAFTLAKE_PARENT_FD"})
+#: Kafka's spellings of our names, after `controller.` is gone.
+_SYNONYMS = {
+    "quorum.election.backoff.max.ms": "quorum.election.jitter.max.ms",
+    "log.dir": "log.dirs",
+    "broker.id": "node.id",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.local.retention.bytes": "local.retention.bytes",
+    "log.local.retention.ms": "local.retention.ms",
+}
+_LONG_MAX = 2**63 - 1
+_NO_TIER = "this release has no tier, so tier.* cannot be set; remove it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A numeric setting: its default and the range that is accepted."""
+
+    default: int
+    low: int
+    high: int
+
+
+_RAFT = RaftConfig()
+_NUMBERS: Mapping[str, _Number] = {
+    "quorum.election.timeout.ms": _Number(_RAFT.election_timeout_ms, 10, 600_000),
+    "quorum.fetch.timeout.ms": _Number(_RAFT.fetch_timeout_ms, 10, 600_000),
+    "quorum.election.jitter.max.ms": _Number(_RAFT.election_jitter_ms_max, 1, 600_000),
+    "quorum.retry.backoff.ms": _Number(_RAFT.retry_backoff_ms, 1, 60_000),
+    "quorum.retry.backoff.max.ms": _Number(_RAFT.retry_backoff_ms_max, 1, 600_000),
+    "quorum.request.timeout.ms": _Number(_RAFT.request_timeout_ms, 10, 600_000),
+    "log.segment.bytes": _Number(256 * MIB, 16 * 1024, 2**31 - 1),
+    "retention.bytes": _Number(-1, -1, _LONG_MAX),
+    "retention.ms": _Number(-1, -1, _LONG_MAX),
+    "local.retention.bytes": _Number(-2, -2, _LONG_MAX),
+    "local.retention.ms": _Number(-2, -2, _LONG_MAX),
+    "max.connections": _Number(2000, 1, 1_000_000),
+    "socket.request.max.bytes": _Number(100 * MIB, 64 * 1024, 2**31 - 1),
+    "message.max.bytes": _Number(8 * MIB, 1024, 1024 * MIB),
+}
+_TEXTS = frozenset(
+    {
+        "node.id",
+        "quorum.voters",
+        "log.dirs",
+        "listeners",
+        "advertised.listeners",
+        "controller.listener",
+        "http.listener",
+        "advertised.http.listener",
+    }
+)
+_TIER = frozenset({"tier.uri", "tier.target.lag.ms", "tier.flush.bytes"})
+_KNOWN = frozenset(_NUMBERS) | _TEXTS | _TIER
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """One setting as somebody wrote it: the spelling, and where, are for the error message."""
+
+    spelling: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Sizes in bytes, times in milliseconds; -1 means no limit for the retention settings."""
+
+    node_id: NodeId
+    voters: Mapping[NodeId, Endpoint]
+    data_dir: Path
+    #: Bound for clients, and for peers unless `controller_listener` is set.
+    listener: Endpoint
+    #: What Metadata and the like tell clients.
+    advertised_listener: Endpoint
+    #: A second listener that serves peers alone.
+    controller_listener: Endpoint | None
+    http_listener: Endpoint
+    advertised_http_listener: Endpoint
+    raft: RaftConfig
+    segment_bytes: int
+    retention_bytes: int
+    retention_ms: int
+    connections_max: int
+    request_bytes_max: int
+    message_bytes_max: int
+
+    def node_config(self, *, cluster_id: str | None, directory_id: bytes) -> NodeConfig:
+        """What the driver is told; the ids come from the data directory's meta.properties."""
+        return NodeConfig(
+            node_id=self.node_id,
+            voters=self.voters,
+            listener=self.advertised_listener,
+            http_listener=self.advertised_http_listener,
+            cluster_id=cluster_id,
+            directory_id=DirectoryId(directory_id),
+            raft=self.raft,
+            retention_bytes=self.retention_bytes,
+            retention_ms=self.retention_ms,
+            message_bytes_max=self.message_bytes_max,
+        )
+
+
+def load_settings(path: Path | None, *, environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Settings:
+    """Settings from a file, the environment and `key=value` overrides; the later ones win. Raises `ConfigError`."""
+    given: dict[str, _Given] = {}
+    if path is not None:
+        given.update(_canonical(_read_file(path)))
+    given.update(_canonical(_from_environment(environ or {})))
+    given.update(_canonical(_from_overrides(overrides)))
+    return _build(_Reader(given))
+
+
+def _read_file(path: Path) -> list[_Given]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the settings file {path} is not UTF-8 (byte {error.start})") from error
+    return [_Given(key, value.strip(), str(path)) for key, value in parse_properties(text, str(path)).items()]
+
+
+def _from_environment(environ: Mapping[str, str]) -> list[_Given]:
+    """`RAFTLAKE_QUORUM_VOTERS` is quorum.voters. A name that is nearly one of ours is refused; others are ignored: container
+    platforms add variables such as RAFTLAKE_SERVICE_HOST by themselves."""
+    found = []
+    for name in sorted(environ):
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in _ENVIRONMENT_RESERVED:
+            continue
+        key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
+        if _canonical_name(key) not in _KNOWN:
+            if close := difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.85):
+                meant = ENVIRONMENT_PREFIX + close[0].upper().replace(".", "_")
+                raise ConfigError(f"{name}={environ[name]}: unknown setting in the environment; did you mean {meant}?")
+            continue
+        found.append(_Given(key, environ[name].strip(), f"environment variable {name}"))
+    return found
+
+
+def _from_overrides(overrides: Sequence[str]) -> list[_Given]:
+    found = []
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"--set {override}: accepted is --set key=value")
+        found.append(_Given(key.strip(), value.strip(), "--set"))
+    return found
+
+
+def _canonical_name(key: str) -> str:
+    name = key.removeprefix("controller.") if key.startswith("controller.quorum.") else key
+    return _SYNONYMS.get(name, name)
+
+
+def _canonical(layer: Sequence[_Given]) -> dict[str, _Given]:
+    """Known names only, each at most once within a layer."""
+    found: dict[str, _Given] = {}
+    for given in layer:
+        name = _canonical_name(given.spelling)
+        if name not in _KNOWN:
+            raise ConfigError(f"{given.spelling}={given.value}: unknown setting in {given.source}{_suggestion(given.spelling)}")
+        other = found.get(name)
+        if other is not None and other.value != given.value:
+            raise ConfigError(
+                f"{given.spelling}={given.value}: contradicts {other.spelling}={other.value} in {given.source}; keep one"
+            )
+        found[name] = given
+    return found
+
+
+def _spellings() -> list[str]:
+    names = sorted(_KNOWN | frozenset(_SYNONYMS))
+    return names + [f"controller.{name}" for name in names if name.startswith("quorum.")]
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else f"; the known ones are {', '.join(sorted(_KNOWN - _TIER))}"
+
+
+class _Reader:
+    """Typed access to what was given, errors in the spelling that the user chose."""
+
+    def __init__(self, given: Mapping[str, _Given]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str | None:
+        """The value, or None when it is not set or empty."""
+        given = self._given.get(name)
+        return given.value or None if given is not None else None
+
+    def spelling(self, name: str) -> str:
+        given = self._given.get(name)
+        return given.spelling if given is not None else name
+
+    def number(self, name: str) -> int:
+        entry = _NUMBERS[name]
+        value = self.text(name)
+        return entry.default if value is None else parse_int(self.spelling(name), value, low=entry.low, high=entry.high)
+
+    def require(self, name: str, accepted: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise ConfigError(f"{self.spelling(name)} is not set; accepted is {accepted}")
+        return value
+
+    def require_at_most(self, small: str, large: str) -> None:
+        """Two numbers whose order matters."""
+        if self.number(small) > self.number(large):
+            raise ConfigError(
+                f"{self.spelling(small)}={self.number(small)} must not exceed {self.spelling(large)}={self.number(large)}"
+            )
+
+    def parse(self, name: str, parser: Callable[[str, str], T]) -> T | None:
+        value = self.text(name)
+        return None if value is None else parser(self.spelling(name), value)
+
+
+def _build(reader: _Reader) -> Settings:
+    for name in sorted(_TIER):
+        if (value := reader.text(name)) is not None:
+            raise fail(reader.spelling(name), value, _NO_TIER)
+    node_id = NodeId(
+        parse_int("node.id", reader.require("node.id", f"a whole number from 0 to {NODE_ID_MAX}"), low=0, high=NODE_ID_MAX)
+    )
+    voters_text = reader.require("quorum.voters", "a list like 1@host:9092,2@host:9093,3@host:9094")
+    voters = parse_voters(reader.spelling("quorum.voters"), voters_text)
+    listener, controller_listener = _listeners(reader, voters.get(node_id))
+    advertised = _advertised(reader, listener, voters.get(node_id))
+    http = reader.parse("http.listener", _parse_http) or Endpoint(listener.host, 8092)
+    _require_distinct(reader, listener, controller_listener, http)
+    _check_retention(reader)
+    return Settings(
+        node_id=node_id,
+        voters=voters,
+        data_dir=_data_dir(reader),
+        listener=listener,
+        advertised_listener=advertised,
+        controller_listener=controller_listener,
+        http_listener=http,
+        advertised_http_listener=_advertised_http(reader, http, advertised),
+        raft=_raft(reader),
+        segment_bytes=reader.number("log.segment.bytes"),
+        retention_bytes=reader.number("retention.bytes"),
+        retention_ms=reader.number("retention.ms"),
+        connections_max=reader.number("max.connections"),
+        request_bytes_max=_request_bytes_max(reader),
+        message_bytes_max=reader.number("message.max.bytes"),
+    )
+
+
+def _listeners(reader: _Reader, voter: Endpoint | None) -> tuple[Endpoint, Endpoint | None]:
+    """The clients' listener and the peers'. Without settings a voter listens where the voter list says that it does."""
+    listeners = reader.parse("listeners", parse_listeners) or {}
+    controller = reader.parse("controller.listener", _parse_controller)
+    if controller is not None and "CONTROLLER" in listeners:
+        raise fail(
+            reader.spelling("controller.listener"),
+            str(controller),
+            f"contradicts the CONTROLLER entry of {reader.spelling('listeners')}={reader.text('listeners')}; keep one",
+        )
+    controller = controller or listeners.get("CONTROLLER")
+    main = listeners.get("PLAINTEXT")
+    if main is None:
+        main = voter if voter is not None and controller is None else Endpoint("127.0.0.1", 9092)
+    return main, controller
+
+
+def _advertised(reader: _Reader, listener: Endpoint, voter: Endpoint | None) -> Endpoint:
+    def parse(key: str, value: str) -> Endpoint:
+        listeners = parse_listeners(key, value)
+        if len(listeners) > 1:
+            raise fail(key, value, "accepted is one PLAINTEXT://host:port; peers use quorum.voters")
+        if is_wildcard(listeners["PLAINTEXT"].host):
+            raise fail(key, value, "nobody can connect to that address; accepted is a host name or address of this machine")
+        return listeners["PLAINTEXT"]
+
+    advertised = reader.parse("advertised.listeners", parse)
+    if advertised is not None:
+        return advertised
+    if not is_wildcard(listener.host):
+        return listener
+    if voter is not None:
+        return Endpoint(voter.host, listener.port)
+    raise ConfigError(
+        f"advertised.listeners is not set, but listeners={listener} means every interface; "
+        "accepted is the host:port that clients shall connect to"
+    )
+
+
+def _advertised_http(reader: _Reader, http: Endpoint, advertised: Endpoint) -> Endpoint:
+    given = reader.parse("advertised.http.listener", _parse_http)
+    if given is not None:
+        return given
+    return Endpoint(advertised.host, http.port) if is_wildcard(http.host) else http
+
+
+def _parse_http(key: str, value: str) -> Endpoint:
+    return parse_endpoint(key, value, scheme="http")
+
+
+def _parse_controller(key: str, value: str) -> Endpoint:
+    return parse_endpoint(key, value, scheme="CONTROLLER")
+
+
+def _require_distinct(reader: _Reader, listener: Endpoint, controller: Endpoint | None, http: Endpoint) -> None:
+    """No two of our own listeners on one port of one address (port 0 is a new one each time)."""
+    named = [("listeners", listener), ("http.listener", http)]
+    if controller is not None:
+        named.append(("listeners" if reader.text("controller.listener") is None else "controller.listener", controller))
+    for index, (name, endpoint) in enumerate(named):
+        for other_name, other in named[:index]:
+            if endpoint == other and endpoint.port != 0:
+                accepted = f"the same address as {reader.spelling(other_name)}; accepted is another port"
+                raise fail(reader.spelling(name), str(endpoint), accepted)
+
+
+def _raft(reader: _Reader) -> RaftConfig:
+    reader.require_at_most("quorum.retry.backoff.ms", "quorum.retry.backoff.max.ms")
+    reader.require_at_most("quorum.election.jitter.max.ms", "quorum.election.timeout.ms")
+    return RaftConfig(
+        election_timeout_ms=reader.number("quorum.election.timeout.ms"),
+        fetch_timeout_ms=reader.number("quorum.fetch.timeout.ms"),
+        election_jitter_ms_max=reader.number("quorum.election.jitter.max.ms"),
+        retry_backoff_ms=reader.number("quorum.retry.backoff.ms"),
+        retry_backoff_ms_max=reader.number("quorum.retry.backoff.max.ms"),
+        request_timeout_ms=reader.number("quorum.request.timeout.ms"),
+    )
+
+
+def _data_dir(reader: _Reader) -> Path:
+    key = reader.spelling("log.dirs")
+    value = reader.require("log.dirs", "the one directory that holds this node's data")
+    if "," in value:
+        raise fail(key, value, "several directories; accepted is exactly one")
+    if "\0" in value:
+        raise fail(key, value, "no path; accepted is exactly one directory")
+    return Path(value).expanduser()
+
+
+def _check_retention(reader: _Reader) -> None:
+    """Without a tier there is one copy, so a local retention of its own would delete the only one."""
+    for name in ("retention.bytes", "retention.ms"):
+        local = reader.number(f"local.{name}")
+        if local not in (-2, reader.number(name)):
+            raise fail(
+                reader.spelling(f"local.{name}"),
+                str(local),
+                f"differs from {reader.spelling(name)}={reader.number(name)}, which needs a tier, and this release has none; "
+                f"accepted is -2 (the same as {name})",
+            )
+
+
+def _request_bytes_max(reader: _Reader) -> int:
+    """A frame holds at least one batch and its headers."""
+    request, message = reader.number("socket.request.max.bytes"), reader.number("message.max.bytes")
+    if message + 4096 > request:
+        raise fail(
+            reader.spelling("message.max.bytes"),
+            str(message),
+            f"does not fit into {reader.spelling('socket.request.max.bytes')}={request}; accepted is at most {request - 4096}",
+        )
+    return request

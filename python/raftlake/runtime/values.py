@@ -1,0 +1,103 @@
+"""How the text of one setting becomes a value: whole numbers within a range, endpoints, listeners, voters.
+
+Every function raises `ConfigError` that names the key, the value that was given and what is accepted. Knows no file, no
+environment and no default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from raftlake.errors import ConfigError
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import Endpoint
+
+#: Node ids are Kafka broker ids; 2^31 - 1 is the largest that its tools accept.
+NODE_ID_MAX = 2**31 - 1
+
+_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]*\]|[^:\[\]/]*):(?P<port>\d{1,5})")
+
+
+def fail(key: str, value: str, accepted: str) -> ConfigError:
+    """The error for one bad value, in the one wording that all of them share."""
+    return ConfigError(f"{key}={value}: {accepted}")
+
+
+def parse_int(key: str, value: str, *, low: int, high: int) -> int:
+    """A whole number in [low, high]."""
+    text = value.strip()
+    if not re.fullmatch(r"[+-]?\d{1,20}", text, re.ASCII):
+        raise fail(key, value, f"not a whole number; accepted is {low} to {high}")
+    number = int(text)
+    if not low <= number <= high:
+        raise fail(key, value, f"out of range; accepted is {low} to {high}")
+    return number
+
+
+def parse_endpoint(key: str, value: str, *, scheme: str | None = None) -> Endpoint:
+    """`host:port`, `[v6]:port`, with `scheme://` in front if `scheme` is given. Port 0 lets the system choose."""
+    text = value.strip()
+    if scheme is not None:
+        text = text.removeprefix(f"{scheme}://").removesuffix("/")
+    name, endpoint = _split_listener(key, text)
+    if name is not None:
+        raise fail(
+            key, value, f"unknown scheme {name}://; accepted is host:port" + (f" or {scheme}://host:port" if scheme else "")
+        )
+    return endpoint
+
+
+def parse_listeners(key: str, value: str) -> dict[str, Endpoint]:
+    """`PLAINTEXT://h:p`, `h:p` (meaning PLAINTEXT) and `CONTROLLER://h:p`, separated by commas."""
+    listeners: dict[str, Endpoint] = {}
+    for entry in value.split(","):
+        name, endpoint = _split_listener(key, entry.strip())
+        name = (name or "PLAINTEXT").upper()
+        if name not in ("PLAINTEXT", "CONTROLLER"):
+            raise fail(
+                key,
+                value,
+                f"unknown listener {name}; accepted are PLAINTEXT://host:port (or host:port) and CONTROLLER://host:port",
+            )
+        if name in listeners:
+            raise fail(key, value, f"two {name} listeners; accepted is one of each")
+        listeners[name] = endpoint
+    if "PLAINTEXT" not in listeners:
+        raise fail(key, value, "no listener for clients; accepted is PLAINTEXT://host:port, or host:port")
+    return listeners
+
+
+def parse_voters(key: str, value: str) -> Mapping[NodeId, Endpoint]:
+    """`1@h:p,2@h:p`, in ascending order of node id."""
+    accepted = "accepted is a list like 1@host:9092,2@host:9093,3@host:9094"
+    voters: dict[NodeId, Endpoint] = {}
+    for entry in value.split(","):
+        id_text, separator, address = entry.strip().partition("@")
+        if not separator or not re.fullmatch(r"\d{1,10}", id_text, re.ASCII) or int(id_text) > NODE_ID_MAX:
+            raise fail(key, value, f"{entry.strip()!r} is no voter; {accepted}")
+        node_id = NodeId(int(id_text))
+        name, endpoint = _split_listener(key, address)
+        if name is not None or not endpoint.host or endpoint.port == 0:
+            raise fail(key, value, f"{address!r} is no address that others can connect to; {accepted}")
+        if node_id in voters:
+            raise fail(key, value, f"voter {node_id} is listed twice; {accepted}")
+        if endpoint in voters.values():
+            raise fail(key, value, f"two voters share the address {endpoint}; {accepted}")
+        voters[node_id] = endpoint
+    return dict(sorted(voters.items()))
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether `host` means every interface, an address that nobody can connect to."""
+    return host in ("", "0.0.0.0", "::")
+
+
+def _split_listener(key: str, text: str) -> tuple[str | None, Endpoint]:
+    match = _LISTENER.fullmatch(text)
+    if match is None:
+        raise fail(key, text, "not an address; accepted is host:port (an IPv6 host in brackets)")
+    port = int(match["port"])
+    if port > 65535:
+        raise fail(key, text, f"port {port} is out of range; accepted is 0 to 65535")
+    return match["name"], Endpoint(match["host"].strip("[]"), port)
