@@ -1,0 +1,149 @@
+"""What the core asks its driver to do. Imperatives.
+
+The ordering contract, once and for all groups:
+
+1. The list order of the actions of one `step` is the order of their effects, and lists are performed in step order.
+2. `SaveElectionState` is *durable* (file and directory synced) before any later action of the same group takes effect.
+   A driver may perform it earlier than actions that precede it, and may skip one that a later one of the same turn replaces.
+3. `AppendRecords`, `AppendLeaderChange`, `TruncateTo` and `ResetLog` are visible to reads at once and durable only when
+   the driver later reports `RecordsFlushed`. The driver starts a sync after each of them by itself.
+4. Nothing here waits: an answer that depends on a sync is emitted by the step that receives `RecordsFlushed`.
+
+The simulator may crash a node between any two actions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.messages import FetchedBatch, FetchRequest, Request, Response
+from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveElectionState:
+    state: ElectionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRecords:
+    """Leader: write the payload of an `AppendRequested`, first batch at `base_offset`, stamped with `epoch`."""
+
+    base_offset: Offset
+    end_offset: Offset
+    epoch: Epoch
+    payload: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendFetched:
+    """Follower: write batches of a fetch response as they are (their offsets and epochs are already set)."""
+
+    batches: tuple[FetchedBatch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendLeaderChange:
+    """Leader: write the LeaderChange control record (type 2) as one batch of one record at `offset`."""
+
+    offset: Offset
+    epoch: Epoch
+    leader_id: NodeId
+    voters: tuple[NodeId, ...]
+    granting_voters: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateTo:
+    """Cut the log so that it ends at `end_offset`. Never below the high watermark."""
+
+    end_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetLog:
+    """Drop the whole log and begin anew at `start`: everything before it is no longer in the leader's log."""
+
+    start: OffsetAndEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendRequest:
+    """Send to a peer. A `FetchRequest` replaces an earlier one of this group to the same peer that has not left yet."""
+
+    destination: NodeId
+    request: Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Respond:
+    request_id: int
+    response: Response
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFetch:
+    """Complete the fetch of a replica. With `error` NONE and no divergence the driver reads the records itself, from
+    `request.fetch_offset` up to the log end (replicas may read above the high watermark)."""
+
+    replica_id: NodeId
+    request: FetchRequest
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+    high_watermark: Offset
+    diverging: OffsetAndEpoch | None = None
+    snapshot_id: OffsetAndEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseFetchRounds:
+    """A read waits for proof of leadership: answer at once, even if empty, every Fetch round that is being held, and the next
+    one of each replica whose round is not. Parked fetches of the core stay parked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceHighWatermark:
+    """Everything below `high_watermark` is committed: apply it, wake consumers, answer appends."""
+
+    high_watermark: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRead:
+    """`error` NONE: `offset` is an applied offset, proven after the read arrived. Else the leader (if known) is named."""
+
+    read_id: int
+    error: ErrorCode
+    offset: Offset
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRole:
+    """The role, epoch or known leader changed. For traces, metrics, clients that wait for a leader; `reason` is for people.
+    On leaving leadership the driver fails its pending appends as *unknown*."""
+
+    role: str
+    epoch: Epoch
+    leader_id: NodeId
+    reason: str
+
+
+Action = (
+    SaveElectionState
+    | AppendRecords
+    | AppendFetched
+    | AppendLeaderChange
+    | TruncateTo
+    | ResetLog
+    | SendRequest
+    | Respond
+    | AnswerFetch
+    | ReleaseFetchRounds
+    | AdvanceHighWatermark
+    | AnswerRead
+    | ReportRole
+)

@@ -1,0 +1,187 @@
+"""One Raft group: `step(event, now_ms) -> actions`. The only class that drivers see.
+
+Owns the dispatch from events to handlers and the read-only view of the group; decides nothing itself. Pure and
+synchronous: no I/O, no clock, no randomness but the given `Rng`; the same events give the same actions. After each step
+the cheap invariants are checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raftlake.raft import reads, transitions
+from raftlake.raft.actions import Action
+from raftlake.raft.config import RaftConfig
+from raftlake.raft.epochs import EpochHistory
+from raftlake.raft.events import (
+    AppendRequested,
+    CampaignRequested,
+    DeadlineReached,
+    Event,
+    FetchRequestReceived,
+    LeaderConfirmed,
+    LogStartAdvanced,
+    PeerUnreachable,
+    ReadRequested,
+    RecordsFlushed,
+    ReplicaConfirmed,
+    RequestFailed,
+    RequestReceived,
+    ResignRequested,
+    ResponseReceived,
+    Started,
+)
+from raftlake.raft.handlers import append, begin_quorum_epoch, end_quorum_epoch, fetch, fetch_response, lifecycle, timers, vote
+from raftlake.raft.invariants import check
+from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, VoteRequest
+from raftlake.raft.roles import Leader, ReplicaProgress
+from raftlake.raft.state import GroupState
+from raftlake.raft.trace import describe
+from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
+
+Handler = Callable[[GroupState, Any, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """One line of DescribeQuorum. Times are milliseconds of the core's clock, -1 for never; both -1 for the leader itself."""
+
+    key: ReplicaKey
+    #: Exclusive, -1 where no fetch of this epoch has come.
+    log_end: Offset
+    last_fetch_ms: int
+    last_caught_up_ms: int
+    is_voter: bool
+
+
+class RaftGroup(GroupState):
+    """One replica of one group. The attributes of `GroupState` are its read-only view."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        local: ReplicaKey,
+        voters: VoterSet,
+        *,
+        epochs: Sequence[tuple[Epoch, Offset]],
+        log_start: Offset,
+        log_end: Offset,
+        election: ElectionState | None,
+        rng: Rng,
+        now_ms: int,
+    ) -> None:
+        """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced."""
+        super().__init__(config, local, voters, EpochHistory(epochs, log_start, log_end), log_end, rng)
+        transitions.restore(self, election, now_ms)
+        check(self)
+
+    def step(self, event: Event, now_ms: int) -> list[Action]:
+        """Apply one event; perform the returned actions in their order (the contract is in `actions.py`)."""
+        actions: list[Action] = []
+        self.actions = actions
+        HANDLERS[event.__class__](self, event, now_ms)
+        check(self)
+        return actions
+
+    def next_deadline_ms(self) -> int | None:
+        """When to report `DeadlineReached` next, None for never. May move either way with each step."""
+        return timers.next_deadline_ms(self)
+
+    @property
+    def is_serving_leader(self) -> bool:
+        """Leads and has committed an entry of its own epoch: only then its high watermark covers all acknowledged appends."""
+        return self.is_leader and self.high_watermark > self.epoch_start_offset
+
+    def has_pending_reads(self) -> bool:
+        """Whether a read waits for proof of leadership."""
+        return bool(self.pending_reads)
+
+    def epoch_end(self, epoch: Epoch) -> OffsetAndEpoch:
+        """OffsetForLeaderEpoch: the largest epoch <= `epoch` with its end offset; (-1, -1) where this log cannot say."""
+        if epoch > self.history.last_epoch and epoch != self.epoch:
+            return OffsetAndEpoch(Offset(-1), Epoch(-1))
+        end = self.history.floor_end(epoch, self.log_end)
+        if end.offset == self.log_start and not self.history.has_epoch(end.epoch):
+            return OffsetAndEpoch(Offset(-1), Epoch(-1))
+        return end
+
+    def replica_progress(self) -> tuple[ReplicaStatus, ...]:
+        """What DescribeQuorum says of each replica: voters by id, then observers by id. Empty unless leading."""
+        leader = self.role
+        if not isinstance(leader, Leader):
+            return ()
+        own = ReplicaStatus(key=self.local, log_end=self.log_end, last_fetch_ms=-1, last_caught_up_ms=-1, is_voter=True)
+        voters = [own] + [_status(progress, is_voter=True) for progress in leader.voters.values()]
+        observers = [_status(progress, is_voter=False) for progress in leader.observers.values()]
+        return (*sorted(voters, key=_replica_id), *sorted(observers, key=_replica_id))
+
+
+def _status(progress: ReplicaProgress, *, is_voter: bool) -> ReplicaStatus:
+    return ReplicaStatus(
+        key=progress.key,
+        log_end=progress.end_offset,
+        last_fetch_ms=progress.fetched_at_ms if progress.has_fetched else -1,
+        last_caught_up_ms=progress.caught_up_at_ms,
+        is_voter=is_voter,
+    )
+
+
+def _replica_id(status: ReplicaStatus) -> int:
+    return status.key.id
+
+
+def _on_request(group: GroupState, event: RequestReceived, now_ms: int) -> None:
+    REQUEST_HANDLERS[event.request.__class__](group, event.request_id, event.request, now_ms)
+
+
+def _on_response(group: GroupState, event: ResponseReceived, now_ms: int) -> None:
+    RESPONSE_HANDLERS[event.request.__class__](group, event.source, event.request, event.response, now_ms)
+
+
+def _on_request_failed(group: GroupState, event: RequestFailed, now_ms: int) -> None:
+    FAILURE_HANDLERS[event.request.__class__](group, event, now_ms)
+
+
+HANDLERS: dict[type, Handler] = {
+    Started: lifecycle.on_started,
+    DeadlineReached: timers.on_deadline_reached,
+    RequestReceived: _on_request,
+    FetchRequestReceived: fetch.on_fetch_request,
+    ReplicaConfirmed: fetch.on_replica_confirmed,
+    LeaderConfirmed: fetch_response.on_leader_confirmed,
+    ResponseReceived: _on_response,
+    RequestFailed: _on_request_failed,
+    PeerUnreachable: lifecycle.on_peer_unreachable,
+    AppendRequested: append.on_append_requested,
+    RecordsFlushed: append.on_records_flushed,
+    ReadRequested: reads.on_read_requested,
+    LogStartAdvanced: append.on_log_start_advanced,
+    CampaignRequested: lifecycle.on_campaign_requested,
+    ResignRequested: lifecycle.on_resign_requested,
+}
+
+REQUEST_HANDLERS: dict[type, Callable[[GroupState, int, Any, int], None]] = {
+    VoteRequest: vote.on_vote_request,
+    BeginQuorumEpochRequest: begin_quorum_epoch.on_begin_request,
+    EndQuorumEpochRequest: end_quorum_epoch.on_end_request,
+}
+
+RESPONSE_HANDLERS: dict[type, Callable[[GroupState, Any, Any, Any, int], None]] = {
+    VoteRequest: vote.on_vote_response,
+    BeginQuorumEpochRequest: begin_quorum_epoch.on_begin_response,
+    EndQuorumEpochRequest: end_quorum_epoch.on_end_response,
+    FetchRequest: fetch_response.on_fetch_response,
+}
+
+FAILURE_HANDLERS: dict[type, Handler] = {
+    VoteRequest: vote.on_vote_failed,
+    BeginQuorumEpochRequest: begin_quorum_epoch.on_begin_failed,
+    EndQuorumEpochRequest: end_quorum_epoch.on_end_failed,
+    FetchRequest: fetch_response.on_fetch_failed,
+}
+
+__all__ = ["RaftGroup", "ReplicaStatus", "describe"]

@@ -1,0 +1,183 @@
+"""How a voter gets from silence to leadership: pre-vote, vote, first record, announcement.
+
+Owns the moves that follow from one another (a lone voter runs through all of them in one step) and the requests they
+send. Uses `transitions.py` to change roles; knows nothing of how answers arrive. Order of effects at each move: the
+election state is saved, the role reported, then requests and records leave.
+"""
+
+from __future__ import annotations
+
+from raftlake.raft import fetching, outbox, transitions
+from raftlake.raft.actions import AppendLeaderChange
+from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, Request, VoteRequest
+from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from raftlake.raft.state import GroupState
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
+
+
+def start_pre_vote(group: GroupState, reason: str, now_ms: int) -> None:
+    """Become Prospective and ask for pre-votes (KIP-996: in the current epoch, nothing is saved)."""
+    transitions.become_prospective(group, reason, now_ms)
+    advance(group, now_ms)
+
+
+def start_election(group: GroupState, reason: str, now_ms: int) -> None:
+    """Become Candidate of the next epoch and ask for votes."""
+    transitions.become_candidate(group, reason, now_ms)
+    advance(group, now_ms)
+
+
+def advance(group: GroupState, now_ms: int) -> None:
+    """Act on the votes gathered so far: move forward when won, step back when lost, else keep asking."""
+    role = group.role
+    if isinstance(role, Prospective):
+        if role.tally.is_won:
+            start_election(group, "pre-vote won", now_ms)
+        elif role.tally.is_lost:
+            give_up_pre_vote(group, "pre-vote rejected", now_ms)
+        else:
+            send_votes(group, now_ms)
+    elif isinstance(role, Candidate):
+        if group.is_resigning:
+            return
+        if role.tally.is_won:
+            _lead(group, now_ms)
+        elif role.tally.is_lost:
+            _wait_out_lost_election(group, role, now_ms)
+        else:
+            send_votes(group, now_ms)
+
+
+def send_votes(group: GroupState, now_ms: int) -> None:
+    """(Pre-)vote requests to the voters that have not answered yet."""
+    role = group.role
+    assert isinstance(role, (Prospective, Candidate))
+    pre_vote = isinstance(role, Prospective)
+
+    def build(voter: NodeId) -> Request:
+        return VoteRequest(
+            candidate=group.local,
+            epoch=group.epoch,
+            log_end=group.log_end_position,
+            pre_vote=pre_vote,
+            voter_directory_id=group.voters.voters[voter].directory_id,
+            voter_id=voter,
+        )
+
+    outbox.send_due(group, role.votes, role.tally.unrecorded, build, now_ms)
+
+
+def give_up_pre_vote(group: GroupState, reason: str, now_ms: int) -> None:
+    """The round is over without a majority: back to the leader if one is known, else wait (KIP-996)."""
+    group.failed_elections += 1
+    if group.leader_id in group.voters:
+        follow(group, group.epoch, group.leader_id, reason, now_ms)
+    else:
+        transitions.become_unattached(group, group.epoch, reason, now_ms)
+        fetching.send_fetch(group, now_ms)
+
+
+def follow(group: GroupState, epoch: Epoch, leader_id: NodeId, reason: str, now_ms: int) -> None:
+    """Become a follower and fetch from the leader at once (KIP-595: "transition to a follower state and begin sending")."""
+    transitions.become_follower(group, epoch, leader_id, reason, now_ms)
+    fetching.send_fetch(group, now_ms)
+
+
+def detach(group: GroupState, epoch: Epoch, reason: str, now_ms: int) -> None:
+    """Accept a higher epoch whose leader is not known, and look for the leader."""
+    transitions.become_unattached(group, epoch, reason, now_ms)
+    fetching.send_fetch(group, now_ms)
+
+
+def learn_leader(group: GroupState, epoch: Epoch, leader_id: NodeId, reason: str, now_ms: int) -> bool:
+    """Take in what a message says about the leader of an epoch not older than ours (Kafka's maybeTransition).
+
+    False when it contradicts what we know: two leaders in one epoch, or ourselves as a leader that we are not. Then
+    nothing changes and the message is refused; Kafka stops the process here, but another's claim is no bug of ours.
+    """
+    if leader_id == group.local.id:
+        return epoch == group.epoch and (group.is_leader or isinstance(group.role, Resigned))
+    is_followable = leader_id in group.voters
+    if epoch > group.epoch:
+        if is_followable:
+            follow(group, epoch, leader_id, reason, now_ms)
+        else:
+            detach(group, epoch, reason, now_ms)
+        return True
+    if leader_id == NO_LEADER or leader_id == group.leader_id:
+        return True
+    if group.leader_id != NO_LEADER or isinstance(group.role, Resigned) or not is_followable:
+        return False
+    follow(group, epoch, leader_id, reason, now_ms)
+    return True
+
+
+def resign(group: GroupState, reason: str, now_ms: int) -> None:
+    """Give leadership up and tell the voters, the most caught-up one first in line (EndQuorumEpoch)."""
+    transitions.become_resigned(group, reason, now_ms)
+    send_ends(group, now_ms)
+
+
+def send_ends(group: GroupState, now_ms: int) -> None:
+    """EndQuorumEpoch to every voter that has not acknowledged it."""
+    role = group.role
+    assert isinstance(role, Resigned)
+    request = EndQuorumEpochRequest(
+        leader_id=group.local.id, leader_epoch=group.epoch, preferred_candidates=role.preferred_candidates
+    )
+    waiting = [voter for voter in group.other_voters if voter not in role.acknowledged]
+    outbox.send_due(group, role.ends, waiting, lambda _voter: request, now_ms)
+
+
+def send_begins(group: GroupState, leader: Leader, targets: list[NodeId], now_ms: int) -> None:
+    """BeginQuorumEpoch to `targets`, once the LeaderChange record is synced here (KIP-595 "Vote Response Handling" 3)."""
+
+    def build(voter: NodeId) -> Request:
+        return BeginQuorumEpochRequest(
+            leader_id=group.local.id,
+            leader_epoch=group.epoch,
+            voter_directory_id=group.voters.voters[voter].directory_id,
+            voter_id=voter,
+        )
+
+    if leader.has_begun:
+        outbox.send_due(group, leader.begins, targets, build, now_ms)
+
+
+def _lead(group: GroupState, now_ms: int) -> None:
+    leader = transitions.become_leader(group, "election won", now_ms)
+    group.failed_elections = 0
+    offset = group.log_end
+    group.history.assign(group.epoch, offset)
+    group.log_end = Offset(offset + 1)
+    group.actions.append(
+        AppendLeaderChange(
+            offset=offset,
+            epoch=group.epoch,
+            leader_id=group.local.id,
+            voters=group.voters.ids,
+            granting_voters=leader.granting_voters,
+        )
+    )
+
+
+def _wait_out_lost_election(group: GroupState, candidate: Candidate, now_ms: int) -> None:
+    """A split vote: stay Candidate, and start over with a pre-vote after a random wait.
+
+    Kafka waits for the rest of the election timeout (KAFKA-18345), a second or two without service. KIP-595 ("Gridlocked
+    Elections") steps down at once and backs off by `quorum.election.jitter.max.ms`; pre-vote makes that harmless.
+    """
+    group.failed_elections += 1
+    retry_at_ms = now_ms + group.random_jitter_ms()
+    if retry_at_ms < candidate.election_deadline_ms:
+        candidate.election_deadline_ms = retry_at_ms
+
+
+def campaign_is_due(group: GroupState, now_ms: int) -> bool:
+    """Whether a voter that waits should start a pre-vote now."""
+    role = group.role
+    if not group.is_voter or group.is_resigning:
+        return False
+    if isinstance(role, Unattached):
+        return role.election_deadline_ms <= now_ms
+    return isinstance(role, Follower) and role.fetch_deadline_ms <= now_ms

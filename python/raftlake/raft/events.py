@@ -1,0 +1,170 @@
+"""What can happen to one Raft group. Nouns and past tense: each event is a fact that the driver reports to `step`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    Request,
+    Response,
+    VoteRequest,
+)
+from raftlake.raft.types import NodeId, Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The node opened this group's log and election state; the first event, exactly once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineReached:
+    """`now_ms` has reached `next_deadline_ms()`. Harmless when early: the core compares with its own deadlines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReceived:
+    """A Vote, BeginQuorumEpoch or EndQuorumEpoch request; answered by exactly one `Respond` with the same `request_id`."""
+
+    request_id: int
+    request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequestReceived:
+    """A replica's Fetch. Answered by one `AnswerFetch` to that replica, now or later; a newer Fetch of the same replica
+    replaces a parked one without an answer.
+
+    `follows` is the driver's causal clock: the sender had received an answer that this node sent when its answer
+    counter stood at `follows` (0: nothing is known). A read that arrived when the counter stood at s is confirmed only by a
+    Fetch with `follows` > s: an older one may have left before the sender voted for somebody else.
+    """
+
+    request: FetchRequest
+    follows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaConfirmed:
+    """A replica sent a Fetch round that covers this group without changing its position (an incremental fetch session): its
+    parked fetch still stands. Counts for check quorum and for reads like a Fetch of the current epoch."""
+
+    replica_id: NodeId
+    at_ms: int
+    follows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderConfirmed:
+    """The leader answered a Fetch round that covers this group and had nothing to say about it (so it still leads)."""
+
+    leader_id: NodeId
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseReceived:
+    """A peer's answer to `request`, which this core sent. Late and stale ones are told apart by the request inside."""
+
+    source: NodeId
+    request: Request
+    response: Response
+
+
+class FailureReason(Enum):
+    TIMED_OUT = "timed out"
+    DISCONNECTED = "disconnected"
+    UNSUPPORTED_VERSION = "unsupported version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFailed:
+    """No answer will come for `request` to `peer`; nothing is known about whether it arrived."""
+
+    peer: NodeId
+    request: Request
+    reason: FailureReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerUnreachable:
+    """The connection to `peer` was closed by it or refused: its process is probably gone (DESIGN §4.4, fast pre-vote)."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequested:
+    """The leader's state machine or a client appends `record_count` offsets in one or more batches (one per entry of the
+    tuple). Legal only while `is_leader`; the assigned offsets are in the `AppendRecords` action."""
+
+    #: Offsets that each batch occupies, in order.
+    record_counts: tuple[int, ...]
+    #: Driver-owned, passed through to the action.
+    payload: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsFlushed:
+    """fdatasync covered the log up to `end_offset`. `generation` is the core's `log_generation` when that sync was
+    *started*; a sync from before a truncation says nothing about the bytes written since."""
+
+    end_offset: Offset
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequested:
+    """A linearizable read (KIP-650 ReadOffset); answered by one `AnswerRead`. `sequence` is the driver's answer counter
+    at arrival, see `FetchRequestReceived.follows`."""
+
+    read_id: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartAdvanced:
+    """Retention deleted the prefix of the log: the first offset is now `log_start_offset` (never above the high watermark)."""
+
+    log_start_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignRequested:
+    """Start a pre-vote round now instead of at the election timeout (a new group's first candidate). Ignored unless this
+    voter knows no leader."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResignRequested:
+    """Graceful stop: hand leadership over with EndQuorumEpoch. A follower or candidate just stops campaigning."""
+
+
+Event = (
+    Started
+    | DeadlineReached
+    | RequestReceived
+    | FetchRequestReceived
+    | ReplicaConfirmed
+    | LeaderConfirmed
+    | ResponseReceived
+    | RequestFailed
+    | PeerUnreachable
+    | AppendRequested
+    | RecordsFlushed
+    | ReadRequested
+    | LogStartAdvanced
+    | CampaignRequested
+    | ResignRequested
+)
+
+__all__ = [
+    "AppendRequested", "CampaignRequested", "DeadlineReached", "ErrorCode", "Event", "FailureReason", "FetchRequestReceived",
+    "LeaderConfirmed", "LogStartAdvanced", "PeerUnreachable", "ReadRequested", "RecordsFlushed", "ReplicaConfirmed",
+    "RequestFailed", "RequestReceived", "ResignRequested", "ResponseReceived", "Started",
+]  # fmt: skip

@@ -1,0 +1,64 @@
+"""When and where a replica that does not lead sends its next Fetch.
+
+At most one Fetch of a group is under way. It leaves only when everything in the log is synced, for its offset acknowledges
+all below it (DESIGN §4.1). A follower asks its leader; when that fails it alternates between the leader and the other
+voters, one of which may know better (testFollowerLeaderRediscoveryAfterRequestTimeout). A replica without a leader asks the
+voters in turn, for "we piggyback current leader and epoch information on all responses" (KIP-595).
+"""
+
+from __future__ import annotations
+
+from raftlake.raft.actions import SendRequest
+from raftlake.raft.messages import FetchRequest
+from raftlake.raft.roles import Follower, Unattached
+from raftlake.raft.state import GroupState
+from raftlake.raft.types import NO_LEADER, NodeId, Offset
+
+
+def send_fetch(group: GroupState, now_ms: int) -> None:
+    """Send the next Fetch unless one is under way, the log is not synced, or its retry time has not come."""
+    if group.fetch_in_flight is not None or group.flushed_end != group.log_end:
+        return
+    if group.fetch_retry_at_ms is not None:
+        if group.fetch_retry_at_ms > now_ms:
+            return
+        group.fetch_retry_at_ms = None
+    role = group.role
+    if isinstance(role, Follower):
+        peer = group.leader_id if group.fetch_failures % 2 == 0 else _next_voter(group)
+        high_watermark = group.high_watermark
+    elif isinstance(role, Unattached):
+        peer = _next_voter(group)
+        # Unknown: a leader of our epoch that we have not heard of shall answer at once.
+        high_watermark = Offset(-1)
+    else:
+        return
+    if peer == NO_LEADER:
+        return
+    request = FetchRequest(
+        replica=group.local,
+        leader_epoch=group.epoch,
+        fetch_offset=group.log_end,
+        last_fetched_epoch=group.history.last_epoch,
+        high_watermark=high_watermark,
+        log_start_offset=group.log_start,
+    )
+    group.fetch_in_flight = request
+    group.fetch_peer = peer
+    group.actions.append(SendRequest(destination=peer, request=request))
+
+
+def retry_fetch_later(group: GroupState, now_ms: int) -> None:
+    """The fetch brought nothing; the next one waits for the retry backoff and may go to somebody else."""
+    group.fetch_failures += 1
+    group.fetch_retry_at_ms = now_ms + group.config.retry_backoff_ms
+
+
+def _next_voter(group: GroupState) -> NodeId:
+    """The voters in turn, without us and, where somebody else is left, without the leader that just failed."""
+    candidates = [voter for voter in group.other_voters if voter != group.leader_id] or list(group.other_voters)
+    if not candidates:
+        return NO_LEADER
+    voter = candidates[group.next_fetch_peer % len(candidates)]
+    group.next_fetch_peer += 1
+    return voter

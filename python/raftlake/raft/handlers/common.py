@@ -1,0 +1,42 @@
+"""What all responses and all voter-only requests have in common.
+
+Owns the reaction to another replica's leader and epoch, which every message carries (Kafka's maybeHandleCommonResponse
+and validateVoterOnlyRequest).
+"""
+
+from __future__ import annotations
+
+from raftlake.errors import ErrorCode
+from raftlake.raft import elections
+from raftlake.raft.state import GroupState
+from raftlake.raft.types import ANY_VOTER, NO_DIRECTORY, NO_LEADER, DirectoryId, Epoch, NodeId
+
+
+def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epoch) -> ErrorCode:
+    """FENCED_LEADER_EPOCH for an old epoch, INVALID_REQUEST for a remote without an id, else NONE."""
+    if epoch < group.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if remote_id < 0:
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def is_for_us(group: GroupState, voter_id: NodeId, directory_id: DirectoryId) -> bool:
+    """Whether the voter that the sender meant is this replica; a sender may leave id or directory out (Vote v0)."""
+    return voter_id in (ANY_VOTER, group.local.id) and directory_id in (NO_DIRECTORY, group.local.directory_id)
+
+
+def handle_common_response(
+    group: GroupState, error: ErrorCode, leader_id: NodeId, epoch: Epoch, source: NodeId, now_ms: int
+) -> bool:
+    """React to leader, epoch and the errors that mean the same everywhere; True when nothing else is to be done."""
+    if epoch < group.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        return True
+    if epoch > group.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        elections.learn_leader(group, epoch, leader_id, f"response of replica {source}", now_ms)
+        return True
+    if leader_id != NO_LEADER and group.leader_id == NO_LEADER:
+        is_consistent = elections.learn_leader(group, epoch, leader_id, f"response of replica {source}", now_ms)
+        # The transition may have made the request obsolete; a fetch response goes on, for it may bring the first records.
+        return error is not ErrorCode.NONE or not is_consistent
+    return False

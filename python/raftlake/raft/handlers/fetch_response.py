@@ -1,0 +1,175 @@
+"""Fetch (1), the replica's side: follow the leader's log.
+
+Owns truncation, appending and the high watermark of a replica that does not lead. Order within one response: leader and
+epoch, divergence, records, and only then the high watermark (KAFKA-14704: else uncommitted records become visible).
+Invariants: nothing below the high watermark is ever cut; the log stays contiguous and its epochs ascend; the next fetch
+leaves only when all is synced.
+"""
+
+from __future__ import annotations
+
+from raftlake.errors import ErrorCode
+from raftlake.raft import fetching, transitions
+from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, ResetLog, TruncateTo
+from raftlake.raft.events import LeaderConfirmed, RequestFailed
+from raftlake.raft.handlers.common import handle_common_response
+from raftlake.raft.invariants import require
+from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
+from raftlake.raft.roles import Follower, Unattached
+from raftlake.raft.state import GroupState
+from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
+
+
+def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, response: FetchResponse, now_ms: int) -> None:
+    """Take in an answer to the fetch under way; any other is late and ignored."""
+    in_flight = group.fetch_in_flight
+    if in_flight is None or source != group.fetch_peer or (in_flight is not request and in_flight != request):
+        return
+    group.fetch_in_flight = None
+    if response.leader_epoch != group.epoch or response.leader_id != group.leader_id or response.error is not ErrorCode.NONE:
+        _learn(group, source, response, now_ms)
+    role = group.role
+    if response.error is not ErrorCode.NONE or not isinstance(role, Follower) or not _speaks_as_leader(group, source, response):
+        if group.fetch_in_flight is None:
+            fetching.retry_fetch_later(group, now_ms)
+        return
+    group.fetch_failures = 0
+    group.failed_elections = 0
+    role.has_fetched = True
+    role.suspected_at_ms = -1
+    role.fetch_deadline_ms = now_ms + group.config.fetch_timeout_ms
+    role.deadline_reason = "fetch timeout"
+    if response.diverging is not None:
+        made_progress = _truncate(group, response.diverging)
+    elif response.snapshot_id is not None:
+        made_progress = _begin_at(group, response.snapshot_id)
+    else:
+        made_progress = _append(group, response.batches)
+        high_watermark = min(response.high_watermark, group.log_end)
+        if high_watermark > group.high_watermark:
+            group.high_watermark = Offset(high_watermark)
+            group.actions.append(AdvanceHighWatermark(high_watermark=group.high_watermark))
+    if not made_progress:
+        # The leader meant to move us and could not: asking again at once would only repeat it.
+        fetching.retry_fetch_later(group, now_ms)
+        group.fetch_failures = 0
+        return
+    if group.flushed_end == group.log_end:
+        fetching.send_fetch(group, now_ms)
+
+
+def _learn(group: GroupState, source: NodeId, response: FetchResponse, now_ms: int) -> None:
+    """The answer is an error or names another leader or epoch than ours."""
+    if (
+        isinstance(group.role, Unattached)
+        and group.leader_id == NO_LEADER
+        and response.error is ErrorCode.NONE
+        and response.leader_epoch == group.epoch
+        and response.leader_id == source
+        and source in group.voters
+    ):
+        # "This handling allows an observer to discover the leader and append to the log in the same Fetch request" (Kafka).
+        transitions.become_follower(group, group.epoch, source, "fetch response", now_ms)
+    else:
+        handle_common_response(group, response.error, response.leader_id, response.leader_epoch, source, now_ms)
+
+
+def _speaks_as_leader(group: GroupState, source: NodeId, response: FetchResponse) -> bool:
+    return source == group.leader_id == response.leader_id and response.leader_epoch == group.epoch
+
+
+def _append(group: GroupState, batches: tuple[FetchedBatch, ...]) -> bool:
+    """Append the batches up to the first that does not fit (KAFKA-18723); False when there were some and none did."""
+    if not batches:
+        return True
+    history = group.history
+    end = group.log_end
+    last_epoch = history.last_epoch
+    accepted = 0
+    for batch in batches:
+        if (
+            batch.base_offset != end
+            or batch.end_offset <= end
+            or batch.epoch < last_epoch
+            or batch.epoch > group.epoch
+            or batch.epoch < 1
+        ):
+            break
+        if batch.epoch != last_epoch:
+            history.assign(batch.epoch, end)
+            last_epoch = batch.epoch
+        end = batch.end_offset
+        accepted += 1
+    if accepted == 0:
+        return False
+    group.log_end = end
+    group.actions.append(AppendFetched(batches=batches if accepted == len(batches) else batches[:accepted]))
+    return True
+
+
+def _truncate(group: GroupState, diverging: OffsetAndEpoch) -> bool:
+    """ "truncate any offset with an epoch greater than DivergingEpoch"; never below the high watermark.
+
+    Our own end of the leader's epoch, or of the largest one below it, bounds the cut (Kafka's truncateToEndOffset): it may
+    take several rounds to find the common point.
+    """
+    mine = group.history.floor_end(diverging.epoch, group.log_end)
+    end = min(mine.offset, diverging.offset) if mine.epoch == diverging.epoch else mine.offset
+    require(
+        end >= group.high_watermark,
+        f"leader {group.leader_id} of epoch {group.epoch} asks to truncate to {end} (divergence at {diverging.offset} of "
+        f"epoch {diverging.epoch}), below the high watermark {group.high_watermark}",
+    )
+    if end >= group.log_end:
+        return False
+    _cut(group, end)
+    group.history.truncate_to(end)
+    group.actions.append(TruncateTo(end_offset=end))
+    return True
+
+
+def _begin_at(group: GroupState, start: OffsetAndEpoch) -> bool:
+    """The leader's log begins at `start`: drop ours and go on from there (KIP-630 snapshot id, without its content)."""
+    if start.offset < 0 or start.epoch < 0 or start.epoch > group.epoch:
+        return False
+    if group.history.contains(start, group.log_end) and start.offset == group.log_end:
+        return False
+    require(
+        start.offset >= group.high_watermark,
+        f"leader {group.leader_id} of epoch {group.epoch} begins at {start.offset}, below the high watermark "
+        f"{group.high_watermark}",
+    )
+    _cut(group, start.offset)
+    group.log_start = group.flushed_end = group.log_end
+    group.history.reset(start)
+    group.actions.append(ResetLog(start=start))
+    if start.offset > group.high_watermark:
+        # The leader deleted it, so it was committed.
+        group.high_watermark = start.offset
+        group.actions.append(AdvanceHighWatermark(high_watermark=start.offset))
+    return True
+
+
+def _cut(group: GroupState, end: Offset) -> None:
+    group.log_end = end
+    group.flushed_end = min(group.flushed_end, end)
+    group.log_generation += 1
+
+
+def on_fetch_failed(group: GroupState, event: RequestFailed, now_ms: int) -> None:
+    """Ask again after the backoff, in turn with the other voters, until the fetch timeout ends it."""
+    if group.fetch_in_flight == event.request and group.fetch_peer == event.peer:
+        group.fetch_in_flight = None
+        fetching.retry_fetch_later(group, now_ms)
+
+
+def on_leader_confirmed(group: GroupState, event: LeaderConfirmed, now_ms: int) -> None:
+    """A fetch round without news for this group is a successful fetch, unless something later spoke against the leader."""
+    role = group.role
+    if not isinstance(role, Follower) or event.leader_id != group.leader_id or event.at_ms <= role.suspected_at_ms:
+        return
+    role.has_fetched = True
+    role.suspected_at_ms = -1
+    role.deadline_reason = "fetch timeout"
+    group.failed_elections = 0
+    role.fetch_deadline_ms = max(role.fetch_deadline_ms, min(event.at_ms, now_ms) + group.config.fetch_timeout_ms)

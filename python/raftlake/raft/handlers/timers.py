@@ -1,0 +1,103 @@
+"""What the passing of time does to each role, and when it does so next.
+
+Owns every deadline of a group. Nothing here is periodic: a deadline is computed from what happened, and reaching it
+early is harmless. Deadlines of a leader may be earlier than necessary (fetches do not move them), never later.
+"""
+
+from __future__ import annotations
+
+from raftlake.raft import elections, fetching, outbox
+from raftlake.raft.events import DeadlineReached
+from raftlake.raft.progress import majority_heard_at_ms
+from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from raftlake.raft.state import GroupState
+from raftlake.raft.types import Epoch
+
+
+def on_deadline_reached(group: GroupState, event: DeadlineReached, now_ms: int) -> None:
+    """Perform whatever is due. A role entered here may be due itself (Resigned to Unattached to Prospective)."""
+    role = group.role
+    if isinstance(role, Leader):
+        _lead_on(group, role, now_ms)
+    elif isinstance(role, Resigned):
+        _stay_resigned(group, role, now_ms)
+    elif isinstance(role, (Prospective, Candidate)):
+        _campaign_on(group, role, now_ms)
+    _campaign_if_due(group, now_ms)
+    fetching.send_fetch(group, now_ms)
+
+
+def next_deadline_ms(group: GroupState) -> int | None:
+    """When `DeadlineReached` should be reported next; None for never."""
+    role = group.role
+    deadlines: list[int | None]
+    if isinstance(role, Follower):
+        deadlines = [group.fetch_retry_at_ms]
+        if group.is_voter and not group.is_resigning:
+            deadlines.append(role.fetch_deadline_ms)
+    elif isinstance(role, Leader):
+        if not role.voters:
+            return None
+        deadlines = [role.check_quorum_deadline_ms, role.heartbeat_deadline_ms, outbox.next_retry_ms(role.begins)]
+    elif isinstance(role, Unattached):
+        deadlines = [group.fetch_retry_at_ms]
+        if group.is_voter and not group.is_resigning:
+            deadlines.append(role.election_deadline_ms)
+    elif isinstance(role, Resigned):
+        deadlines = [outbox.next_retry_ms(role.ends)]
+        if not group.is_resigning:
+            deadlines.append(role.election_deadline_ms)
+    else:
+        if group.is_resigning:
+            return None
+        deadlines = [role.election_deadline_ms, outbox.next_retry_ms(role.votes)]
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def _campaign_if_due(group: GroupState, now_ms: int) -> None:
+    if elections.campaign_is_due(group, now_ms):
+        role = group.role
+        elections.start_pre_vote(group, role.deadline_reason if isinstance(role, Follower) else "election timeout", now_ms)
+
+
+def _lead_on(group: GroupState, leader: Leader, now_ms: int) -> None:
+    if not leader.voters:
+        return
+    if now_ms >= leader.check_quorum_deadline_ms:
+        leader.check_quorum_deadline_ms = majority_heard_at_ms(group, leader) + group.config.check_quorum_timeout_ms
+        if now_ms >= leader.check_quorum_deadline_ms:
+            # KIP-595 "Leader Progress Timeout", as Kafka does it (KAFKA-15489): no new epoch, just silence.
+            elections.resign(group, "check quorum", now_ms)
+            return
+    half_timeout_ms = group.config.fetch_timeout_ms // 2
+    if now_ms >= leader.heartbeat_deadline_ms:
+        voters = leader.voters.items()
+        silent = [voter for voter, progress in voters if now_ms - progress.fetched_at_ms >= half_timeout_ms]
+        elections.send_begins(group, leader, silent, now_ms)
+        heard = [progress.fetched_at_ms for progress in leader.voters.values() if progress.key.id not in silent]
+        leader.heartbeat_deadline_ms = min(heard, default=now_ms) + half_timeout_ms
+    due = [voter for voter, retry_at_ms in leader.begins.retry_at_ms.items() if retry_at_ms <= now_ms]
+    for voter in due:
+        if leader.voters[voter].endorsed:
+            del leader.begins.retry_at_ms[voter]
+    elections.send_begins(group, leader, [voter for voter in due if not leader.voters[voter].endorsed], now_ms)
+
+
+def _stay_resigned(group: GroupState, resigned: Resigned, now_ms: int) -> None:
+    if group.is_resigning or now_ms < resigned.election_deadline_ms:
+        elections.send_ends(group, now_ms)
+        return
+    # The epoch must go up: in the old one this replica is the leader (KAFKA-18379).
+    elections.detach(group, Epoch(group.epoch + 1), "resigned for an election timeout", now_ms)
+
+
+def _campaign_on(group: GroupState, role: Prospective | Candidate, now_ms: int) -> None:
+    if group.is_resigning:
+        return
+    if now_ms < role.election_deadline_ms:
+        if not role.tally.is_lost:
+            elections.send_votes(group, now_ms)
+    elif isinstance(role, Prospective):
+        elections.give_up_pre_vote(group, "pre-vote timed out", now_ms)
+    else:
+        elections.start_pre_vote(group, "election timed out", now_ms)

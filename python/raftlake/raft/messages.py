@@ -1,0 +1,129 @@
+"""What replicas of one Raft group say to each other, as values.
+
+The Kafka wire forms batch these by topic and partition (KIP-595 "multi-raft"); that wrapping, the cluster id and its
+check belong to the driver. Field meanings follow Kafka 4.3.1 (KRAFT.md §1.1). Every response carries the sender's view of
+leader and epoch ("we piggyback current leader and epoch information on all responses").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.types import (
+    ANY_VOTER,
+    FIRST_OFFSET,
+    NO_DIRECTORY,
+    UNKNOWN_OFFSET,
+    DirectoryId,
+    Epoch,
+    NodeId,
+    Offset,
+    OffsetAndEpoch,
+    ReplicaKey,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRequest:
+    """Vote (52). `epoch` is the bumped epoch of a candidate, the *current* epoch of a prospective (pre-vote)."""
+
+    candidate: ReplicaKey
+    epoch: Epoch
+    log_end: OffsetAndEpoch
+    pre_vote: bool
+    #: The directory id that the sender thinks the receiver has; unknown with a static voter set.
+    voter_directory_id: DirectoryId = NO_DIRECTORY
+    #: The voter that the request is meant for, -1 where the sender did not say (Vote v0).
+    voter_id: NodeId = ANY_VOTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteResponse:
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+    vote_granted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginQuorumEpochRequest:
+    leader_id: NodeId
+    leader_epoch: Epoch
+    voter_directory_id: DirectoryId = NO_DIRECTORY
+    voter_id: NodeId = ANY_VOTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginQuorumEpochResponse:
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndQuorumEpochRequest:
+    leader_id: NodeId
+    leader_epoch: Epoch
+    #: Most caught-up first.
+    preferred_candidates: tuple[ReplicaKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndQuorumEpochResponse:
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """Fetch (1) of a replica. `fetch_offset` acknowledges everything below it as *synced* on the sender's disk."""
+
+    replica: ReplicaKey
+    #: The epoch the sender follows (`CurrentLeaderEpoch`).
+    leader_epoch: Epoch
+    fetch_offset: Offset
+    #: Epoch of the record before `fetch_offset`; 0 for an empty log, never -1.
+    last_fetched_epoch: Epoch
+    #: The sender's high watermark (KIP-1166); -1 when it knows none. The leader answers at once when its own is higher.
+    high_watermark: Offset = UNKNOWN_OFFSET
+    log_start_offset: Offset = FIRST_OFFSET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBatch:
+    """One record batch of a fetch response: enough for the core to place it, the bytes themselves left to the driver."""
+
+    base_offset: Offset
+    #: Exclusive: one past the batch's last offset.
+    end_offset: Offset
+    epoch: Epoch
+    #: Driver-owned bytes; the core passes them on unread.
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponse:
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+    high_watermark: Offset = UNKNOWN_OFFSET
+    log_start_offset: Offset = UNKNOWN_OFFSET
+    #: "the largest epoch and its end offset such that subsequent records are known to diverge"
+    diverging: OffsetAndEpoch | None = None
+    #: Set when the asked offset lies before the leader's log: everything below it must come from elsewhere (KIP-630).
+    snapshot_id: OffsetAndEpoch | None = None
+    batches: tuple[FetchedBatch, ...] = ()
+
+
+type_of_response = {
+    VoteRequest: VoteResponse,
+    BeginQuorumEpochRequest: BeginQuorumEpochResponse,
+    EndQuorumEpochRequest: EndQuorumEpochResponse,
+    FetchRequest: FetchResponse,
+}
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
+Response = VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse

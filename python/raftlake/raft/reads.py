@@ -1,0 +1,88 @@
+"""Linearizable reads (KIP-650 ReadOffset) at the leader.
+
+A read is answered with the high watermark once two things are proven: the leader committed an entry of its own epoch, so
+its high watermark covers all that was ever acknowledged; and *after* the read arrived a majority of the voters still
+fetched in its epoch, so no later leader can have acknowledged anything before it. "After" is causal, not by the clock: a
+fetch counts when its sender had received an answer that we sent after the read arrived. Reads share such rounds.
+KIP-650 itself asks only for the leader's applied offset; the proof is ours (DESIGN §4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.actions import AnswerRead, ReleaseFetchRounds
+from raftlake.raft.events import ReadRequested
+from raftlake.raft.quorum import largest_reached_by
+from raftlake.raft.roles import Leader
+from raftlake.raft.state import GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRead:
+    read_id: int
+    sequence: int
+
+
+def on_read_requested(group: GroupState, event: ReadRequested, now_ms: int) -> None:
+    """Answer at once where no proof is missing, else queue."""
+    leader = group.role
+    if not isinstance(leader, Leader):
+        _refuse(group, event.read_id)
+        return
+    group.pending_reads.append(PendingRead(event.read_id, event.sequence))
+    answer_proven(group, leader)
+    if group.pending_reads and leader.voters and event.sequence > group.released_sequence:
+        group.released_sequence = event.sequence
+        group.actions.append(ReleaseFetchRounds())
+
+
+def answer_proven(group: GroupState, leader: Leader) -> None:
+    """Answer every read that a majority has confirmed us for; called when a confirmation or the first commit arrives."""
+    if not group.pending_reads or group.high_watermark <= group.epoch_start_offset:
+        return
+    confirmed = _confirmed_sequence(group, leader)
+    waiting: list[PendingRead] = []
+    for read in group.pending_reads:
+        if confirmed is not None and read.sequence >= confirmed:
+            waiting.append(read)
+            continue
+        group.actions.append(
+            AnswerRead(
+                read_id=read.read_id,
+                error=ErrorCode.NONE,
+                offset=group.high_watermark,
+                leader_id=group.leader_id,
+                leader_epoch=group.epoch,
+            )
+        )
+    group.pending_reads = waiting
+
+
+def fail_all(group: GroupState) -> None:
+    """Leadership is lost: nothing can be proven any more."""
+    for read in group.pending_reads:
+        _refuse(group, read.read_id)
+    group.pending_reads = []
+    group.released_sequence = -1
+
+
+def _confirmed_sequence(group: GroupState, leader: Leader) -> int | None:
+    """Reads that arrived before this causal clock are proven; None when we alone are the majority."""
+    others_needed = group.voters.majority - 1
+    if others_needed == 0:
+        return None
+    return largest_reached_by([progress.follows for progress in leader.voters.values()], others_needed)
+
+
+def _refuse(group: GroupState, read_id: int) -> None:
+    group.actions.append(
+        AnswerRead(
+            read_id=read_id,
+            error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            offset=group.high_watermark,
+            leader_id=group.leader_id,
+            leader_epoch=group.epoch,
+        )
+    )

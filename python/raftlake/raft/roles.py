@@ -1,0 +1,137 @@
+"""What a replica knows only while it plays a role.
+
+One slotted class per role, built by `transitions.py` alone. The durable facts of an election (epoch, known leader, own
+vote) belong to the group, not to a role, so no field here is ever "valid only if". Whether a replica is an observer is
+a question to the voter set, not a role. The classes are mutable where a role gathers progress (votes, fetches); times
+are absolute milliseconds of the injected clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from raftlake.raft.messages import FetchRequest, Request
+from raftlake.raft.quorum import Tally
+from raftlake.raft.types import NodeId, Offset, ReplicaKey
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Requests of one kind to several voters: at most one under way to each, failed ones wait until they are due again."""
+
+    in_flight: dict[NodeId, Request] = field(default_factory=dict)
+    retry_at_ms: dict[NodeId, int] = field(default_factory=dict)
+    #: Failures in a row, for the kinds of request that back off exponentially.
+    failures: dict[NodeId, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Unattached:
+    """Knows no leader of this epoch that it could follow; fetches from the voters in turn to find one."""
+
+    name: ClassVar[str] = "Unattached"
+    election_deadline_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Prospective:
+    """Asks the voters whether they would vote for it, in the current epoch (KIP-996 pre-vote)."""
+
+    name: ClassVar[str] = "Prospective"
+    election_deadline_ms: int
+    tally: Tally
+    votes: Outbox = field(default_factory=Outbox)
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidate:
+    """Bumped the epoch, voted for itself and asks for real votes."""
+
+    name: ClassVar[str] = "Candidate"
+    election_deadline_ms: int
+    tally: Tally
+    votes: Outbox = field(default_factory=Outbox)
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """Fetches from the leader of this epoch."""
+
+    name: ClassVar[str] = "Follower"
+    #: When a voter gives the leader up; observers ignore it.
+    fetch_deadline_ms: int
+    #: Why `fetch_deadline_ms` stands where it does, for the report of the pre-vote that it starts.
+    deadline_reason: str = "fetch timeout"
+    #: Whether a fetch succeeded since this leader is followed, and nothing since spoke against it: then pre-votes are refused.
+    has_fetched: bool = False
+    #: When the leader's connection was lost, or -1: older signs of its life do not count.
+    suspected_at_ms: int = -1
+
+
+class ReplicaProgress:
+    """What a leader knows of one other replica. A plain slotted class: it is written on every fetch."""
+
+    __slots__ = (
+        "caught_up_at_ms",
+        "end_offset",
+        "endorsed",
+        "fetched_at_ms",
+        "follows",
+        "has_fetched",
+        "key",
+        "leader_end_at_fetch",
+    )
+
+    def __init__(self, key: ReplicaKey, now_ms: int) -> None:
+        self.key = key
+        #: Its synced log end as its last valid fetch in this epoch said, -1 before the first.
+        self.end_offset = Offset(-1)
+        #: Time of its last sign of life; a new leader gives everyone the benefit of a fresh timeout.
+        self.fetched_at_ms = now_ms
+        #: When it last had everything that the leader had, -1 for never in this epoch.
+        self.caught_up_at_ms = -1
+        self.leader_end_at_fetch = Offset(-1)
+        #: The largest causal clock that came with a fetch of this epoch (see `FetchRequestReceived.follows`).
+        self.follows = 0
+        #: It knows that we lead: by a BeginQuorumEpoch answer or a fetch in our epoch.
+        self.endorsed = False
+        #: A fetch of our epoch came from it, so it follows us.
+        self.has_fetched = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Leader:
+    """Elected in this epoch; its log is the truth."""
+
+    name: ClassVar[str] = "Leader"
+    epoch_start_offset: Offset
+    granting_voters: tuple[NodeId, ...]
+    #: The other voters, ascending by id.
+    voters: dict[NodeId, ReplicaProgress]
+    #: Replicas that fetch without a vote, oldest first.
+    observers: dict[NodeId, ReplicaProgress] = field(default_factory=dict)
+    #: Fetches that wait for something to say, by replica.
+    parked: dict[NodeId, FetchRequest] = field(default_factory=dict)
+    begins: Outbox = field(default_factory=Outbox)
+    #: The LeaderChange record is synced here, so BeginQuorumEpoch may be sent.
+    has_begun: bool = False
+    #: Never later than the true deadlines; recomputed when reached, so that a fetch need not touch them.
+    check_quorum_deadline_ms: int
+    heartbeat_deadline_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Resigned:
+    """Led this epoch and gave it up: neither leads, votes nor follows in it any more (KAFKA-10527, KAFKA-18379)."""
+
+    name: ClassVar[str] = "Resigned"
+    election_deadline_ms: int
+    #: Most caught-up first; empty after a restart.
+    preferred_candidates: tuple[ReplicaKey, ...]
+    ends: Outbox = field(default_factory=Outbox)
+    #: Voters that answered EndQuorumEpoch.
+    acknowledged: dict[NodeId, None] = field(default_factory=dict)
+
+
+Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned

@@ -1,0 +1,136 @@
+"""The state of one Raft group, shared by the handlers of one step.
+
+Owns the attributes and the smallest questions about them; it decides nothing. `transitions.py` alone writes `role`,
+`epoch`, `leader_id` and `voted_key`. A step's handlers append to `actions`, whose order is the order of effects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlake.raft.actions import Action
+from raftlake.raft.config import RaftConfig
+from raftlake.raft.epochs import EpochHistory
+from raftlake.raft.messages import FetchRequest
+from raftlake.raft.types import (
+    NO_DIRECTORY,
+    NO_LEADER,
+    ElectionState,
+    Epoch,
+    NodeId,
+    Offset,
+    OffsetAndEpoch,
+    ReplicaKey,
+    Rng,
+    VoterSet,
+)
+
+if TYPE_CHECKING:
+    from raftlake.raft.reads import PendingRead
+    from raftlake.raft.roles import Role
+
+
+class GroupState:
+    """Plain attributes, because every step of every group reads them."""
+
+    __slots__ = (
+        "actions",
+        "config",
+        "election",
+        "epoch",
+        "epoch_start_offset",
+        "failed_elections",
+        "fetch_failures",
+        "fetch_in_flight",
+        "fetch_peer",
+        "fetch_retry_at_ms",
+        "flushed_end",
+        "high_watermark",
+        "history",
+        "is_leader",
+        "is_resigning",
+        "is_voter",
+        "leader_id",
+        "local",
+        "log_end",
+        "log_generation",
+        "log_start",
+        "next_fetch_peer",
+        "other_voters",
+        "pending_reads",
+        "released_sequence",
+        "rng",
+        "role",
+        "role_name",
+        "voted_key",
+        "voters",
+    )
+
+    role: Role
+    role_name: str
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        local: ReplicaKey,
+        voters: VoterSet,
+        history: EpochHistory,
+        log_end: Offset,
+        rng: Rng,
+    ) -> None:
+        self.config = config
+        self.local = local
+        self.voters = voters
+        self.rng = rng
+        #: A voter under another directory id is another replica that happens to have our number (KIP-853).
+        self.is_voter = local.id in voters and voters.voters[local.id].directory_id in (NO_DIRECTORY, local.directory_id)
+        self.other_voters = tuple(voter for voter in voters.ids if voter != local.id)
+
+        self.epoch = Epoch(0)
+        #: The leader of `epoch` if known. A resigned leader says that it knows none.
+        self.leader_id: NodeId = NO_LEADER
+        self.voted_key: ReplicaKey | None = None
+        #: What is on disk, or will be once the actions emitted so far are performed.
+        self.election = ElectionState()
+        self.is_leader = False
+        #: Where our own epoch begins; meaningful while leading.
+        self.epoch_start_offset = Offset(0)
+        #: Asked to stop: still votes and follows, never campaigns again.
+        self.is_resigning = False
+        #: Elections lost in a row, the exponent of the wait before the next attempt.
+        self.failed_elections = 0
+
+        self.history = history
+        self.log_start = history.log_start
+        self.log_end = log_end
+        #: The log found at start was recovered and synced.
+        self.flushed_end = log_end
+        #: Counts truncations; tells syncs from before one apart from later ones.
+        self.log_generation = 0
+        #: Exclusive. Everything before the log start was committed once.
+        self.high_watermark = self.log_start
+
+        self.fetch_in_flight: FetchRequest | None = None
+        self.fetch_peer: NodeId = NO_LEADER
+        self.fetch_retry_at_ms: int | None = None
+        self.fetch_failures = 0
+        self.next_fetch_peer = 0
+
+        self.pending_reads: list[PendingRead] = []
+        self.released_sequence = -1
+        self.actions: list[Action] = []
+
+    @property
+    def log_end_position(self) -> OffsetAndEpoch:
+        """The log end and the epoch of the last record: how up-to-date this log is."""
+        return OffsetAndEpoch(self.log_end, self.history.last_epoch)
+
+    def random_election_timeout_ms(self) -> int:
+        """Uniform in [T, 2T), as Kafka draws it."""
+        return self.config.election_timeout_ms + self.rng.randrange(self.config.election_timeout_ms)
+
+    def random_jitter_ms(self) -> int:
+        """Uniform in [1, election_jitter_ms_max], the bound doubled for each election lost in a row (up to T)."""
+        doublings = min(self.failed_elections, 16)
+        bound = min(self.config.election_jitter_ms_max << doublings, self.config.election_timeout_ms)
+        return 1 + self.rng.randrange(bound)

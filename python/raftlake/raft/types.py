@@ -1,0 +1,79 @@
+"""The small values that the core is built from.
+
+Owns: numbers with a meaning (epochs, offsets, node ids) and their pairs. Knows nothing of topics, sockets or files: one
+instance of the core is one Raft group. End offsets are exclusive everywhere, `high_watermark` included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NewType, Protocol
+
+Epoch = NewType("Epoch", int)
+Offset = NewType("Offset", int)
+NodeId = NewType("NodeId", int)
+#: A replica's directory id (KIP-853): the 16 bytes of a UUID; all zero means "not known".
+DirectoryId = NewType("DirectoryId", bytes)
+
+NO_DIRECTORY = DirectoryId(bytes(16))
+NO_LEADER = NodeId(-1)
+#: The voter of a request that does not say whom it is meant for.
+ANY_VOTER = NodeId(-1)
+UNKNOWN_OFFSET = Offset(-1)
+FIRST_OFFSET = Offset(0)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetAndEpoch:
+    """A position in the log: `offset` is exclusive (the next offset), `epoch` that of the record just before it."""
+
+    offset: Offset
+    epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ReplicaKey:
+    """Who a replica is: its node id and the id of the directory (disk) it speaks for."""
+
+    id: NodeId
+    directory_id: DirectoryId = NO_DIRECTORY
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """What a node must never forget about an election: `quorum-state` on disk (KRAFT.md §2)."""
+
+    epoch: Epoch = Epoch(0)
+    leader_id: NodeId | None = None
+    voted_key: ReplicaKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    """The voters of the group, by node id. Static in kraft.version 0 (the directory ids are then unknown, all zero)."""
+
+    voters: Mapping[NodeId, ReplicaKey]
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self.voters
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    @property
+    def ids(self) -> tuple[NodeId, ...]:
+        """The voters' node ids in ascending order."""
+        return tuple(sorted(self.voters))
+
+    @property
+    def majority(self) -> int:
+        """How many voters make a majority."""
+        return len(self.voters) // 2 + 1
+
+
+class Rng(Protocol):
+    """The only source of randomness of the core; the caller seeds it."""
+
+    def randrange(self, stop: int, /) -> int:
+        """A whole number in [0, stop)."""
