@@ -42,9 +42,9 @@ def advance(group: GroupState, now_ms: int) -> None:
             return
         if role.tally.is_won:
             _lead(group, now_ms)
-        elif role.tally.is_lost:
-            _wait_out_lost_election(group, role, now_ms)
-        else:
+            return
+        notice_split_vote(group, role, now_ms)
+        if not role.tally.is_lost:
             send_votes(group, now_ms)
 
 
@@ -161,16 +161,19 @@ def _lead(group: GroupState, now_ms: int) -> None:
     )
 
 
-def _wait_out_lost_election(group: GroupState, candidate: Candidate, now_ms: int) -> None:
-    """A split vote: stay Candidate, and start over with a pre-vote after a random wait.
+def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> None:
+    """Once votes were refused and nobody is left to hear from, start over with a pre-vote after a random wait.
 
     Kafka waits for the rest of the election timeout (KAFKA-18345), a second or two without service. KIP-595 ("Gridlocked
     Elections") steps down at once and backs off by `quorum.election.jitter.max.ms`; pre-vote makes that harmless.
     """
+    tally = candidate.tally
+    is_over = tally.is_lost or (tally.has_refusal and all(voter in candidate.votes.failures for voter in tally.unrecorded))
+    if candidate.is_split or not is_over:
+        return
+    candidate.is_split = True
     group.failed_elections += 1
-    retry_at_ms = now_ms + group.random_jitter_ms()
-    if retry_at_ms < candidate.election_deadline_ms:
-        candidate.election_deadline_ms = retry_at_ms
+    candidate.election_deadline_ms = min(candidate.election_deadline_ms, now_ms + group.random_jitter_ms())
 
 
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:

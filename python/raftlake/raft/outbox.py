@@ -39,6 +39,7 @@ def take(outbox: Outbox, voter: NodeId, request: Request) -> bool:
 
 def schedule_retry(group: GroupState, outbox: Outbox, voter: NodeId, now_ms: int) -> None:
     """Send again after the retry backoff. Elections are short, so it does not grow."""
+    outbox.failures[voter] = outbox.failures.get(voter, 0) + 1
     outbox.retry_at_ms[voter] = now_ms + group.config.retry_backoff_ms
 
 

@@ -48,6 +48,11 @@ class Tally:
         return len(self._voters) - refused < self._voters.majority
 
     @property
+    def has_refusal(self) -> bool:
+        """Somebody refused."""
+        return len(self._votes) > len(self.granting)
+
+    @property
     def granting(self) -> tuple[NodeId, ...]:
         """Who granted, ascending."""
         return tuple(sorted(voter for voter, granted in self._votes.items() if granted))

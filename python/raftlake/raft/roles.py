@@ -22,7 +22,7 @@ class Outbox:
 
     in_flight: dict[NodeId, Request] = field(default_factory=dict)
     retry_at_ms: dict[NodeId, int] = field(default_factory=dict)
-    #: Failures in a row, for the kinds of request that back off exponentially.
+    #: Failures in a row.
     failures: dict[NodeId, int] = field(default_factory=dict)
 
 
@@ -51,6 +51,8 @@ class Candidate:
     name: ClassVar[str] = "Candidate"
     election_deadline_ms: int
     tally: Tally
+    #: The vote is split as far as anyone can tell, and the next attempt has been brought forward.
+    is_split: bool = False
     votes: Outbox = field(default_factory=Outbox)
 
 

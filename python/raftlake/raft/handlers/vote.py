@@ -92,10 +92,8 @@ def on_vote_response(group: GroupState, source: NodeId, request: VoteRequest, re
     if response.error is not ErrorCode.NONE:
         _retry(group, source, is_current, now_ms)
         return
-    was_lost = role.tally.is_lost
     role.tally.record(source, granted=response.vote_granted)
-    if not was_lost:
-        elections.advance(group, now_ms)
+    elections.advance(group, now_ms)
 
 
 def on_vote_failed(group: GroupState, event: RequestFailed, now_ms: int) -> None:
@@ -120,3 +118,5 @@ def _retry(group: GroupState, voter: NodeId, is_current: bool, now_ms: int) -> N
     role = group.role
     if is_current and isinstance(role, (Prospective, Candidate)) and voter not in role.votes.in_flight:
         outbox.schedule_retry(group, role.votes, voter, now_ms)
+        if isinstance(role, Candidate):
+            elections.notice_split_vote(group, role, now_ms)
