@@ -1,10 +1,11 @@
 """Where each leader epoch begins in a log, and Kafka's `leader-epoch-checkpoint` file of it.
 
-Entries are (epoch, start offset), epochs strictly ascending, start offsets ascending. A log that begins above 0 keeps one
-entry more than its records need: the first entry, at exactly the log's start offset, is the epoch of the record just
-before it (what Kafka keeps after `truncateFromStart`, save that Kafka drops it when a new epoch begins at the very same
-offset). With it a follower that ends exactly there can still prove its history; when the first record opens a new epoch,
-two entries have the same start offset and the older epoch is empty.
+Entries are (epoch, start offset), both ascending. A log that begins above 0 keeps one entry more than its records need: the
+first, at exactly the log's start offset, is the epoch of the record just before it (what Kafka keeps after
+`truncateFromStart`). With it a replica that holds no record knows the last epoch of its history, and claims neither more nor
+less in an election. When the very first record opens a new epoch, the file has two entries with the same start offset;
+then the older one is not shown in `entries`, whose start offsets ascend strictly, but it is there again
+when that record is truncated.
 
 The file is a hint for everything in the last segment: recovery reads those epochs from the batches themselves. Only
 entries below the last segment are taken from the file, and it is synced before a new segment begins.
@@ -35,12 +36,18 @@ class LeaderEpochs:
     def __init__(self, directory: Path, entries: Sequence[Entry] = ()) -> None:
         self._directory = directory
         self._entries = list(entries)
-        self.entries: Sequence[Entry] = tuple(entries)
+        #: What the log's users see.
+        self.entries = _visible(entries)
         self._version = 0
         #: The last version that was handed to a writer, and the last one that a writer began to write.
         self._saved_version = 0
         self._written_version = -1
         self._lock = threading.Lock()
+
+    @property
+    def all_entries(self) -> Sequence[Entry]:
+        """With the epoch before the log's start, as in the file."""
+        return tuple(self._entries)
 
     @property
     def last(self) -> Epoch:
@@ -70,7 +77,7 @@ class LeaderEpochs:
     def _change(self, entries: list[Entry]) -> None:
         if entries != self._entries:
             self._entries = entries
-            self.entries = tuple(entries)
+            self.entries = _visible(entries)
             self._version += 1
 
     def encode(self) -> bytes:
@@ -97,6 +104,11 @@ class LeaderEpochs:
         with self._lock:
             self._written_version = self._saved_version = self._version
             replace_file(self._directory / FILE_NAME, self.encode(), sync=True)
+
+
+def _visible(entries: Sequence[Entry]) -> Sequence[Entry]:
+    is_first_empty = len(entries) > 1 and entries[0][1] == entries[1][1]
+    return tuple(entries[1:] if is_first_empty else entries)
 
 
 def parse(data: bytes) -> list[Entry]:

@@ -44,7 +44,7 @@ def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> 
                 segments.append(open_sealed(path, base, following, pool))
             epochs = LeaderEpochs(path, known_epochs(path, segments, bases[0], bases[-1]))
             segments.append(recover_last(path, bases[-1], pool, epochs))
-            if epoch_files.load(path) != list(epochs.entries):
+            if epoch_files.load(path) != list(epochs.all_entries):
                 epochs.save()
         sync_names(path)
     except StorageError:
@@ -97,14 +97,14 @@ def known_epochs(path: Path, sealed: list[Segment], start: Offset, last_base: Of
         for segment in sealed:
             for batch in walk(segment.file.descriptor(), segment.path, 0, segment.size, offset=segment.base_offset):
                 rebuilt.note(batch.epoch, batch.base_offset)
-        return list(rebuilt.entries)
+        return list(rebuilt.all_entries)
     history = LeaderEpochs(path, entries)
     if start > 0:
         # A crash between deleting old segments and rewriting the file leaves entries below the start.
         history.advance_to(start)
     history.truncate_to(last_base, start)
-    epoch_files.require_history(history.entries, start, path)
-    return list(history.entries)
+    epoch_files.require_history(history.all_entries, start, path)
+    return list(history.all_entries)
 
 
 def recover_last(path: Path, base: Offset, pool: FilePool, epochs: LeaderEpochs) -> Segment:
