@@ -105,9 +105,7 @@ class RaftGroup(GroupState):
         if epoch > self.history.last_epoch and epoch != self.epoch:
             return OffsetAndEpoch(Offset(-1), Epoch(-1))
         end = self.history.floor_end(epoch, self.log_end)
-        if end.offset == self.log_start and not self.history.has_epoch(end.epoch):
-            return OffsetAndEpoch(Offset(-1), Epoch(-1))
-        return end
+        return end if self.history.has_epoch(end.epoch) else OffsetAndEpoch(Offset(-1), Epoch(-1))
 
     def replica_progress(self) -> tuple[ReplicaStatus, ...]:
         """What DescribeQuorum says of each replica: voters by id, then observers by id. Empty unless leading."""

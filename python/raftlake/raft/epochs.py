@@ -37,7 +37,7 @@ class EpochHistory:
             if start < log_end:
                 self.assign(epoch, start)
         self.advance_start(log_start)
-        if not self._epochs and entries:
+        if not self._epochs and entries and log_start > 0:
             self.start_epoch = self.last_epoch = entries[-1][0]
 
     def entries(self) -> tuple[tuple[Epoch, Offset], ...]:

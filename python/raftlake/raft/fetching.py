@@ -1,9 +1,9 @@
 """When and where a replica that does not lead sends its next Fetch.
 
 At most one Fetch of a group is under way. It leaves only when everything in the log is synced, for its offset acknowledges
-all below it (DESIGN §4.1). A follower asks its leader; when that fails it alternates between the leader and the other
-voters, one of which may know better (testFollowerLeaderRediscoveryAfterRequestTimeout). A replica without a leader asks the
-voters in turn, for "we piggyback current leader and epoch information on all responses" (KIP-595).
+all below it (DESIGN §4.1). A follower asks its leader; when that has failed twice it alternates between the leader
+and the other voters, one of which may know better (testFollowerLeaderRediscoveryAfterRequestTimeout). A replica without a
+leader asks the voters in turn, for "we piggyback current leader and epoch information on all responses" (KIP-595).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         group.fetch_retry_at_ms = None
     role = group.role
     if isinstance(role, Follower):
-        peer = group.leader_id if group.fetch_failures % 2 == 0 else _next_voter(group)
+        is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0
+        peer = _next_voter(group) if is_others_turn else group.leader_id
         high_watermark = group.high_watermark
     elif isinstance(role, Unattached):
         peer = _next_voter(group)

@@ -18,6 +18,8 @@ DirectoryId = NewType("DirectoryId", bytes)
 
 NO_DIRECTORY = DirectoryId(bytes(16))
 NO_LEADER = NodeId(-1)
+#: One bump below what the wire's int32 holds. Nothing but damage or malice gets near; a message above it is refused.
+EPOCH_MAX = Epoch(2**31 - 2)
 #: The voter of a request that does not say whom it is meant for.
 ANY_VOTER = NodeId(-1)
 UNKNOWN_OFFSET = Offset(-1)

@@ -34,8 +34,6 @@ def _accept(group: GroupState, request: BeginQuorumEpochRequest, now_ms: int) ->
     error = validate_voter_only_request(group, request.leader_id, request.leader_epoch)
     if error is not ErrorCode.NONE:
         return error
-    if request.leader_id == group.local.id:
-        return ErrorCode.INVALID_REQUEST
     reason = "begin quorum epoch"
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, reason, now_ms):
         return ErrorCode.INVALID_REQUEST

@@ -9,14 +9,14 @@ from __future__ import annotations
 from raftlake.errors import ErrorCode
 from raftlake.raft import elections
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import ANY_VOTER, NO_DIRECTORY, NO_LEADER, DirectoryId, Epoch, NodeId
+from raftlake.raft.types import ANY_VOTER, EPOCH_MAX, NO_DIRECTORY, NO_LEADER, DirectoryId, Epoch, NodeId
 
 
 def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epoch) -> ErrorCode:
-    """FENCED_LEADER_EPOCH for an old epoch, INVALID_REQUEST for a remote without an id, else NONE."""
+    """FENCED_LEADER_EPOCH for an old epoch, INVALID_REQUEST for a remote without an id or with ours, else NONE."""
     if epoch < group.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if remote_id < 0:
+    if remote_id < 0 or remote_id == group.local.id or epoch > EPOCH_MAX:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
@@ -30,7 +30,7 @@ def handle_common_response(
     group: GroupState, error: ErrorCode, leader_id: NodeId, epoch: Epoch, source: NodeId, now_ms: int
 ) -> bool:
     """React to leader, epoch and the errors that mean the same everywhere; True when nothing else is to be done."""
-    if epoch < group.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+    if epoch < group.epoch or epoch > EPOCH_MAX or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
         return True
     if epoch > group.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         elections.learn_leader(group, epoch, leader_id, f"response of replica {source}", now_ms)

@@ -35,8 +35,6 @@ def _accept(group: GroupState, request: EndQuorumEpochRequest, now_ms: int) -> E
     error = validate_voter_only_request(group, request.leader_id, request.leader_epoch)
     if error is not ErrorCode.NONE:
         return error
-    if request.leader_id == group.local.id:
-        return ErrorCode.INVALID_REQUEST
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, "end quorum epoch", now_ms):
         return ErrorCode.INVALID_REQUEST
     role = group.role

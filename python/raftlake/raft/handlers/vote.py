@@ -11,7 +11,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft import elections, outbox, transitions
 from raftlake.raft.actions import Respond
 from raftlake.raft.events import FailureReason, RequestFailed
-from raftlake.raft.handlers.common import handle_common_response, is_for_us
+from raftlake.raft.handlers.common import handle_common_response, is_for_us, validate_voter_only_request
 from raftlake.raft.messages import VoteRequest, VoteResponse
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from raftlake.raft.state import GroupState
@@ -35,10 +35,9 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
     is_illegal = last.epoch > request.epoch if request.pre_vote else last.epoch >= request.epoch
     if last.offset < 0 or last.epoch < 0 or is_illegal:
         return ErrorCode.INVALID_REQUEST, False
-    if request.epoch < group.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH, False
-    if request.candidate.id < 0 or request.candidate.id == group.local.id:
-        return ErrorCode.INVALID_REQUEST, False
+    error = validate_voter_only_request(group, request.candidate.id, request.epoch)
+    if error is not ErrorCode.NONE:
+        return error, False
     if request.epoch > group.epoch:
         # Also for a pre-vote: else our lower epoch would make the asker's own answers stale.
         what = "pre-vote" if request.pre_vote else "vote"
