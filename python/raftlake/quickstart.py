@@ -26,6 +26,7 @@ from raftlake.client import Client
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.local import LocalQuorum
 from raftlake.quickstart_pulse import Pulse
+from raftlake.wire.batches import decode_records
 
 if TYPE_CHECKING:
     import pandas
@@ -279,4 +280,11 @@ def restart(quorum: LocalQuorum, client: Client, victim: int) -> float:
 
 def read_values(client: Client, topic: str) -> list[bytes]:
     """All values of partition 0 of a topic, to its linearizable end."""
-    return [record.value or b"" for record in client.read(topic, 0, linearizable=True)]
+    end = client.read_offset(topic, [0])[0]
+    values: list[bytes] = []
+    offset = 0
+    while offset < end:
+        fetched = client.fetch_raw(topic, 0, offset, limit_offset=end)
+        values += [record.value or b"" for buffer in fetched.buffers for record in decode_records(buffer)]
+        offset = fetched.next_offset
+    return values
