@@ -19,7 +19,6 @@ import bench_codec
 import bench_failover
 import bench_spark
 from measure import Result, save, show
-
 from raftlake import LocalQuorum
 
 LATEST = Path(__file__).resolve().parents[2] / "benchmarks" / "latest.json"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import uvloop
 from confluent_kafka import Producer
-from measure import Result, percentile
-from raw_producer import produce_request, run_load
 
+from measure import Result, percentile
 from raftlake.client import Client
+from raw_producer import produce_request, run_load
 
 if TYPE_CHECKING:
     from raftlake import LocalQuorum

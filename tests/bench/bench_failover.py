@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from measure import Result, median
-
 from raftlake import LocalQuorum
 from raftlake.client import Client
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measure import Result
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from measure import Result
 from raftlake.client import Client
 
 if TYPE_CHECKING:
