@@ -21,6 +21,9 @@ from raftlake.raft.types import NodeId, Offset
 class Started:
     """The node opened this group's log and election state; the first event, exactly once."""
 
+    #: Added to the wait before the first pre-vote: of a new group, another voter should lead if it can.
+    election_delay_ms: int = 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineReached:

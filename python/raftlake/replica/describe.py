@@ -72,12 +72,12 @@ def _replicas(node: ReplicaNode, partition: Partition) -> tuple[ReplicaDescripti
     described: list[ReplicaDescription] = []
     log_end = partition.core.log_end
     for progress in partition.core.replica_progress():
-        is_self = progress.replica.id == me
+        is_self = progress.key.id == me
         status = "Leader" if is_self else "Follower" if progress.is_voter else "Observer"
         described.append(
             ReplicaDescription(
-                node_id=progress.replica.id,
-                directory_id=bytes(node.config.directory_id if is_self else progress.replica.directory_id or NO_DIRECTORY),
+                node_id=progress.key.id,
+                directory_id=bytes(node.config.directory_id if is_self else progress.key.directory_id or NO_DIRECTORY),
                 log_end_offset=log_end if is_self else progress.log_end,
                 lag=0 if is_self else (log_end - progress.log_end if progress.log_end >= 0 else -1),
                 last_fetch_ms=_to_wall(progress.last_fetch_ms, to_wall_ms) if not is_self else -1,

@@ -90,7 +90,7 @@ class Membership:
         node = self._node
         machine = node.kv.machine
         if node.cluster_id is None:
-            if not node.partitions[METADATA_GROUP].core.is_serving_leader:
+            if not node.partitions[METADATA_GROUP].is_serving:
                 return None
             cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
             value = json.dumps({"cluster_id": cluster_id}).encode()

@@ -140,7 +140,7 @@ class ReplicaNode:
                 self.open_group(group)
         self._housekeeping()
 
-    def open_group(self, group: GroupId) -> bool:
+    def open_group(self, group: GroupId, *, election_delay_ms: int = 0) -> bool:
         """Host a group; False when its directory holds another incarnation of the topic, whose end is still to be replayed."""
         if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
             return False
@@ -158,7 +158,7 @@ class ReplicaNode:
             now_ms=self.now_ms,
         )
         partition = self.partitions[group] = Partition(group, core, log)
-        self.step(partition, Started())
+        self.step(partition, Started(election_delay_ms=election_delay_ms))
         if self._resigning:
             self.step(partition, ResignRequested())
         return True
@@ -379,7 +379,7 @@ class ReplicaNode:
             case SaveElectionState():
                 pass  # Saved with those of the other groups, before any action of this pass.
             case AppendLeaderChange():
-                partition.append_leader_change(action, self.clock.wall_ms())
+                partition.append_leader_change(action)
             case TruncateTo():
                 partition.truncate(action.end_offset)
             case ResetLog():
@@ -489,9 +489,12 @@ class ReplicaNode:
         return None if topic is None else topic.name
 
     def resolve_group(self, topic: str, partition: int) -> GroupId:
-        """The group that a name stands for today; with a zero id where the topic is unknown."""
+        """The group that a name stands for today; with a zero id where the topic is unknown. A group that was found on disk
+        is known before the metadata log has been replayed up to its topic."""
         known = self.topics.get(topic)
-        return GroupId(topic, partition, bytes(16) if known is None else known.topic_id)
+        if known is not None:
+            return GroupId(topic, partition, known.topic_id)
+        return GroupId(topic, partition, self._directories.get((topic, partition), bytes(16)))
 
     @property
     def metadata_leader_id(self) -> NodeId:

@@ -21,6 +21,7 @@ from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.wire.batches import BatchHeader, iterate_headers, leader_change_batch, stamp
 
+NO_TIMESTAMP = -1
 HEADER_READ_BYTES = 1024 * 1024
 
 
@@ -76,6 +77,13 @@ class Partition:
         #: The high watermark as clients see it: everything below is applied here. The core may already know a higher one.
         self.high_watermark = Offset(0)
         self.rebuild_producers()
+
+    @property
+    def is_serving(self) -> bool:
+        """This node leads, and what clients see here includes a committed entry of its epoch: nothing they saw elsewhere is
+        missing."""
+        core = self.core
+        return core.is_leader and self.high_watermark > core.epoch_start_offset
 
     # --- producers ---
 
@@ -170,11 +178,12 @@ class Partition:
 
     # --- other writes ---
 
-    def append_leader_change(self, action: AppendLeaderChange, wall_ms: int) -> None:
+    def append_leader_change(self, action: AppendLeaderChange) -> None:
+        """Write the control record without a timestamp: it must not answer a search for records by time."""
         batch = leader_change_batch(
-            action.offset, action.epoch, wall_ms, action.leader_id, action.voters, action.granting_voters
+            action.offset, action.epoch, NO_TIMESTAMP, action.leader_id, action.voters, action.granting_voters
         )
-        span = BatchSpan(action.offset, action.offset + 1, action.epoch, wall_ms, len(batch))
+        span = BatchSpan(action.offset, action.offset + 1, action.epoch, NO_TIMESTAMP, len(batch))
         self.log.append([batch], [span])
         self.needs_flush = True
 

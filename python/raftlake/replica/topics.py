@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 TOPIC_PREFIX = "/raftlake/topics/"
 NAME_LENGTH_MAX = 249
+FIRST_ELECTION_DELAY_MS = 200
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 CreateDone = Callable[["Topic | None", ErrorCode, str], None]
@@ -130,13 +131,19 @@ class TopicRegistry:
         self._by_name[name] = topic
         self._by_id[topic.topic_id] = topic
         for group in topic.groups():
-            if group not in self._node.partitions and self._node.open_group(group) and self._prefers_me(group):
-                self._node.step(self._node.partitions[group], CampaignRequested())
+            if group not in self._node.partitions:
+                self._open(group)
 
-    def _prefers_me(self, group: GroupId) -> bool:
-        """Spread the first leaders of new partitions over the voters."""
+    def _open(self, group: GroupId) -> None:
+        """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
+        campaigns at once, the others one after the other if it does not."""
         voters = sorted(self._node.config.voters)
-        return voters[(zlib.crc32(group.topic.encode()) + group.partition) % len(voters)] == self._node.config.node_id
+        preferred = (zlib.crc32(group.topic.encode()) + group.partition) % len(voters)
+        me = self._node.config.node_id
+        rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
+        opened = self._node.open_group(group, election_delay_ms=rank * FIRST_ELECTION_DELAY_MS)
+        if opened and rank == 0:
+            self._node.step(self._node.partitions[group], CampaignRequested())
 
     # --- changing them ---
 

@@ -19,6 +19,8 @@ def on_started(group: GroupState, event: Started, now_ms: int) -> None:
     transitions.save_restored(group)
     group.actions.append(ReportRole(role=group.role_name, epoch=group.epoch, leader_id=group.leader_id, reason="started"))
     role = group.role
+    if isinstance(role, Unattached):
+        role.election_deadline_ms += event.election_delay_ms
     if isinstance(role, Unattached) and group.is_voter and not group.other_voters:
         elections.start_pre_vote(group, "only voter", now_ms)
     elif isinstance(role, Candidate):

@@ -105,20 +105,21 @@ class ParkedFetch:
         result.error = self._check_offset(partition, part)
         if result.error is not ErrorCode.NONE or self._must_wait(partition, part):
             return result
-        result.diverging_epoch = _divergence(partition, part)
-        if result.diverging_epoch is None and part.fetch_offset < high_watermark and (budget > 0 or first):
+        result.error, result.diverging_epoch = _divergence(partition, part)
+        if result.error is not ErrorCode.NONE:
+            return result
+        if result.diverging_epoch is None and (budget > 0 or first):
             size_max = max(1, min(part.bytes_max, budget))
             result.records = partition.log.read(Offset(part.fetch_offset), high_watermark, size_max)
         return result
 
     @staticmethod
     def _must_wait(partition: Partition, part: FetchPartition) -> bool:
-        core = partition.core
-        return part.fetch_offset >= partition.high_watermark or (core.is_leader and not core.is_serving_leader)
+        return part.fetch_offset >= partition.high_watermark or (partition.core.is_leader and not partition.is_serving)
 
     @staticmethod
     def _check_offset(partition: Partition, part: FetchPartition) -> ErrorCode:
-        core, offset = partition.core, part.fetch_offset
+        offset = part.fetch_offset
         if partition.high_watermark == 0 and partition.log.end_offset > 0:
             # Restarted and not told yet how much of the log is committed.
             return ErrorCode.OFFSET_NOT_AVAILABLE
@@ -127,7 +128,7 @@ class ParkedFetch:
         if offset <= partition.log.end_offset:
             return ErrorCode.NONE
         # A follower may simply be behind; only a leader that serves knows that the offset does not exist.
-        return ErrorCode.OFFSET_OUT_OF_RANGE if core.is_serving_leader else ErrorCode.OFFSET_NOT_AVAILABLE
+        return ErrorCode.OFFSET_OUT_OF_RANGE if partition.is_serving else ErrorCode.OFFSET_NOT_AVAILABLE
 
     def _endpoints(self, topics: list[FetchTopicResult]) -> list[NodeEndpoint]:
         if not any(part.current_leader is not None for topic in topics for part in topic.partitions):
@@ -136,14 +137,17 @@ class ParkedFetch:
         return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
 
 
-def _divergence(partition: Partition, part: FetchPartition) -> EpochEndOffset | None:
+def _divergence(partition: Partition, part: FetchPartition) -> tuple[ErrorCode, EpochEndOffset | None]:
     """KIP-320: a consumer whose last record is of an epoch that ended earlier here has read what is no longer in the log."""
     if part.last_fetched_epoch < 0:
-        return None
+        return ErrorCode.NONE, None
     end = partition.core.epoch_end(Epoch(part.last_fetched_epoch))
+    if end.offset < 0:
+        # An epoch from before the log's first one: nothing can be said but that these records are not here.
+        return ErrorCode.OFFSET_OUT_OF_RANGE, None
     if end.epoch != part.last_fetched_epoch or end.offset < part.fetch_offset:
-        return EpochEndOffset(end.epoch, end.offset)
-    return None
+        return ErrorCode.NONE, EpochEndOffset(end.epoch, end.offset)
+    return ErrorCode.NONE, None
 
 
 def fetch(node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:

@@ -71,7 +71,7 @@ def _list_offset(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCo
     error = fence(partition, getattr(asked, "current_leader_epoch", -1))
     if error is not ErrorCode.NONE:
         return error, -1, -1, -1
-    if not core.is_serving_leader:
+    if not partition.is_serving:
         return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1, -1
     return find_offset(partition, asked.timestamp)
 

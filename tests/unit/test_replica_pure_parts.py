@@ -1,0 +1,120 @@
+"""The driver's pure parts: timers, idempotent producers, retention."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.ports import SegmentInfo
+from raftlake.raft.types import NodeId, Offset
+from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.replica.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS, ProducerStates
+from raftlake.replica.retention import first_offset_to_keep
+from raftlake.replica.timers import TimerQueue
+
+
+def test_timers_run_in_order_of_time_then_of_scheduling() -> None:
+    timers = TimerQueue()
+    ran: list[str] = []
+    timers.schedule(20, lambda: ran.append("late"))
+    timers.schedule(10, lambda: ran.append("first"))
+    timers.schedule(10, lambda: ran.append("second"))
+    timers.run_due(15)
+    assert ran == ["first", "second"]
+    assert timers.next_ms() == 20
+
+
+def test_a_cancelled_timer_neither_runs_nor_wakes_anybody() -> None:
+    timers = TimerQueue()
+    timer = timers.schedule(10, lambda: pytest.fail("cancelled"))
+    timers.schedule(30, lambda: None)
+    timer.cancel()
+    assert timers.next_ms() == 30
+    timers.run_due(20)
+
+
+def test_a_timer_that_schedules_another_due_one_sees_it_run_in_the_same_pass() -> None:
+    timers = TimerQueue()
+    ran: list[str] = []
+    timers.schedule(10, lambda: (ran.append("outer"), timers.schedule(10, lambda: ran.append("inner"))) and None)
+    timers.run_due(10)
+    assert ran == ["outer", "inner"]
+
+
+def _check(states: ProducerStates, epoch: int, sequence: int, count: int = 1, *, trimmed: bool = False) -> int | None:
+    """The base offset of the duplicate, or None."""
+    duplicate = states.check(7, epoch, sequence, count, history_trimmed=trimmed)
+    return None if duplicate is None else duplicate.base_offset
+
+
+def _rejected(states: ProducerStates, epoch: int, sequence: int) -> ErrorCode:
+    with pytest.raises(RequestRejected) as caught:
+        states.check(7, epoch, sequence, 1, history_trimmed=False)
+    return caught.value.code
+
+
+def test_a_retry_of_any_of_the_last_batches_is_recognised_with_its_offset() -> None:
+    states = ProducerStates()
+    for i in range(BATCHES_KEPT + 1):
+        assert _check(states, 0, 10 * i, 10) is None
+        states.record(7, 0, 10 * i, 10, 100 + 10 * i)
+    for i in range(1, BATCHES_KEPT + 1):
+        assert _check(states, 0, 10 * i, 10) == 100 + 10 * i
+    # The oldest is forgotten: it cannot be told from a gap, so it is refused rather than appended twice.
+    assert _rejected(states, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_gap_is_refused_and_so_is_an_unknown_producer_in_the_middle() -> None:
+    states = ProducerStates()
+    assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _check(states, 0, 3, trimmed=True) is None
+    states.record(7, 0, 0, 2, 50)
+    assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _check(states, 0, 2) is None
+
+
+def test_a_newer_producer_epoch_starts_at_zero_and_fences_the_older_one() -> None:
+    states = ProducerStates()
+    states.record(7, 0, 0, 5, 50)
+    assert _rejected(states, 1, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _check(states, 1, 0) is None
+    states.record(7, 1, 0, 1, 60)
+    assert _rejected(states, 0, 5) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_sequence_numbers_wrap_after_the_largest_int32() -> None:
+    states = ProducerStates()
+    states.record(7, 0, SEQUENCE_MODULUS - 2, 4, 50)
+    assert _check(states, 0, 2) is None
+    assert _check(states, 0, SEQUENCE_MODULUS - 2, 4) == 50
+
+
+def _segments(*sizes: int) -> list[SegmentInfo]:
+    return [
+        SegmentInfo(Offset(10 * i), Offset(10 * i + 10), size, timestamp_ms_max=1000 * i) for i, size in enumerate(sizes)
+    ]
+
+
+def _config(**settings: int) -> NodeConfig:
+    here = Endpoint("127.0.0.1", 9092)
+    return NodeConfig(node_id=NodeId(1), voters={NodeId(1): here}, listener=here, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "high_watermark", "expected"),
+    [
+        ({}, 30, 0),
+        ({"retention_bytes": 200}, 30, 10),
+        ({"retention_bytes": 100}, 30, 20),
+        ({"retention_bytes": 0}, 30, 20),
+        ({"retention_bytes": 100}, 15, 10),
+        ({"retention_ms": 1500}, 30, 10),
+        ({"retention_ms": 100}, 30, 20),
+        ({"retention_ms": 5000}, 30, 0),
+        ({"retention_ms": 0, "retention_bytes": 0}, 5, 0),
+    ],
+)
+def test_retention_takes_whole_closed_committed_segments_oldest_first(
+    settings: dict[str, int], high_watermark: int, expected: int
+) -> None:
+    assert first_offset_to_keep(_segments(100, 100, 100), _config(**settings), 2000, high_watermark) == expected
