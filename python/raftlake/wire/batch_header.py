@@ -153,6 +153,12 @@ def validate(buffer: BytesLike) -> list[BatchHeader]:
     return headers
 
 
+def require_crc(buffer: memoryview, header: BatchHeader) -> None:
+    """CorruptBatch unless the CRC of the batch that `header` was parsed from matches."""
+    if crc32c(buffer[header.position + CRC_START : header.end_position]) != header.crc:
+        raise CorruptBatch(f"batch at offset {header.base_offset}, byte {header.position}: CRC mismatch")
+
+
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch into the batch at `position`; the CRC stays valid."""
     _OFFSET.pack_into(buffer, position, base_offset)

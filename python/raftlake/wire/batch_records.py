@@ -26,6 +26,7 @@ from raftlake.wire.batch_header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     iterate_headers,
+    require_crc,
 )
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, Compression, compress, decompress
 from raftlake.wire.primitives import BytesLike, read_varlong, write_varlong
@@ -105,6 +106,35 @@ def assemble_batch(
     """A batch around an encoded (and, where the attributes say so, compressed) payload of `record_count` records."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
+    seal_batch(
+        batch,
+        attributes=attributes,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        base_timestamp_ms=base_timestamp_ms,
+        timestamp_ms_max=timestamp_ms_max,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=record_count,
+    )
+    return batch
+
+
+def seal_batch(
+    batch: bytearray,
+    *,
+    attributes: int,
+    base_offset: int,
+    leader_epoch: int,
+    base_timestamp_ms: int,
+    timestamp_ms_max: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Write the header of a batch whose payload is already in place, from byte 61 to the end."""
     _BEFORE_CRC.pack_into(batch, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch, MAGIC)
     _AFTER_CRC.pack_into(
         batch,
@@ -119,7 +149,6 @@ def assemble_batch(
         record_count,
     )
     _CRC.pack_into(batch, _BEFORE_CRC.size, crc32c(memoryview(batch)[CRC_START:]))
-    return batch
 
 
 def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
@@ -162,11 +191,11 @@ def decode_batch(
     buffer: BytesLike, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> list[Record]:
     """The records of the batch that `header` was parsed from; CorruptBatch when its CRC or its payload is damaged."""
-    view = memoryview(buffer)[header.position : header.end_position]
-    if crc32c(view[CRC_START:]) != header.crc:
-        raise CorruptBatch(f"batch at offset {header.base_offset}: CRC mismatch")
+    view = memoryview(buffer)
+    require_crc(view, header)
+    content = view[header.position + HEADER_BYTES : header.end_position]
     # Bytes of records are copied once, from `bytes`, which slices faster than a memoryview.
-    payload = bytes(decompress(header.compression, view[HEADER_BYTES:], decompressed_bytes_max))
+    payload = bytes(decompress(header.compression, content, decompressed_bytes_max))
     try:
         return _decode_payload(payload, header)
     except (IndexError, UnicodeDecodeError, WireError) as error:
