@@ -98,6 +98,16 @@ class FileLogDirectory:
             for log in self._logs.values():
                 log.close()
         finally:
-            for log in self._logs.values():
-                log.abandon()
-            self._lock.release()
+            self._let_go()
+
+    def abandon(self) -> None:
+        """Close every file as it is and release the lock: for a node that stops on an error and keeps its disk as evidence."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._flusher.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        for log in self._logs.values():
+            log.abandon()
+        self._lock.release()
