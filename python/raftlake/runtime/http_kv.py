@@ -19,7 +19,7 @@ from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import ABSENT, ANY, TXN_BYTES_MAX, VALUE_BYTES_MAX, Compare, Delete, Put, Txn, encode
 from raftlake.kv.commands import delete as delete_of
 from raftlake.kv.commands import put as put_of
-from raftlake.kv.keys import is_reserved, node_key
+from raftlake.kv.keys import is_reserved
 from raftlake.kv.machine import TxnResult
 from raftlake.ports import ReadOffsetResult
 from raftlake.raft.types import NO_LEADER, NodeId
@@ -35,6 +35,7 @@ from raftlake.runtime.http_base import (
     parse_choice,
     parse_count,
 )
+from raftlake.runtime.metrics import NodeMetrics
 
 T = TypeVar("T")
 
@@ -52,8 +53,9 @@ _RETRY_SOON = (b"retry-after", b"1")
 class KvHandlers:
     """Handlers for the key-value routes; each returns a response or raises HttpError."""
 
-    def __init__(self, node: ReplicaNode) -> None:
+    def __init__(self, node: ReplicaNode, metrics: NodeMetrics) -> None:
         self._node = node
+        self._metrics = metrics
 
     # --- reads ---
 
@@ -130,10 +132,12 @@ class KvHandlers:
 
     async def _propose(self, request: Request, txn: Txn) -> TxnResult:
         rejected_as_400(lambda: encode(txn))
+        started_ms = self._node.clock.now_ms()
         future: asyncio.Future[ProposeOutcome] = asyncio.get_running_loop().create_future()
         self._node.kv.propose(txn, lambda outcome: None if future.done() else future.set_result(outcome))
         outcome = await future
         if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+            self._metrics.note_commit(started_ms)
             return outcome.result
         if outcome.status is ProposeStatus.UNKNOWN:
             raise HttpError(504, "the write was proposed and its outcome is unknown: it may have happened, or may still happen")
@@ -142,11 +146,11 @@ class KvHandlers:
         raise unavailable("the write was refused before it was proposed; nothing changed")
 
     def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:
-        """307 to the leader's HTTP address, which each node keeps under its key."""
-        entry = None if leader_id == NO_LEADER else self._node.kv.machine.get(node_key(leader_id))
-        address = None if entry is None else parse_node_address(entry.value)
-        if address is None:
+        """307 to the leader's HTTP address."""
+        leader = None if leader_id == NO_LEADER else self._node.membership.http_endpoint(leader_id)
+        if leader is None:
             return unavailable("no leader is known yet; nothing changed")
+        address = f"[{leader.host}]:{leader.port}" if ":" in leader.host else str(leader)
         location = b"http://" + address.encode() + request.target
         return HttpError(
             307, f"node {leader_id} leads", headers=((b"location", location),), facts={"leaderId": leader_id, "leader": address}
@@ -266,15 +270,3 @@ def rejected_as_400(build: Callable[[], T], where: str = "") -> T:
     except RequestRejected as rejected:
         status = 413 if rejected.code is ErrorCode.MESSAGE_TOO_LARGE else 400
         raise HttpError(status, f"{where}: {rejected.message}" if where else rejected.message) from rejected
-
-
-def parse_node_address(value: bytes) -> str | None:
-    """`host:port` of a node's HTTP front from its key; None when it has none."""
-    try:
-        fields = json.loads(value)
-        host, port = fields["http_host"], int(fields["http_port"])
-    except (ValueError, KeyError, TypeError):
-        return None
-    if not isinstance(host, str) or not host or not 0 < port < 65536:
-        return None
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

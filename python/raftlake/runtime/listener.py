@@ -18,13 +18,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, WireError
-from raftlake.ports import PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import Clock, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
+from raftlake.runtime.api_versions import answer_api_versions
 from raftlake.runtime.connection import Connection, ConnectionLimits
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import PeerCodec, source_of
 from raftlake.wire.api import ApiKey, RequestHeader
+from raftlake.wire.produce import ProduceRequest
 
 logger = logging.getLogger("raftlake.listener")
 
@@ -43,6 +45,14 @@ class ServedNode(Protocol):
     ) -> None: ...
 
 
+class RequestMetrics(Protocol):
+    """What is counted here: `metrics.NodeMetrics`."""
+
+    def count_request(self, api: str) -> None: ...
+
+    def note_commit(self, started_ms: int) -> None: ...
+
+
 class Listener:
     """`on_fatal` is told of what must stop the node; `notice_alive` of each peer that is heard of."""
 
@@ -56,6 +66,8 @@ class Listener:
         peers_only: bool = False,
         on_fatal: Callable[[RaftlakeError], None],
         notice_alive: Callable[[NodeId], None],
+        metrics: RequestMetrics,
+        clock: Clock,
     ) -> None:
         self.limits = limits
         self._node = node
@@ -64,10 +76,13 @@ class Listener:
         self._peers_only = peers_only
         self._on_fatal = on_fatal
         self._notice_alive = notice_alive
+        self._metrics = metrics
+        self._clock = clock
         self._connections: dict[Connection, None] = {}
         #: Connections above the limit whose first request has not come yet.
         self._extra: dict[Connection, asyncio.TimerHandle] = {}
         self._server: asyncio.Server | None = None
+        self._all_closed = asyncio.Event()
 
     # --- life ---
 
@@ -87,6 +102,11 @@ class Listener:
         for connection in list(self._connections):
             connection.close()
 
+    async def wait_closed(self) -> None:
+        """After `close`: wait until what was answered has been sent and every connection is gone."""
+        if self._connections:
+            await self._all_closed.wait()
+
     @property
     def connection_count(self) -> int:
         return len(self._connections)
@@ -97,6 +117,7 @@ class Listener:
         """Count a connection; False when it is one too many even for a peer's."""
         over = len(self._connections) - self._connections_max
         self._connections[connection] = None
+        self._all_closed.clear()
         if over < 0:
             return True
         if over >= EXTRA_CONNECTIONS:
@@ -108,6 +129,8 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        if not self._connections:
+            self._all_closed.set()
         timer = self._extra.pop(connection, None)
         if timer is not None:
             timer.cancel()
@@ -146,6 +169,8 @@ class Listener:
             connection.abort()
 
     def _route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
+        api = ApiKey(header.api_key)
+        self._metrics.count_request(api.name)
         rpc = self._codec.decode_request(header, message)
         if connection in self._extra:
             self._admit_extra(connection, rpc)
@@ -155,9 +180,24 @@ class Listener:
                 self._notice_alive(source)
             self._node.receive(connection.peer, rpc, lambda answer: reply(self._codec.encode_reply(header, rpc, answer)))
             return
-        if self._peers_only and header.api_key != ApiKey.API_VERSIONS:
-            raise WireError(f"{ApiKey(header.api_key).name} on the listener for peers alone")
+        if api is ApiKey.API_VERSIONS:
+            reply(answer_api_versions(header.api_version))
+            return
+        if self._peers_only:
+            raise WireError(f"{api.name} on the listener for peers alone")
+        if isinstance(message, ProduceRequest) and message.acks == -1:
+            reply = self._timed(reply)
         self._node.handle(header, message, connection.client(header.client_id), reply)
+
+    def _timed(self, reply: Callable[[object], None]) -> Callable[[object], None]:
+        """An append with acks=all is answered when it is committed."""
+        started_ms = self._clock.now_ms()
+
+        def timed(answer: object) -> None:
+            self._metrics.note_commit(started_ms)
+            reply(answer)
+
+        return timed
 
     def _admit_extra(self, connection: Connection, rpc: PeerRpc | None) -> None:
         timer = self._extra.pop(connection)

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, assert_never
 
-from raftlake.errors import InvariantViolation
+from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerMessage
 from raftlake.raft.messages import (
     BeginQuorumEpochRequest,
@@ -26,9 +26,9 @@ from raftlake.raft.messages import (
     VoteResponse,
 )
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
-from raftlake.replica.config import Endpoint
+from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.wire.api import ApiKey
-from raftlake.wire.ids import KioId, id_from_kio, id_to_kio
+from raftlake.wire.ids import KioId, id_from_kio, id_from_text, id_to_kio, id_to_text
 from raftlake.wire.primitives import error_code
 
 ResolveGroup = Callable[[str, int], GroupId]
@@ -57,7 +57,7 @@ def decode_request(api_key: ApiKey, version: int, message: Any, resolve: Resolve
     """The RPC of a peer; a topic that is not known here gets a group with a zero id."""
     voter_id = NodeId(getattr(message, "voter_id", -1))
     parts = [
-        PeerMessage(resolve(topic.topic_name, part.partition_index), _decode_part(api_key, part, voter_id))
+        PeerMessage(group_named(topic.topic_name, part.partition_index, resolve), _decode_part(api_key, part, voter_id))
         for topic in message.topics
         for part in topic.partitions
     ]
@@ -133,12 +133,33 @@ def leader_endpoints(bodies: Iterable[Request | Response], find_endpoint: FindEn
     return [(node_id, endpoint) for node_id, endpoint in found if endpoint is not None]
 
 
+def name_of(group: GroupId) -> str:
+    """How these RPCs, which have no field for topic ids, name a group: `topic:id`, since a vote for a topic that was deleted
+    and created again must not be taken for one of its successor. A topic's own name has no colon. Kafka's own nodes know the
+    metadata log alone, by its plain name."""
+    if group.topic == METADATA_TOPIC or not any(group.topic_id):
+        return group.topic
+    return f"{group.topic}:{id_to_text(group.topic_id)}"
+
+
+def group_named(name: str, partition: int, resolve: ResolveGroup) -> GroupId:
+    """The group that `name_of` named, or the one that a plain name stands for here."""
+    topic, colon, text = name.partition(":")
+    if not colon:
+        return resolve(name, partition)
+    try:
+        return GroupId(topic, partition, id_from_text(text))
+    except WireError:
+        return GroupId(name, partition)
+
+
 def by_topic(messages: Sequence[PeerMessage]) -> list[tuple[str, list[tuple[GroupId, Request | Response]]]]:
     """Neighbours of one topic together, in the order given."""
     topics: list[tuple[str, list[tuple[GroupId, Request | Response]]]] = []
     for message in messages:
-        if not topics or topics[-1][0] != message.group.topic:
-            topics.append((message.group.topic, []))
+        name = name_of(message.group)
+        if not topics or topics[-1][0] != name:
+            topics.append((name, []))
         topics[-1][1].append((message.group, message.body))
     return topics
 
@@ -208,7 +229,7 @@ def _encode_part(schema: Any, index: int, body: Request | Response) -> object:
 
 def decode_reply(rpc: ControlRpc, message: Any) -> ControlReply:
     """The answer to `rpc`, for the groups that it asked about; a partition that was not asked about is left out."""
-    groups = {(sent.group.topic, sent.group.partition): sent for sent in rpc.messages}
+    groups = {(name_of(sent.group), sent.group.partition): sent for sent in rpc.messages}
     parts: list[PeerMessage] = []
     for topic in message.topics:
         for part in topic.partitions:

@@ -1,0 +1,25 @@
+"""ApiVersions (KIP-511): what this listener speaks, straight from the API table. Private APIs are not told to clients:
+some of them stop at a key that they do not know."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from typing import Any
+
+from raftlake.errors import ErrorCode
+from raftlake.wire.api import API_TABLE
+
+
+def answer_api_versions(version: int) -> object:
+    """The answer to an ApiVersions request of `version`."""
+    schema: Any = importlib.import_module(f"kio.schema.api_versions.v{version}.response")
+    keys = tuple(
+        schema.ApiVersion(api_key=int(api.key), min_version=api.version_min, max_version=api.version_max)
+        for api in API_TABLE.values()
+        if api.public
+    )
+    fields: dict[str, object] = {"error_code": ErrorCode.NONE, "api_keys": keys}
+    if version >= 1:
+        fields["throttle_time"] = datetime.timedelta(0)
+    return schema.ApiVersionsResponse(**fields)

@@ -1,0 +1,197 @@
+"""The HTTP front of a node: the routes of DESIGN §3 as one small ASGI application on uvicorn's httptools protocol, sharing the
+node's event loop.
+
+Owns routing, what every answer carries (X-Raftlake-Offset: the offset that it reflects) and the bounds that the protocol
+class leaves open: connections and the size of a request's head. Handlers return whole responses or raise `HttpError`; only
+a watch writes by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
+from raftlake.replica.node import ReplicaNode
+from raftlake.runtime.http_base import HttpError, Receive, Request, Response, Scope, Send, header_lines, json_bytes
+from raftlake.runtime.http_kv import KvHandlers
+from raftlake.runtime.http_ops import OpsHandlers
+from raftlake.runtime.http_watch import Watchers
+from raftlake.runtime.metrics import NodeMetrics
+
+logger = logging.getLogger("raftlake.http")
+T = TypeVar("T")
+
+#: Request line and headers together; the key in a path has at most 1024 bytes, three times that when percent-encoded.
+HEAD_BYTES_MAX = 64 * 1024
+KEEP_ALIVE_SECONDS = 75
+ABORT = "raftlake.abort"
+
+Handler = Callable[[Request], Awaitable[Response]]
+KeyHandler = Callable[[Request, bytes], Awaitable[Response]]
+
+
+class HttpFront:
+    """The application and the connections that it serves."""
+
+    def __init__(
+        self,
+        node: ReplicaNode,
+        metrics: NodeMetrics,
+        *,
+        connections_max: int,
+        on_fatal: Callable[[RaftlakeError], None],
+        watchers: Watchers | None = None,
+    ) -> None:
+        self._node = node
+        self._on_fatal = on_fatal
+        self._watchers = watchers or Watchers(node)
+        self._server: asyncio.Server | None = None
+        self._state = ServerState()
+        self._connections_max = connections_max
+        kv, ops = KvHandlers(node, metrics), OpsHandlers(node, metrics)
+        self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
+        self._routes: Mapping[bytes, Mapping[str, Handler]] = {
+            b"/v1/kv": _reading(kv.list),
+            b"/v1/txn": {"POST": kv.txn},
+            b"/v1/quorum": _reading(ops.quorum),
+            b"/metrics": _reading(ops.metrics),
+            b"/health/live": _reading(ops.live),
+            b"/health/ready": _reading(ops.ready),
+        }
+
+    # --- life ---
+
+    async def start(self, listening: socket.socket) -> None:
+        """Serve on a socket that is bound and listens."""
+        config = Config(
+            self,
+            loop="none",
+            http=BoundedHttpProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        )
+        config.load()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: BoundedHttpProtocol(config, self._state, self._connections_max), sock=listening
+        )
+
+    def close(self) -> None:
+        """Take no new connection or request; requests under way are answered, watches end."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._watchers.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._state.connections)
+
+    async def wait_closed(self) -> None:
+        """After `close`: wait until the requests that were under way are answered."""
+        if self._state.tasks:
+            await asyncio.wait(list(self._state.tasks))
+
+    # --- requests ---
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request.from_scope(scope, receive)
+        try:
+            if request.path == b"/v1/watch":
+                await self._watch(request, send, scope)
+                return
+            response = await self._handler_of(request)(request)
+        except HttpError as error:
+            response = error.response()
+        except (InvariantViolation, StorageError) as error:
+            self._on_fatal(error)
+            response = Response(500, json_bytes({"error": "this node is stopping"}))
+        except Exception:
+            # A bug in one answer must not end the process; uvicorn would drop the connection without a word.
+            logger.exception("failed to serve %s %s", request.method, request.path.decode("ascii", "replace"))
+            response = Response(500, json_bytes({"error": "internal error, see the node's log"}))
+        headers = header_lines(response, self._node.kv.machine.applied_offset)
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body, "more_body": False})
+
+    def _handler_of(self, request: Request) -> Handler:
+        if request.path.startswith(b"/v1/kv/"):
+            key_handler = _for_method(self._key_routes, request)
+            return lambda asked: key_handler(asked, asked.path[len(b"/v1/kv/") :])
+        routes = self._routes.get(request.path)
+        if routes is None:
+            raise HttpError(404, f"no such path: {request.path.decode('ascii', 'replace')}")
+        return _for_method(routes, request)
+
+    async def _watch(self, request: Request, send: Send, scope: Scope) -> None:
+        _for_method({"GET": None}, request)
+        try:
+            await self._watchers.serve(request, send)
+        except TimeoutError:
+            # The reader takes nothing: what is still buffered for it would keep the connection open for good.
+            scope["extensions"][ABORT]()
+
+
+def _reading(handler: Handler) -> Mapping[str, Handler]:
+    return {"GET": handler, "HEAD": handler}
+
+
+def _for_method(routes: Mapping[str, T], request: Request) -> T:
+    """The route of the method; 405 names the ones that there are."""
+    if request.method not in routes:
+        allowed = ", ".join(routes)
+        raise HttpError(
+            405, f"{request.method} is not allowed here; allowed: {allowed}", headers=((b"allow", allowed.encode()),)
+        )
+    return routes[request.method]
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with the bounds that it lacks."""
+
+    def __init__(self, config: Config, server_state: ServerState, connections_max: int) -> None:
+        super().__init__(config=config, server_state=server_state, app_state={})
+        self._connections_max = connections_max
+        self._head_bytes: int | None = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._connections_max:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_bytes = 0

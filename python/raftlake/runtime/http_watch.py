@@ -1,0 +1,159 @@
+"""GET /v1/watch: the changes of the key space as server-sent events, without a gap, resumable by version.
+
+There is no queue per watcher: each one is a cursor (a version) into the state machine's own bounded history, so a slow reader
+costs nothing but its connection. One that falls behind the history is told so and closed, never skipped ahead; one that
+takes no bytes for `STALL_SECONDS` is closed.
+
+Events: `put` and `delete` with JSON data; the changes of one transaction follow one another and only the last one carries
+the id, so that a reader that resumes from the last id it saw never misses the rest of a transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+from raftlake.kv.history import Change, Compacted
+from raftlake.kv.machine import StateMachine
+from raftlake.replica.node import ReplicaNode
+from raftlake.runtime.http_base import HttpError, Receive, Request, Send, json_bytes, parse_count
+
+HEARTBEAT_SECONDS = 10.0
+STALL_SECONDS = 30.0
+#: Changes taken from the history at once, and values beyond which a piece is sent.
+CHANGES_MAX = 256
+
+
+class Watchers:
+    """All watches of one node: wakes them when something was applied, ends them when the node stops."""
+
+    def __init__(
+        self, node: ReplicaNode, *, heartbeat_seconds: float = HEARTBEAT_SECONDS, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        self._machine = node.kv.machine
+        self._wakes: dict[asyncio.Event, None] = {}
+        self._is_closed = False
+        self._heartbeat_seconds = heartbeat_seconds
+        self._stall_seconds = stall_seconds
+        node.kv.listeners.append(self._on_applied)
+
+    def close(self) -> None:
+        """End every stream; its reader resumes at another node."""
+        self._is_closed = True
+        self._wake_all()
+
+    def _on_applied(self, applied_offset: int) -> None:
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes:
+            wake.set()
+
+    async def serve(self, request: Request, send: Send) -> None:
+        """One watch, from the first header to its end. Raises HttpError before anything was sent."""
+        cursor = _Cursor(self._machine, *parse_watch(request, self._machine))
+        first = cursor.take()
+        wake = asyncio.Event()
+        self._wakes[wake] = None
+        gone = asyncio.ensure_future(_disconnected(request.receive))
+        gone.add_done_callback(lambda _: wake.set())
+        try:
+            await self._send_start(send)
+            await self._stream(cursor, first, wake, gone, send)
+        finally:
+            del self._wakes[wake]
+            gone.cancel()
+
+    async def _stream(self, cursor: _Cursor, piece: bytes, wake: asyncio.Event, gone: asyncio.Future[None], send: Send) -> None:
+        while not gone.done() and not self._is_closed:
+            if piece:
+                await self._send_piece(send, piece, more=True)
+            wake.clear()
+            try:
+                piece = cursor.take()
+                if not piece:
+                    piece = await self._wait(cursor, wake)
+            except Compacted as compacted:
+                await self._send_piece(send, compacted_event(compacted), more=False)
+                return
+        if not gone.done():
+            await self._send_piece(send, b"", more=False)
+
+    async def _wait(self, cursor: _Cursor, wake: asyncio.Event) -> bytes:
+        """The next changes, b"" when woken for another reason, or a heartbeat that moves the reader's resume point on."""
+        try:
+            await asyncio.wait_for(wake.wait(), self._heartbeat_seconds)
+        except TimeoutError:
+            return b": heartbeat\nid: %d\n\n" % cursor.version
+        return cursor.take()
+
+    async def _send_start(self, send: Send) -> None:
+        headers = [
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-store"),
+            (b"x-raftlake-offset", b"%d" % self._machine.applied_offset),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _send_piece(self, send: Send, piece: bytes, *, more: bool) -> None:
+        """`send` waits while the connection's buffer is full; a reader that takes nothing for too long loses the stream."""
+        body = {"type": "http.response.body", "body": piece, "more_body": more}
+        await asyncio.wait_for(send(body), self._stall_seconds)
+
+
+class _Cursor:
+    """Where one watcher stands: it has everything up to `version`."""
+
+    def __init__(self, machine: StateMachine, prefix: str, version: int) -> None:
+        self._machine = machine
+        self._prefix = prefix
+        self.version = version
+
+    def take(self) -> bytes:
+        """The next changes as events, b"" when there are none yet. Raises Compacted."""
+        # Before the history is asked, so that nothing applied later is skipped over.
+        latest = self._machine.applied_offset - 1
+        changes = self._machine.changes_since(self._prefix, self.version, CHANGES_MAX)
+        if not changes:
+            self.version = max(self.version, latest)
+            return b""
+        # Fewer than the limit: the history holds no more, so the cursor stands at its end.
+        self.version = changes[-1].version if len(changes) >= CHANGES_MAX else max(self.version, latest)
+        last_of = {change.version: index for index, change in enumerate(changes)}
+        return b"".join(encode_change(change, is_last=last_of[change.version] == index) for index, change in enumerate(changes))
+
+
+def parse_watch(request: Request, machine: StateMachine) -> tuple[str, int]:
+    """(prefix, version after which to begin): `from`, else Last-Event-ID (a reader that reconnects), else now."""
+    query = request.query("prefix", "from")
+    last_id = request.header(b"last-event-id")
+    if last_id:
+        query["from"] = last_id
+    version = parse_count(query, "from", default=machine.applied_offset - 1, low=0, high=2**63 - 1)
+    assert version is not None
+    try:
+        machine.changes_since(query.get("prefix", ""), version, 1)
+    except Compacted as compacted:
+        raise HttpError(410, compacted.message, facts={"from": version, "oldest": compacted.floor}) from compacted
+    return query.get("prefix", ""), version
+
+
+def encode_change(change: Change, *, is_last: bool) -> bytes:
+    """One event; `value` is base64, as in lists."""
+    data: dict[str, object] = {"key": change.key, "version": change.version}
+    if change.value is not None:
+        data["value"] = base64.b64encode(change.value).decode("ascii")
+    kind = b"delete" if change.value is None else b"put"
+    event_id = b"id: %d\n" % change.version if is_last else b""
+    return b"event: %s\n%sdata: %s\n\n" % (kind, event_id, json_bytes(data))
+
+
+def compacted_event(compacted: Compacted) -> bytes:
+    """The last event of a reader that fell behind: it has to list again."""
+    data = {"error": compacted.message, "from": compacted.version, "oldest": compacted.floor}
+    return b"event: compacted\ndata: %s\n\n" % json_bytes(data)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

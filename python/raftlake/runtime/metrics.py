@@ -1,0 +1,195 @@
+"""What a node measures, under KRaft's metric names (`kafka.raft:type=raft-metrics`) with the prefix `raftlake_`.
+
+Gauges are read from the cores at the moment of a scrape. Rates and latencies come from samples of the last 30 seconds, as in
+Kafka: `sample` is called once a second and compares each group's log end with the one before; latencies are noted as they
+happen. Costs nothing per record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from raftlake.ports import Clock, GroupId
+from raftlake.raft.actions import ReportRole
+from raftlake.raft.types import NO_LEADER
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.node import ReplicaNode
+from raftlake.replica.partition import Partition
+
+WINDOW_SECONDS = 30
+_GROUP_LABELS = ["topic", "partition"]
+
+
+class Latency:
+    """Average and maximum over the window, by whole seconds: (second, count, sum, maximum)."""
+
+    def __init__(self) -> None:
+        self._buckets: deque[list[int]] = deque()
+
+    def note(self, now_ms: int, latency_ms: int) -> None:
+        second = now_ms // 1000
+        if not self._buckets or self._buckets[-1][0] != second:
+            self._buckets.append([second, 0, 0, 0])
+            self._expire(second)
+        bucket = self._buckets[-1]
+        bucket[1] += 1
+        bucket[2] += latency_ms
+        bucket[3] = max(bucket[3], latency_ms)
+
+    def read(self, now_ms: int) -> tuple[float, float]:
+        """(average, maximum) in milliseconds; both 0 without a sample."""
+        self._expire(now_ms // 1000)
+        count = sum(bucket[1] for bucket in self._buckets)
+        if count == 0:
+            return 0.0, 0.0
+        return sum(bucket[2] for bucket in self._buckets) / count, float(max(bucket[3] for bucket in self._buckets))
+
+    def _expire(self, second: int) -> None:
+        while self._buckets and self._buckets[0][0] <= second - WINDOW_SECONDS:
+            self._buckets.popleft()
+
+
+class Rate:
+    """Events a second over the window, from (time, total) samples."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._samples: deque[tuple[int, int]] = deque()
+
+    def sample(self, now_ms: int) -> None:
+        self._samples.append((now_ms, self.total))
+        while self._samples[0][0] < now_ms - WINDOW_SECONDS * 1000:
+            self._samples.popleft()
+
+    def read(self) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        (first_ms, first), (last_ms, last) = self._samples[0], self._samples[-1]
+        return (last - first) * 1000 / max(last_ms - first_ms, 1)
+
+
+class NodeMetrics:
+    """The metrics of one node. `connections` tells how many connections each listener has."""
+
+    def __init__(self, node: ReplicaNode, clock: Clock, connections: Callable[[], Mapping[str, int]]) -> None:
+        self._node = node
+        self._clock = clock
+        self._connections = connections
+        self.commit_latency = Latency()
+        self.election_latency = Latency()
+        self._appended = Rate()
+        self._fetched = Rate()
+        self._log_ends: dict[GroupId, int] = {}
+        self._leaderless_since_ms: int | None = clock.now_ms()
+        self.requests: dict[str, int] = {}
+        node.role_listeners.append(self._on_role)
+        self._registry = CollectorRegistry()
+        self._registry.register(_NodeCollector(self))
+        ProcessCollector(namespace="raftlake", registry=self._registry)
+
+    def note_commit(self, started_ms: int) -> None:
+        """An append that came at `started_ms` is committed."""
+        now_ms = self._clock.now_ms()
+        self.commit_latency.note(now_ms, now_ms - started_ms)
+
+    def count_request(self, api: str) -> None:
+        self.requests[api] = self.requests.get(api, 0) + 1
+
+    def sample(self) -> None:
+        """Once a second: how far the logs have come."""
+        ends: dict[GroupId, int] = {}
+        for group, partition in self._node.partitions.items():
+            log_end = partition.core.log_end
+            ends[group] = log_end
+            grown = log_end - self._log_ends.get(group, log_end)
+            if grown > 0:
+                rate = self._appended if partition.core.is_leader else self._fetched
+                rate.total += grown
+        self._log_ends = ends
+        now_ms = self._clock.now_ms()
+        self._appended.sample(now_ms)
+        self._fetched.sample(now_ms)
+
+    def text(self) -> bytes:
+        """The Prometheus text of everything."""
+        return generate_latest(self._registry)
+
+    def _on_role(self, group: GroupId, report: ReportRole) -> None:
+        """The time from losing sight of the metadata log's leader to knowing the next one."""
+        if group != METADATA_GROUP:
+            return
+        now_ms = self._clock.now_ms()
+        if report.leader_id == NO_LEADER:
+            if self._leaderless_since_ms is None:
+                self._leaderless_since_ms = now_ms
+        elif self._leaderless_since_ms is not None:
+            self.election_latency.note(now_ms, now_ms - self._leaderless_since_ms)
+            self._leaderless_since_ms = None
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _group_gauges(self._node)
+        now_ms = self._clock.now_ms()
+        for name, latency in (("commit_latency", self.commit_latency), ("election_latency", self.election_latency)):
+            average, maximum = latency.read(now_ms)
+            yield GaugeMetricFamily(f"raftlake_{name}_avg", f"Average {name} of the last 30 s, in ms", value=average)
+            yield GaugeMetricFamily(f"raftlake_{name}_max", f"Largest {name} of the last 30 s, in ms", value=maximum)
+        for name, rate in (("append_records", self._appended), ("fetch_records", self._fetched)):
+            yield GaugeMetricFamily(f"raftlake_{name}_rate", f"{name} a second over the last 30 s", value=rate.read())
+        voters = len(self._node.config.voters)
+        yield GaugeMetricFamily("raftlake_number_of_voters", "Voters of the quorum", value=voters)
+        requests = CounterMetricFamily("raftlake_requests", "Requests served, by API", labels=["api"])
+        for api, count in sorted(self.requests.items()):
+            requests.add_metric([api], count)
+        yield requests
+        connections = GaugeMetricFamily("raftlake_connections", "Open connections, by listener", labels=["listener"])
+        for listener, count in sorted(self._connections().items()):
+            connections.add_metric([listener], count)
+        yield connections
+        keys = len(self._node.kv.machine)
+        yield GaugeMetricFamily("raftlake_kv_keys", "Keys in the key-value space", value=keys)
+        applied = self._node.kv.machine.applied_offset
+        yield GaugeMetricFamily("raftlake_kv_applied_offset", "Next offset of the metadata log to apply", value=applied)
+
+
+class _NodeCollector(Collector):
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        return self._metrics.collect()
+
+
+#: KRaft's name, what it says, and where it is read.
+_GAUGES: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
+    ("current_leader", "Id of the known leader, -1 for none", lambda partition: partition.core.leader_id),
+    (
+        "current_vote",
+        "Id of the node voted for in this epoch, -1 for none",
+        lambda partition: -1 if partition.core.voted_key is None else partition.core.voted_key.id,
+    ),
+    ("current_epoch", "Epoch of the quorum as known here", lambda partition: partition.core.epoch),
+    ("high_watermark", "First offset that is not known to be committed", lambda partition: partition.high_watermark),
+    ("log_start_offset", "First offset of the log", lambda partition: partition.core.log_start),
+    ("log_end_offset", "Next offset of the log", lambda partition: partition.core.log_end),
+    ("log_end_epoch", "Epoch of the last record", lambda partition: partition.core.log_end_position.epoch),
+)
+
+
+def _group_gauges(node: ReplicaNode) -> Iterator[Metric]:
+    partitions = list(node.partitions.items())
+    state = GaugeMetricFamily(
+        "raftlake_current_state", "1 for the role that the replica plays", labels=[*_GROUP_LABELS, "state"]
+    )
+    for group, partition in partitions:
+        state.add_metric([group.topic, str(group.partition), partition.core.role_name.lower()], 1)
+    yield state
+    for name, text, read in _GAUGES:
+        family = GaugeMetricFamily(f"raftlake_{name}", text, labels=_GROUP_LABELS)
+        for group, partition in partitions:
+            family.add_metric([group.topic, str(group.partition)], read(partition))
+        yield family

@@ -1,0 +1,322 @@
+"""`raftlake serve`: one node in the foreground, from its settings to its exit code.
+
+Owns the order of things. Start: settings, data directory and its lock, ports, logs, node, listeners. Graceful stop (SIGTERM,
+SIGINT, the parent's end): hand leadership over, wait until another node leads or two seconds have passed, answer what is
+under way, close. Fatal errors (a failed disk, a broken invariant) are logged with the file they name and end the process with
+exit code 1; a node never restarts itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from raftlake.errors import ConfigError, RaftlakeError, StorageError
+from raftlake.ports import GroupId
+from raftlake.raft.actions import ReportRole
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.node import ReplicaNode
+from raftlake.runtime import loop as loops
+from raftlake.runtime.clock import SystemClock
+from raftlake.runtime.connection import ConnectionLimits
+from raftlake.runtime.driver import Driver
+from raftlake.runtime.http import HttpFront
+from raftlake.runtime.listener import Listener
+from raftlake.runtime.log import configure_logging, event
+from raftlake.runtime.metrics import NodeMetrics
+from raftlake.runtime.peer_codec import PeerCodec
+from raftlake.runtime.peers import TcpNetwork
+from raftlake.runtime.settings import Settings
+from raftlake.runtime.sockets import bind
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.election import FileElectionStore
+from raftlake.storage.meta import MetaProperties, require_meta, write_meta
+
+logger = logging.getLogger("raftlake.node")
+
+PID_FILE = "raftlake.pid"
+PARENT_FD = "RAFTLAKE_PARENT_FD"
+DRAIN_SECONDS = 2.0
+LINGER_SECONDS = 0.5
+SAMPLE_SECONDS = 1.0
+
+
+def serve(settings: Settings, environ: Mapping[str, str] | None = None) -> int:
+    """Run one node until it is told to stop; the exit code of the process. Errors at the start are one line."""
+    configure_logging()
+    try:
+        parent_fd = parse_parent_fd(os.environ if environ is None else environ)
+        return loops.run(_serve(settings, parent_fd))
+    except (ConfigError, StorageError) as error:
+        event(logger, logging.ERROR, f"cannot start: {error}", node=settings.node_id)
+        return 1
+
+
+def parse_parent_fd(environ: Mapping[str, str]) -> int | None:
+    """The read end of a pipe whose other end the parent holds; None without a parent to watch."""
+    text = environ.get(PARENT_FD)
+    if text is None:
+        return None
+    try:
+        descriptor = int(text)
+        os.fstat(descriptor)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{PARENT_FD}={text}: accepted is the number of an open file descriptor") from error
+    return descriptor
+
+
+async def _serve(settings: Settings, parent_fd: int | None) -> int:
+    server = NodeServer(settings, asyncio.get_running_loop())
+    try:
+        await server.start()
+        server.watch_signals(parent_fd)
+        return await server.run()
+    finally:
+        server.close()
+
+
+class NodeServer:
+    """All parts of one running node. `start`, then `run` until it returns the exit code, then `close`."""
+
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self._settings = settings
+        self._loop = loop
+        self._stopping = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._fatal: RaftlakeError | None = None
+        self._logs: FileLogDirectory | None = None
+        self._elections: FileElectionStore | None = None
+        self._network: TcpNetwork | None = None
+        self._node: ReplicaNode | None = None
+        self._listeners: dict[str, Listener] = {}
+        self._http: HttpFront | None = None
+        self._metrics: NodeMetrics | None = None
+        self._sampler: asyncio.TimerHandle | None = None
+        self._clock = SystemClock()
+        self._driver = Driver(loop, self._clock, self._on_fatal)
+        self._codec = PeerCodec(node_id=settings.node_id, peers=settings.voters)
+
+    @property
+    def node(self) -> ReplicaNode:
+        assert self._node is not None
+        return self._node
+
+    # --- start ---
+
+    async def start(self) -> None:
+        """Raises ConfigError or StorageError, after which `close` still has to be called."""
+        settings = self._settings
+        meta = require_meta(settings.data_dir, node_id=settings.node_id)
+        self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post)
+        write_pid(settings.data_dir)
+        bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}
+        self._build_node(meta)
+        node, metrics = self.node, self._metrics
+        assert metrics is not None
+        node.start()
+        if node.fatal is not None:
+            raise node.fatal
+        http_socket = bound.pop("http")
+        for name, listening in bound.items():
+            self._listeners[name] = self._new_listener(peers_only=name == "controller")
+            await self._listeners[name].start(listening)
+        self._http = HttpFront(node, metrics, connections_max=settings.connections_max, on_fatal=self._driver.fail)
+        await self._http.start(http_socket)
+        self._sample()
+        _tune_gc()
+        event(
+            logger, logging.INFO, "started", node=settings.node_id, cluster=meta.cluster_id, listener=settings.listener,
+            http=settings.http_listener, data=settings.data_dir, pid=os.getpid(),
+        )  # fmt: skip
+
+    def _build_node(self, meta: MetaProperties) -> None:
+        settings = self._settings
+        assert self._logs is not None
+        config = settings.node_config(cluster_id=meta.cluster_id, directory_id=meta.directory_id)
+        self._elections = FileElectionStore(settings.data_dir, voters=tuple(settings.voters))
+        self._network = TcpNetwork(
+            loop=self._loop,
+            node_id=settings.node_id,
+            peers=settings.voters,
+            timing=settings.raft,
+            codec=self._codec,
+            on_unreachable=self._on_unreachable,
+            response_bytes_max=settings.request_bytes_max,
+        )
+        self._node = node = ReplicaNode(
+            config,
+            clock=self._clock,
+            network=self._network,
+            logs=self._logs,
+            elections=self._elections,
+            rng=random.SystemRandom(),
+            request_turn=self._driver.request_turn,
+        )
+        self._codec.attach(node)
+        self._driver.attach(node)
+        node.role_listeners.append(self._log_role)
+        node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
+        self._metrics = NodeMetrics(node, self._clock, self._connection_counts)
+
+    def _new_listener(self, *, peers_only: bool) -> Listener:
+        assert self._network is not None and self._metrics is not None
+        return Listener(
+            self.node,
+            self._codec,
+            limits=ConnectionLimits(request_bytes_max=self._settings.request_bytes_max),
+            connections_max=self._settings.connections_max,
+            peers_only=peers_only,
+            on_fatal=self._driver.fail,
+            notice_alive=self._network.notice_alive,
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+
+    def watch_signals(self, parent_fd: int | None) -> None:
+        """Stop on SIGTERM, on SIGINT and, with `parent_fd`, when the parent's end of that pipe closes."""
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(signum, self._on_signal, signum)
+        if parent_fd is not None:
+            self._loop.add_reader(parent_fd, self._on_parent, parent_fd)
+
+    # --- run ---
+
+    async def run(self) -> int:
+        """Serve until told to stop. 0 after a graceful stop, 1 after a fatal error."""
+        await self._stopping.wait()
+        if self._fatal is None:
+            await self._drain()
+        return 0 if self._fatal is None else 1
+
+    def stop(self) -> None:
+        """Begin a graceful stop."""
+        self._stopping.set()
+
+    async def _drain(self) -> None:
+        """Hand leadership over and answer what is under way."""
+        started_ms = self._clock.now_ms()
+        self._driver.after_turn = self._check_drained
+        self.node.resign()
+        try:
+            await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS)
+        except TimeoutError:
+            event(logger, logging.WARNING, "stopping without a successor", node=self._settings.node_id)
+        fronts: list[Listener | HttpFront] = [*self._listeners.values(), *([] if self._http is None else [self._http])]
+        for front in fronts:
+            front.close()
+        try:
+            await asyncio.wait_for(asyncio.gather(*(front.wait_closed() for front in fronts)), LINGER_SECONDS)
+        except TimeoutError:
+            event(logger, logging.INFO, "closing connections that are still busy", node=self._settings.node_id)
+        took_ms = self._clock.now_ms() - started_ms
+        event(logger, logging.INFO, "stopped", node=self._settings.node_id, ms=took_ms)
+
+    def _check_drained(self) -> None:
+        if self.node.is_drained():
+            self._drained.set()
+
+    # --- close ---
+
+    def close(self) -> None:
+        """Release everything, whatever `start` got to. Logs are synced unless the disk or the node itself has failed."""
+        self._driver.stop()
+        if self._sampler is not None:
+            self._sampler.cancel()
+        if self._http is not None:
+            self._http.close()
+        for listener in self._listeners.values():
+            listener.close()
+        if self._network is not None:
+            self._network.close()
+        if self._elections is not None:
+            self._elections.close()
+        if self._logs is not None and self._fatal is None:
+            remove_pid(self._settings.data_dir)
+            self._logs.close()
+
+    # --- what happens ---
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        """Called by the flush thread."""
+        self._loop.call_soon_threadsafe(callback)
+
+    def _on_signal(self, signum: int) -> None:
+        if self._stopping.is_set():
+            # Asked twice: whoever asks does not want to wait. A crash at any point is survived, so this is too.
+            os._exit(128 + signum)
+        event(logger, logging.INFO, "stopping", node=self._settings.node_id, signal=signal.Signals(signum).name)
+        self.stop()
+
+    def _on_parent(self, descriptor: int) -> None:
+        if os.read(descriptor, 4096):
+            return
+        self._loop.remove_reader(descriptor)
+        event(logger, logging.INFO, "stopping", node=self._settings.node_id, reason="parent ended")
+        self.stop()
+
+    def _on_fatal(self, error: RaftlakeError) -> None:
+        self._fatal = error
+        event(logger, logging.CRITICAL, f"node stops: {error}", node=self._settings.node_id, kind=type(error).__name__)
+        self._stopping.set()
+        self._drained.set()
+
+    def _on_unreachable(self, peer: NodeId) -> None:
+        if not self._stopping.is_set():
+            self.node.peer_unreachable(peer)
+
+    def _on_cluster_id(self, meta: MetaProperties, cluster_id: str) -> None:
+        """The quorum was formatted without an id and has chosen one: it is this directory's from now on."""
+        if meta.cluster_id is None:
+            known = MetaProperties(node_id=meta.node_id, directory_id=meta.directory_id, cluster_id=cluster_id)
+            write_meta(self._settings.data_dir, known)
+            event(logger, logging.INFO, "cluster id", node=self._settings.node_id, cluster=cluster_id)
+
+    def _log_role(self, group: GroupId, report: ReportRole) -> None:
+        level = logging.INFO if group == METADATA_GROUP else logging.DEBUG
+        event(
+            logger, level, "role", node=self._settings.node_id, group=group, role=report.role, epoch=report.epoch,
+            leader=report.leader_id, reason=report.reason,
+        )  # fmt: skip
+
+    def _connection_counts(self) -> Mapping[str, int]:
+        counts = {name: listener.connection_count for name, listener in self._listeners.items()}
+        counts["http"] = 0 if self._http is None else self._http.connection_count
+        return counts
+
+    def _sample(self) -> None:
+        assert self._metrics is not None
+        self._metrics.sample()
+        self._sampler = self._loop.call_later(SAMPLE_SECONDS, self._sample)
+
+
+def _listening(settings: Settings) -> dict[str, tuple[Endpoint, str]]:
+    found = {"client": (settings.listener, "listeners"), "http": (settings.http_listener, "http.listener")}
+    if settings.controller_listener is not None:
+        found["controller"] = (settings.controller_listener, "controller.listener")
+    return found
+
+
+def write_pid(data_dir: Path) -> None:
+    """Tell scripts and people which process has the directory."""
+    try:
+        (data_dir / PID_FILE).write_text(f"{os.getpid()}\n", encoding="ascii")
+    except OSError as error:
+        raise StorageError(f"cannot write {data_dir / PID_FILE}: {error.strerror}") from error
+
+
+def remove_pid(data_dir: Path) -> None:
+    (data_dir / PID_FILE).unlink(missing_ok=True)
+
+
+def _tune_gc() -> None:
+    """What exists now lives as long as the process: keep the collector from walking it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 50, 50)
