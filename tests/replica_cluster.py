@@ -154,9 +154,7 @@ class Cluster:
 
         self.after(max(0, deadline_ms - self.now_ms), fire)
 
-    def deliver(
-        self, source: NodeId, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]
-    ) -> None:
+    def deliver(self, source: NodeId, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         if peer not in self.nodes:
             self.after(1, lambda: done(FailureReason.DISCONNECTED))
             return
@@ -230,9 +228,7 @@ class Cluster:
         result: ProducePartitionResult = answer.topics[0].partitions[0]
         return result
 
-    def fetch(
-        self, node: ReplicaNode, group: GroupId, offset: int, *, wait_ms: int = 0, **fields: Any
-    ) -> FetchPartitionResult:
+    def fetch(self, node: ReplicaNode, group: GroupId, offset: int, *, wait_ms: int = 0, **fields: Any) -> FetchPartitionResult:
         """Consume from one partition at one node and wait for the answer."""
         answer = self.ask(node, ApiKey.FETCH, fetch_request(group, offset, wait_ms=wait_ms, **fields), wait_ms=wait_ms + 1000)
         result: FetchPartitionResult = answer.topics[0].partitions[0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from replica_cluster import Cluster, batch, produce_request
 
 from raftlake.errors import ErrorCode
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records, iterate_headers
+from replica_cluster import Cluster, batch, produce_request
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from replica_cluster import Cluster, batch, fetch_request
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Compare, Put, Txn
@@ -13,6 +12,7 @@ from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records
+from replica_cluster import Cluster, batch, fetch_request
 
 
 @pytest.fixture(scope="module")

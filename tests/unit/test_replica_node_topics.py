@@ -6,11 +6,11 @@ import importlib
 from typing import Any
 
 import pytest
-from replica_cluster import Cluster, batch
 
 from raftlake.errors import ErrorCode
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
+from replica_cluster import Cluster, batch
 
 
 @pytest.fixture(scope="module")

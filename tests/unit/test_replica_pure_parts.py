@@ -36,7 +36,12 @@ def test_a_cancelled_timer_neither_runs_nor_wakes_anybody() -> None:
 def test_a_timer_that_schedules_another_due_one_sees_it_run_in_the_same_pass() -> None:
     timers = TimerQueue()
     ran: list[str] = []
-    timers.schedule(10, lambda: (ran.append("outer"), timers.schedule(10, lambda: ran.append("inner"))) and None)
+
+    def outer() -> None:
+        ran.append("outer")
+        timers.schedule(10, lambda: ran.append("inner"))
+
+    timers.schedule(10, outer)
     timers.run_due(10)
     assert ran == ["outer", "inner"]
 
@@ -90,9 +95,7 @@ def test_sequence_numbers_wrap_after_the_largest_int32() -> None:
 
 
 def _segments(*sizes: int) -> list[SegmentInfo]:
-    return [
-        SegmentInfo(Offset(10 * i), Offset(10 * i + 10), size, timestamp_ms_max=1000 * i) for i, size in enumerate(sizes)
-    ]
+    return [SegmentInfo(Offset(10 * i), Offset(10 * i + 10), size, timestamp_ms_max=1000 * i) for i, size in enumerate(sizes)]
 
 
 def _config(**settings: int) -> NodeConfig:

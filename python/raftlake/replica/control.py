@@ -1,7 +1,7 @@
 """Vote, BeginQuorumEpoch and EndQuorumEpoch between nodes: what the cores of one turn say to one peer travels in one RPC.
 
-Out: requests are collected during the turn and sent by kind and destination. In: each group's core answers its part; the RPC is
-answered when all parts are.
+Out: requests are collected during the turn and sent by kind and destination. In: each group's core answers its part;
+the RPC is answered when all parts are.
 """
 
 from __future__ import annotations

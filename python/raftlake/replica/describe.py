@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDescription:
-    """One replica as its leader sees it. Times are milliseconds since 1970, -1 when unknown (and for the leader's own fetch)."""
+    """One replica as its leader sees it. Times are milliseconds since 1970, -1 when unknown; the leader does not fetch."""
 
     node_id: NodeId
     directory_id: bytes

@@ -1,12 +1,13 @@
 """The leader's side of replication: Fetch rounds of other replicas, as incremental sessions (KIP-227) over all groups.
 
-One session per replica. A round is one FetchRpc; it is answered when any of its groups has something to say, when a read
-needs proof of leadership, or after its wait. Groups whose position did not change are not in the round: their fetch stays
-parked in the core, and their followers' liveness is passed on only when a group asks for it (`confirm`), so an idle group costs
-nothing per round.
+One session per replica. A round is one FetchRpc; it is answered when any of its groups has something to say, when a
+read needs proof of leadership, or after its wait. Groups whose position did not change are not in the round: their
+fetch stays parked in the core, and their followers' liveness is passed on only when a group asks for it (`confirm`), so
+an idle group costs nothing per round.
 
-The causal clock: `answer_sequence` counts the rounds answered by this node. A round that continues a session was sent after the
-answer to the round before it had arrived, so its `follows` is that answer's number (see `events.FetchRequestReceived`).
+The causal clock: `answer_sequence` counts the rounds answered by this node. A round that continues a session was sent
+after the answer to the round before it had arrived, so its `follows` is that answer's number (see
+`events.FetchRequestReceived`).
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ class FetchServer:
         round_.reply(FetchReply(error=ErrorCode.NONE, session_id=session.session_id, messages=tuple(messages)))
 
     def _response(self, group: GroupId, action: AnswerFetch, size_max: int) -> tuple[FetchResponse, int]:
-        """The group's answer with as many log bytes as fit. The log is read now, so it may hold more than when the core spoke."""
+        """The group's answer with as many log bytes as fit. The log is read now: it may hold more than when the core spoke."""
         batches: tuple[FetchedBatch, ...] = ()
         size, high_watermark, log_start = 0, action.high_watermark, Offset(-1)
         partition = self._node.partitions.get(group)

@@ -1,7 +1,7 @@
 """The one state machine on this node: proposing commands to the metadata log, applying what is committed, reading.
 
-A command's fate is decided when it is applied, so whoever proposed it learns the result from this node's own apply. What was
-proposed and then lost from sight (leadership moved, time ran out) is *unknown*, never "failed".
+A command's fate is decided when it is applied, so whoever proposed it learns the result from this node's own apply.
+What was proposed and then lost from sight (leadership moved, time ran out) is *unknown*, never "failed".
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class KvService:
     # --- reads ---
 
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
-        """Call `done` when `machine` may be read: at once for a stale read, else when it holds all that was acknowledged before."""
+        """Call `done` when `machine` may be read: at once for a stale read, else once it holds all that was acknowledged."""
         if linearizable:
             self._node.begin_input()
             self._node.reads.read(METADATA_GROUP, done)
@@ -107,7 +107,9 @@ class KvService:
             return
         collected, self._collected = self._collected, []
         now_ms = self._node.clock.wall_ms()
-        records = [Record(offset=index, timestamp_ms=now_ms, key=None, value=value) for index, (value, _) in enumerate(collected)]
+        records = [
+            Record(offset=index, timestamp_ms=now_ms, key=None, value=value) for index, (value, _) in enumerate(collected)
+        ]
         batch = build_batch(records, base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
 
         def on_committed(error: ErrorCode, base_offset: int) -> None:
@@ -138,9 +140,7 @@ class KvService:
         except WireError:
             reply(ProposeReply(error=ErrorCode.INVALID_RECORD))
             return
-        self._append(
-            bytearray(rpc.batch), lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base)))
-        )
+        self._append(bytearray(rpc.batch), lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base))))
 
     def _append(self, batch: bytearray, done: Callable[[ErrorCode, int], None]) -> None:
         deadline_ms = self._node.now_ms + self._node.config.propose_timeout_ms

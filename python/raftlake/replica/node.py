@@ -1,9 +1,10 @@
 """The synchronous driver of one node: feeds events to the Raft cores of all groups and performs their actions in order.
 
-A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group. `run_turn` then performs
-them together: election states first, in one batched save; then each group's actions in order, so that everything appended in
-the turn is one write per log; then one sync of all logs written is started, and only then anything leaves the node:
-fetch answers, requests, replies. Followers therefore write and sync in parallel with the leader.
+A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group.
+`run_turn` then performs them together: election states first, in one batched save; then each group's actions in order,
+so that everything appended in the turn is one write per log; then one sync of all logs written is started, and only
+then anything leaves the node: fetch answers, requests, replies. Followers therefore write and sync in parallel with the
+leader.
 
 The driver never waits and reads no clock but the one it is given; `sim` runs exactly this class.
 """
@@ -117,6 +118,7 @@ class ReplicaNode:
         self._fetchers_to_send: dict[PeerFetcher, None] = {}
         self._flushing = False
         self._directories: dict[tuple[str, int], bytes] = {}
+        self._names_on_disk: dict[bytes, str] = {}
         self._resigning = False
         self.fetch_server = FetchServer(self)
         self.control = ControlPlane(self)
@@ -134,6 +136,7 @@ class ReplicaNode:
         self.begin_input()
         for group in self.logs.groups():
             self._directories[(group.topic, group.partition)] = group.topic_id
+            self._names_on_disk[group.topic_id] = group.topic
         self.open_group(METADATA_GROUP)
         for group in self.logs.groups():
             if group != METADATA_GROUP:
@@ -234,10 +237,8 @@ class ReplicaNode:
         """KRAFT.md §1.4: null is allowed, anything else must be ours."""
         return cluster_id is not None and self.cluster_id is not None and cluster_id != self.cluster_id
 
-    def handle(
-        self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]
-    ) -> None:
-        """A client's request; `reply` is called once with the answer, or with None where the protocol has no answer (acks=0)."""
+    def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]) -> None:
+        """A client's request; `reply` is called once with the answer, or with None where there is none to send (acks=0)."""
         self.begin_input()
         self._apis.handle(header, message, client, reply)
 
@@ -484,9 +485,9 @@ class ReplicaNode:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def resolve_topic(self, topic_id: bytes) -> str | None:
-        """The name of a topic that this node knows by its id (16 bytes)."""
+        """The name of a topic that this node knows by its id (16 bytes), be it only from a directory on disk."""
         topic = self.topics.by_id(topic_id)
-        return None if topic is None else topic.name
+        return self._names_on_disk.get(topic_id) if topic is None else topic.name
 
     def resolve_group(self, topic: str, partition: int) -> GroupId:
         """The group that a name stands for today; with a zero id where the topic is unknown. A group that was found on disk

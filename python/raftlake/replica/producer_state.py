@@ -1,8 +1,8 @@
 """Idempotent producers of one partition: which sequence numbers were appended last, and where.
 
-Pure bookkeeping over batch headers. It is rebuilt from the log (every batch names its producer, epoch and first sequence), so it
-survives failover and restart without a file of its own. As in Kafka the last five batches of a producer are kept: a
-retry of any of them is answered with its first offset instead of being appended again.
+Pure bookkeeping over batch headers. It is rebuilt from the log (every batch names its producer, epoch and first
+sequence), so it survives failover and restart without a file of its own. As in Kafka the last five batches of a
+producer are kept: a retry of any of them is answered with its first offset instead of being appended again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class ProducerStates:
     def clear(self) -> None:
         self._entries.clear()
 
-    def check(self, producer_id: int, epoch: int, base_sequence: int, count: int, *, history_trimmed: bool) -> AppendedBatch | None:
+    def check(
+        self, producer_id: int, epoch: int, base_sequence: int, count: int, *, history_trimmed: bool
+    ) -> AppendedBatch | None:
         """The batch that this one repeats, or None when it is the next one. Raises `RequestRejected` otherwise.
 
         `history_trimmed`: retention has removed the start of the log, so an unknown producer may be an old one.

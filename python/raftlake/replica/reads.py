@@ -1,14 +1,16 @@
 """Linearizable reads (KIP-650 ReadOffset) as a node offers them, wherever it stands.
 
-A read of a group gets an offset that its leader proved after the read arrived, and completes once this node's own high watermark
-(and with it the state machine) has reached that offset. Reads that wait for the same group share a round: while one question
-is under way the next reads gather for the one after it, never for it, since it may have been proven before they arrived.
+A read of a group gets an offset that its leader proved after the read arrived, and completes once this node's own high
+watermark (and with it the state machine) has reached that offset. Reads that wait for the same group share a round:
+while one question is under way the next reads gather for the one after it, never for it, since it may have been proven
+before they arrived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
@@ -106,12 +108,12 @@ class GroupReads:
 
     def _complete(self, waiting: _Waiting, result: ReadOffsetResult) -> None:
         partition = self._node.partitions.get(self._group)
-        if result.error is ErrorCode.NONE and waiting.local and partition is not None:
-            if partition.high_watermark < result.applied_offset:
-                waiting.stop_waiting = partition.wait_for_watermark(
-                    lambda high_watermark: high_watermark >= result.applied_offset and self._finish(waiting, result)
-                )
-                return
+        must_wait = result.error is ErrorCode.NONE and waiting.local
+        if must_wait and partition is not None and partition.high_watermark < result.applied_offset:
+            waiting.stop_waiting = partition.wait_for_watermark(
+                lambda high_watermark: high_watermark >= result.applied_offset and self._finish(waiting, result)
+            )
+            return
         self._finish(waiting, result)
 
     def _finish(self, waiting: _Waiting, result: ReadOffsetResult) -> bool:
@@ -143,9 +145,7 @@ class GroupReads:
 
 def unknown_group(group: GroupId, error: ErrorCode) -> ReadOffsetResult:
     """The answer for a group that is not hosted here."""
-    return ReadOffsetResult(
-        group=group, error=error, applied_offset=Offset(-1), leader_id=NO_LEADER, leader_epoch=Epoch(-1)
-    )
+    return ReadOffsetResult(group=group, error=error, applied_offset=Offset(-1), leader_id=NO_LEADER, leader_epoch=Epoch(-1))
 
 
 class ReadService:
@@ -219,6 +219,6 @@ class ReadService:
             reply(ReadOffsetReply(error=ErrorCode.NONE))
         for index, group in enumerate(rpc.groups):
             if rpc.replica_id < 0 or group not in self._node.partitions:
-                self.read(group, lambda result, index=index: put(index, result))  # type: ignore[misc]
+                self.read(group, partial(put, index))
             else:
-                self.ask_core(group, lambda result, index=index: put(index, result))  # type: ignore[misc]
+                self.ask_core(group, partial(put, index))

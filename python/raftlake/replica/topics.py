@@ -1,13 +1,13 @@
-"""Topics are keys: `/raftlake/topics/<name>` holds the id and the number of partitions. This module follows those keys and keeps
-this node's groups equal to them, and proposes their creation and deletion.
+"""Topics are keys: `/raftlake/topics/<name>` holds the id and the number of partitions. This module follows those keys and
+keeps this node's groups equal to them, and proposes their creation and deletion.
 
-While the metadata log is replayed after a restart the keys pass through old states. A group directory that already holds another
-incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the log.
+While the metadata log is replayed after a restart the keys pass through old states. A group directory that already
+holds another incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the
+log.
 """
 
 from __future__ import annotations
 
-import binascii
 import json
 import re
 import zlib
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.ports import GroupId
@@ -55,7 +55,7 @@ class Topic:
         try:
             fields = json.loads(value)
             topic = Topic(name, id_from_text(fields["id"]), int(fields["partitions"]), dict(fields.get("configs", {})))
-        except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
+        except (ValueError, KeyError, TypeError, AttributeError, WireError):
             return None
         return topic if topic.partitions > 0 and len(topic.topic_id) == 16 else None
 

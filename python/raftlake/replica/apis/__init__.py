@@ -12,8 +12,8 @@ from raftlake.errors import InvariantViolation
 from raftlake.replica.apis import cluster, offsets, topics
 from raftlake.replica.apis.fetch import fetch
 from raftlake.replica.apis.find_quorum import find_quorum
-from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.apis.produce import produce
+from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.config import ClientContext
 from raftlake.wire.api import ApiKey, RequestHeader
 

@@ -271,7 +271,11 @@ def _configs_of(node: ReplicaNode, kind: int, name: str) -> tuple[list[tuple[str
             "retention.ms": str(node.config.retention_ms),
         }
         described = [(key, value, CONFIG_SOURCE_DEFAULT) for key, value in configs.items() if key not in topic.configs]
-        return described + [(key, value, CONFIG_SOURCE_TOPIC) for key, value in sorted(topic.configs.items())], ErrorCode.NONE, None
+        return (
+            described + [(key, value, CONFIG_SOURCE_TOPIC) for key, value in sorted(topic.configs.items())],
+            ErrorCode.NONE,
+            None,
+        )
     return [], ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
 
 

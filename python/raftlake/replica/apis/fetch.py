@@ -1,8 +1,8 @@
 """Fetch (key 1) for consumers, at the leader and at followers: never past the high watermark that this node has applied.
 
-A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it is parked
-until the high watermark of one of its partitions moves, or its wait is over. A leader that has not committed in its own
-epoch lets consumers wait: the watermark it knows may lie below one they have already seen.
+A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it
+is parked until the high watermark of one of its partitions moves, or its wait is over. A leader that has not committed
+in its own epoch lets consumers wait: the watermark it knows may lie below one they have already seen.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ParkedFetch:
     def start(self) -> None:
         if self._attempt(final=self._node.now_ms >= self._deadline_ms):
             return
-        self._stops.append(self._node.timers.schedule(self._deadline_ms, lambda: self._attempt(final=True)).cancel)
+        self._stops.append(self._node.timers.schedule(self._deadline_ms, self._finish).cancel)
         for groups in self._groups:
             for group in groups:
                 partition = self._node.partitions.get(group)
@@ -69,6 +69,9 @@ class ParkedFetch:
         self._stops.clear()
         self._reply(FetchResponse(topics=topics, session_id=0, node_endpoints=self._endpoints(topics)))
         return True
+
+    def _finish(self) -> None:
+        self._attempt(final=True)
 
     def _read(self) -> tuple[int, bool, list[FetchTopicResult]]:
         budget = min(self._request.bytes_max, BYTES_MAX)

@@ -1,7 +1,7 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23): where a partition begins and ends, and where an epoch ended.
 
-Only the leader answers, and only once its own epoch has committed an entry: before that its high watermark may lie below the one
-that clients have already seen (the seam where Spark once read "data loss" after a hand-off).
+Only the leader answers, and only once its own epoch has committed an entry: before that its high watermark may lie
+below the one that clients have already seen (the seam where Spark once read "data loss" after a hand-off).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Produce (key 0): batches are checked by header and CRC, then passed into the log as they came.
 
-Nobody parses records here. Compressed payloads are the exception: they are decompressed once and thrown away, since a payload that
-no reader can open would stop every reader of the partition for good. acks=1 waits for the majority like acks=all: this log has
-no weaker acknowledgement to give.
+Nobody parses records here. Compressed payloads are the exception: they are decompressed once and thrown away, since a
+payload that no reader can open would stop every reader of the partition for good. acks=1 waits for the majority like
+acks=all: this log has no weaker acknowledgement to give.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import GroupId
-from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, Compression, validate
-from raftlake.wire.compression import decompress
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
+from raftlake.wire.compression import decompress
 from raftlake.wire.produce import (
     ProducePartition,
     ProducePartitionResult,
@@ -43,7 +42,9 @@ class _Collector:
         self._node = node
         self._reply: Callable[[object], None] | None = reply if request.acks != 0 else None
         self._results = [
-            ProduceTopicResult(topic.name, topic.topic_id, [ProducePartitionResult(part.index, ErrorCode.NONE) for part in topic.partitions])
+            ProduceTopicResult(
+                topic.name, topic.topic_id, [ProducePartitionResult(part.index, ErrorCode.NONE) for part in topic.partitions]
+            )
             for topic in request.topics
         ]
         self._missing = sum(len(topic.partitions) for topic in request.topics)
@@ -51,7 +52,9 @@ class _Collector:
             reply(None if request.acks == 0 else ProduceResponse(topics=self._results))
             self._reply = None
 
-    def put(self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None) -> None:
+    def put(
+        self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None
+    ) -> None:
         result = self._results[topic].partitions[part]
         result.error = error
         result.base_offset = base_offset

@@ -41,9 +41,7 @@ class ProducerIds:
         entry = self._node.kv.machine.get(NEXT_ID_KEY)
         start = 0 if entry is None else int(entry.value)
         end = start + BLOCK_SIZE
-        txn = Txn(
-            compares=(Compare(NEXT_ID_KEY, 0 if entry is None else entry.version),), ops=(Put(NEXT_ID_KEY, b"%d" % end),)
-        )
+        txn = Txn(compares=(Compare(NEXT_ID_KEY, 0 if entry is None else entry.version),), ops=(Put(NEXT_ID_KEY, b"%d" % end),))
         self._node.kv.propose_anywhere(txn, lambda outcome: self._on_outcome(outcome, start, end))
 
     def _on_outcome(self, outcome: ProposeOutcome, start: int, end: int) -> None:
@@ -67,9 +65,7 @@ def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: C
 
     def answer(error: ErrorCode, producer_id: int = -1, epoch: int = -1) -> None:
         reply(
-            answers.make(
-                "InitProducerIdResponse", error_code=kafka_error(error), producer_id=producer_id, producer_epoch=epoch
-            )
+            answers.make("InitProducerIdResponse", error_code=kafka_error(error), producer_id=producer_id, producer_epoch=epoch)
         )
 
     if request.transactional_id is not None:
@@ -83,7 +79,7 @@ def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: C
         answer(ErrorCode.NONE, known_id, known_epoch + 1)
         return
     ids.take(
-        lambda producer_id: answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if producer_id is None
-        else answer(ErrorCode.NONE, producer_id, 0)
+        lambda producer_id: (
+            answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if producer_id is None else answer(ErrorCode.NONE, producer_id, 0)
+        )
     )

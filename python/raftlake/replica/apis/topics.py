@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode, RequestRejected
@@ -54,9 +55,7 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
         if request.validate_only:
             put(index, None, *_validated(node, asked.name))
         else:
-            node.topics.create(
-                asked.name, partitions, configs, lambda topic, error, message, i=index: put(i, topic, error, message)
-            )
+            node.topics.create(asked.name, partitions, configs, partial(put, index))
 
 
 def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
@@ -70,7 +69,7 @@ def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
     if asked.replication_factor not in (DEFAULT, voters) and not 1 <= asked.replication_factor <= voters:
         raise RequestRejected(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {asked.replication_factor}: this quorum has {voters} voters, and every partition lives on all of them",
+            f"replication factor {asked.replication_factor}: every partition lives on all {voters} voters of this quorum",
         )
     partitions = 1 if asked.num_partitions == DEFAULT else asked.num_partitions
     if partitions < 1:
@@ -93,7 +92,7 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     results: list[Any] = [None] * len(asked)
     missing = len(asked)
 
-    def put(index: int, error: ErrorCode, message: str) -> None:
+    def put(index: int, _topic: Topic | None, error: ErrorCode, message: str) -> None:
         nonlocal missing
         name, topic_id = asked[index]
         results[index] = answers.make(
@@ -113,10 +112,10 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
         topic = node.topics.by_id(topic_id) if any(topic_id) else node.topics.get(name or "")
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if any(topic_id) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            put(index, error, f"topic {name!r} does not exist")
+            put(index, None, error, f"topic {name!r} does not exist")
             continue
         asked[index] = (topic.name, topic.topic_id)
-        node.topics.delete(topic, lambda _topic, error, message, i=index: put(i, error, message))
+        node.topics.delete(topic, partial(put, index))
 
 
 def _asked_for_deletion(request: Any) -> list[tuple[str | None, bytes]]:
