@@ -1,0 +1,171 @@
+"""Topics and the cluster: create, delete, describe.
+
+A create or delete that had to be sent twice may find its own work done; that counts as done. One whose answer never came is
+an UnknownOutcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlake.client import protocol
+from raftlake.client.cluster import Cluster
+from raftlake.client.deadline import Backoff, Deadline
+from raftlake.client.errors import Disconnected
+from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE
+from raftlake.client.types import Address, ClusterDescription, QuorumDescription, TopicDescription
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.wire.api import ApiKey
+
+
+class Admin:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def topics(self, timeout_ms: float | None = None) -> tuple[TopicDescription, ...]:
+        """Every topic, by name."""
+        return tuple(topic.describe() for topic in (await self._cluster.topics(self._deadline(timeout_ms))).values())
+
+    async def describe_topic(self, name: str, timeout_ms: float | None = None) -> TopicDescription:
+        """One topic, asked for anew; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
+        return (await self._cluster.refresh_topic(name, self._deadline(timeout_ms))).describe()
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+        timeout_ms: float | None = None,
+    ) -> TopicDescription:
+        """Create a topic and wait until every partition has a leader.
+
+        RequestRejected(TOPIC_ALREADY_EXISTS) when it exists, unless `exist_ok`.
+        """
+        deadline = self._deadline(timeout_ms)
+        request = protocol.create_topic_request(
+            name,
+            partitions,
+            -1,
+            configs or {},
+            max(1, int(min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms))),
+        )
+        was_sent = False
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        while True:
+            answer, sent_before = await self._cluster.ask_any(
+                ApiKey.CREATE_TOPICS, protocol.CREATE_TOPICS_VERSION, request, deadline, changes=True
+            )
+            was_sent = was_sent or sent_before
+            code, message = protocol.create_topic_result(answer)
+            if code == ErrorCode.NONE or (code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or was_sent)):
+                return await self._wait_for_leaders(name, deadline)
+            await self._pause_or_raise(code, f"create topic {name!r}: {message}".removesuffix(": "), backoff, deadline)
+            was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
+
+    async def delete_topic(self, name: str, timeout_ms: float | None = None) -> None:
+        """Delete a topic and its data; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
+        deadline = self._deadline(timeout_ms)
+        request = protocol.delete_topic_request(
+            name, max(1, int(min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)))
+        )
+        was_sent = False
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        while True:
+            answer, sent_before = await self._cluster.ask_any(
+                ApiKey.DELETE_TOPICS, protocol.DELETE_TOPICS_VERSION, request, deadline, changes=True
+            )
+            was_sent = was_sent or sent_before
+            code, message = protocol.delete_topic_result(answer)
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not was_sent:
+                raise RequestRejected(code, f"topic {name!r} does not exist")
+            if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                self._cluster.forget_topic(name)
+                return
+            await self._pause_or_raise(code, f"delete topic {name!r}: {message}".removesuffix(": "), backoff, deadline)
+            was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
+
+    async def describe_cluster(self, timeout_ms: float | None = None) -> ClusterDescription:
+        answer, _ = await self._cluster.ask_any(
+            ApiKey.DESCRIBE_CLUSTER,
+            protocol.DESCRIBE_CLUSTER_VERSION,
+            protocol.describe_cluster_request(),
+            self._deadline(timeout_ms),
+        )
+        described = protocol.cluster_description(answer)
+        self._cluster.nodes.update(described.nodes)
+        return described
+
+    async def describe_quorum(
+        self, topic: str = protocol.METADATA_TOPIC, partition: int = 0, timeout_ms: float | None = None
+    ) -> QuorumDescription:
+        """The quorum as its leader sees it, by default that of the metadata log. Waits for a leader while there is none."""
+        deadline = self._deadline(timeout_ms)
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
+        request = protocol.describe_quorum_request(topic, partition)
+        while True:
+            cluster = await self.describe_cluster(deadline.remaining_ms())
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            for address in self._quorum_candidates(cluster):
+                try:
+                    connection = await self._cluster.pool.get(address)
+                    answer = await self._cluster.request(
+                        connection, ApiKey.DESCRIBE_QUORUM, protocol.DESCRIBE_QUORUM_VERSION, request, deadline
+                    )
+                except Disconnected:
+                    continue
+                result = protocol.quorum_description(answer, cluster.cluster_id)
+                if isinstance(result, QuorumDescription):
+                    return result
+                code = result
+            await self._pause_or_raise(code, f"describe quorum of {topic}-{partition}", backoff, deadline)
+
+    async def node_configs(self, node_id: int, timeout_ms: float | None = None) -> dict[str, str]:
+        """The settings of one node, from that node itself where it can be reached (others know only their own)."""
+        deadline = self._deadline(timeout_ms)
+        address = self._cluster.nodes.get(node_id)
+        request = protocol.node_configs_request(node_id)
+        if address is not None:
+            connection = await self._cluster.pool.get(address)
+            answer = await self._cluster.request(
+                connection, ApiKey.DESCRIBE_CONFIGS, protocol.DESCRIBE_CONFIGS_VERSION, request, deadline
+            )
+        else:
+            answer, _ = await self._cluster.ask_any(
+                ApiKey.DESCRIBE_CONFIGS, protocol.DESCRIBE_CONFIGS_VERSION, request, deadline
+            )
+        return protocol.node_configs(answer)
+
+    def _quorum_candidates(self, cluster: ClusterDescription) -> list[Address]:
+        """The controller first: of the metadata log it is the leader."""
+        controller = cluster.nodes.get(cluster.controller_id)
+        others = [*cluster.nodes.values(), *self._cluster.config.bootstrap]
+        return list(dict.fromkeys([*([controller] if controller is not None else []), *others]))
+
+    async def _wait_for_leaders(self, name: str, deadline: Deadline) -> TopicDescription:
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
+        while True:
+            try:
+                described = await self.describe_topic(name, deadline.remaining_ms())
+            except RequestRejected as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or deadline.is_over():
+                    raise
+            else:
+                if described.partitions and all(p.leader_id >= 0 for p in described.partitions):
+                    return described
+            if deadline.is_over():
+                raise UnknownOutcome(f"topic {name!r} was created, but not every partition has a leader yet")
+            await backoff.pause(deadline)
+
+    async def _pause_or_raise(self, code: ErrorCode, what: str, backoff: Backoff, deadline: Deadline) -> None:
+        if code not in RETRIABLE:
+            raise RequestRejected(code, what)
+        if deadline.is_over():
+            if code == ErrorCode.REQUEST_TIMED_OUT:
+                raise UnknownOutcome(f"{what}: its outcome is not known")
+            raise RequestRejected(code, what)
+        await backoff.pause(deadline)
+
+    def _deadline(self, timeout_ms: float | None) -> Deadline:
+        return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)

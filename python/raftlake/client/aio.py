@@ -1,0 +1,318 @@
+"""`AsyncClient`: the one implementation of the client, for asyncio (any loop).
+
+It puts the parts together and turns loose arguments into values; what happens is in `producer`, `reader`, `admin` and `kv`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from raftlake.client import protocol
+from raftlake.client.admin import Admin
+from raftlake.client.cluster import Cluster
+from raftlake.client.pool import ConnectionPool
+from raftlake.client.producer import AsyncProducer
+from raftlake.client.reader import Reader, Replica
+from raftlake.client.types import (
+    EARLIEST,
+    LATEST,
+    AppendResult,
+    ClientConfig,
+    ClusterDescription,
+    FetchedBytes,
+    Header,
+    IsolationLevel,
+    NewRecord,
+    QuorumDescription,
+    Record,
+    TopicDescription,
+    parse_servers,
+)
+from raftlake.errors import ErrorCode, RequestRejected
+
+if TYPE_CHECKING:
+    from raftlake.client.kv import AsyncKv
+
+#: What `append` takes as one record: a value, a (key, value) pair or a NewRecord. Text is stored as UTF-8.
+AppendRecord = NewRecord | bytes | str | tuple[bytes | str | None, bytes | str | None]
+
+READ_BYTES_MAX = 1 << 20
+
+
+class AsyncClient:
+    """A client of one raftlake quorum. Use as `async with`, from one event loop.
+
+    `bootstrap_servers` is `"host:port,host:port"` or a sequence of `"host:port"`; further settings are the fields of
+    `ClientConfig`. Nothing connects before the first call.
+    """
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
+        self.config = ClientConfig(bootstrap=parse_servers(bootstrap_servers), **settings)
+        self._pool = ConnectionPool(self.config)
+        self._cluster = Cluster(self.config, self._pool)
+        self._reader = Reader(self._cluster)
+        self._admin = Admin(self._cluster)
+        self._producer = AsyncProducer(self._cluster, lanes_max=self.config.append_lanes_max)
+        self._producers: list[AsyncProducer] = [self._producer]
+        self._kv: AsyncKv | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection. Appends that were sent and not acknowledged end as UnknownOutcome."""
+        for producer in self._producers:
+            await producer.close()
+        if self._kv is not None:
+            await self._kv.close()
+        await self._pool.close()
+
+    # --- append ------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        topic: str,
+        value: AppendRecord | None = None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> AppendResult:
+        """Append one record and return where it stands, once a majority of the nodes has it on disk.
+
+        Raises RequestRejected when it certainly was not appended, UnknownOutcome when it may have been.
+        """
+        record = to_record(value)
+        if key is not None:
+            record = replace(record, key=_bytes(key))
+        if partition is not None:
+            record = replace(record, partition=partition)
+        if headers:
+            record = replace(record, headers=_headers(headers))
+        if timestamp_ms is not None:
+            record = replace(record, timestamp_ms=timestamp_ms)
+        return await self._producer.append(topic, record, timeout_ms)
+
+    async def append_many(
+        self,
+        topic: str,
+        records: Iterable[AppendRecord],
+        *,
+        partition: int | None = None,
+        timeout_ms: float | None = None,
+    ) -> tuple[AppendResult, ...]:
+        """Append records in as few batches as possible; one result per batch."""
+        chosen = [to_record(record) for record in records]
+        if partition is not None:
+            chosen = [replace(record, partition=partition) for record in chosen]
+        return await self._producer.append_many(topic, chosen, timeout_ms)
+
+    async def append_batches(
+        self,
+        topic: str,
+        partition: int,
+        batches: Sequence[bytes | bytearray | memoryview],
+        *,
+        timeout_ms: float | None = None,
+    ) -> tuple[AppendResult, ...]:
+        """Append encoded record batches; see `AsyncProducer.append_batches`. For strict order use a `producer()`."""
+        return await self._producer.append_batches(topic, partition, batches, timeout_ms)
+
+    def producer(self) -> AsyncProducer:
+        """A new idempotent producer with strict order: several batches in flight, none doubled, none reordered."""
+        producer = AsyncProducer(self._cluster)
+        self._producers.append(producer)
+        return producer
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = READ_BYTES_MAX,
+        max_records: int | None = None,
+        max_wait_ms: int = 500,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        replica: Replica = None,
+    ) -> list[Record]:
+        """Records from `offset` on, perhaps none: whole batches of about `max_bytes`, at most `max_records`. Waits up to
+        `max_wait_ms` for the first one. Raises OffsetOutOfRange."""
+        records, _ = await self._reader.read(
+            topic,
+            partition,
+            offset,
+            bytes_max=max_bytes,
+            records_max=max_records,
+            wait_ms=max_wait_ms,
+            replica=replica,
+            isolation=isolation,
+        )
+        return records
+
+    async def fetch_raw(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int = READ_BYTES_MAX,
+        wait_ms: int = 500,
+        limit_offset: int | None = None,
+        replica: Replica = None,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        timeout_ms: float | None = None,
+    ) -> FetchedBytes:
+        """Whole record batches as they lie in the log; see `Reader.fetch_raw`."""
+        return await self._reader.fetch_raw(
+            topic,
+            partition,
+            offset,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            limit_offset=limit_offset,
+            replica=replica,
+            isolation=isolation,
+            timeout_ms=timeout_ms,
+        )
+
+    async def stream(
+        self,
+        topic: str,
+        *,
+        partitions: Iterable[int] | None = None,
+        start: int | Mapping[int, int] = LATEST,
+        max_wait_ms: int = 500,
+        replica: Replica = None,
+    ) -> AsyncIterator[Record]:
+        """Records for ever, in order within each partition, from EARLIEST, LATEST or an offset per partition on."""
+        asked = list(partitions) if partitions is not None else await self.partitions(topic)
+        if isinstance(start, Mapping):
+            positions = {partition: start[partition] for partition in asked}
+        elif start in (EARLIEST, LATEST):
+            positions = await self.list_offsets(topic, dict.fromkeys(asked, start))
+        else:
+            raise RequestRejected(ErrorCode.INVALID_REQUEST, "start is EARLIEST, LATEST or an offset for each partition")
+        # One chunk per partition may wait to be taken: a slow reader holds the fetches up.
+        chunks: asyncio.Queue[list[Record] | Exception] = asyncio.Queue(maxsize=1)
+
+        async def follow(partition: int, offset: int) -> None:
+            try:
+                while True:
+                    records, offset = await self._reader.read(
+                        topic,
+                        partition,
+                        offset,
+                        bytes_max=READ_BYTES_MAX,
+                        records_max=None,
+                        wait_ms=max_wait_ms,
+                        replica=replica,
+                    )
+                    if records:
+                        await chunks.put(records)
+            except Exception as error:  # noqa: BLE001 -- handed to the reader, who raises it
+                await chunks.put(error)
+
+        followers = [asyncio.create_task(follow(partition, offset)) for partition, offset in positions.items()]
+        try:
+            while True:
+                chunk = await chunks.get()
+                if isinstance(chunk, Exception):
+                    raise chunk
+                for record in chunk:
+                    yield record
+        finally:
+            for follower in followers:
+                follower.cancel()
+            await asyncio.gather(*followers, return_exceptions=True)
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        topic: str,
+        timestamps: Mapping[int, int],
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        timeout_ms: float | None = None,
+    ) -> dict[int, int]:
+        """Offsets by partition for a timestamp in milliseconds each, or EARLIEST, LATEST, MAX_TIMESTAMP."""
+        return await self._reader.list_offsets(topic, timestamps, isolation=isolation, timeout_ms=timeout_ms)
+
+    async def read_offset(
+        self, topic: str, partitions: Iterable[int] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[int, int]:
+        """Linearizable end offsets, of all partitions by default: what was acknowledged before this call lies below them."""
+        asked = list(partitions) if partitions is not None else await self.partitions(topic)
+        return await self._reader.read_offset(topic, asked, timeout_ms=timeout_ms)
+
+    # --- topics and the cluster --------------------------------------------------------------------------------------
+
+    async def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic, asked for anew."""
+        return [partition.partition for partition in (await self._admin.describe_topic(topic)).partitions]
+
+    async def topics(self) -> tuple[TopicDescription, ...]:
+        return await self._admin.topics()
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        return await self._admin.describe_topic(topic)
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None, *, exist_ok: bool = False
+    ) -> TopicDescription:
+        """Create a topic and wait until every partition has a leader."""
+        return await self._admin.create_topic(name, partitions, configs, exist_ok=exist_ok)
+
+    async def delete_topic(self, name: str) -> None:
+        await self._admin.delete_topic(name)
+
+    async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
+        return await self._admin.describe_cluster(timeout_ms)
+
+    async def describe_quorum(
+        self, topic: str = protocol.METADATA_TOPIC, partition: int = 0, *, timeout_ms: float | None = None
+    ) -> QuorumDescription:
+        return await self._admin.describe_quorum(topic, partition, timeout_ms)
+
+    async def node_configs(self, node_id: int) -> dict[str, str]:
+        await self._admin.describe_cluster()
+        return await self._admin.node_configs(node_id)
+
+    @property
+    def kv(self) -> AsyncKv:
+        """The key-value space, over HTTP."""
+        if self._kv is None:
+            # Not at the top: an HTTP client takes longer to import than everything else here, and most users need none.
+            from raftlake.client.kv import AsyncKv
+
+            self._kv = AsyncKv(self._cluster, self._admin)
+        return self._kv
+
+
+def to_record(record: AppendRecord | None) -> NewRecord:
+    """A NewRecord from what callers write."""
+    if isinstance(record, NewRecord):
+        return record
+    if isinstance(record, tuple):
+        key, value = record
+        return NewRecord(key=None if key is None else _bytes(key), value=None if value is None else _bytes(value))
+    return NewRecord(value=None if record is None else _bytes(record))
+
+
+def _bytes(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else bytes(data)
+
+
+def _headers(headers: Iterable[tuple[str, bytes | None]]) -> tuple[Header, ...]:
+    return tuple((name, value) for name, value in headers)

@@ -1,0 +1,218 @@
+"""What the client knows about the cluster: addresses of nodes, topics, and who leads which partition.
+
+Owns the metadata cache and finds some node that answers. A cached leader may be wrong at any time: whoever is told so asks
+for a refresh, or brings the newer leader that the answer named. The invariant: for one topic id, the leader epoch of a
+partition in the cache never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
+
+from raftlake.client import protocol
+from raftlake.client.connection import Connection
+from raftlake.client.deadline import Backoff, Deadline
+from raftlake.client.errors import Disconnected, NoReachableNode
+from raftlake.client.pool import ConnectionPool
+from raftlake.client.types import Address, ClientConfig, PartitionDescription, TopicDescription
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.wire.api import ApiKey
+
+
+@dataclass(slots=True)
+class PartitionLeader:
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Topic:
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionLeader]
+    #: Seconds on the loop's clock.
+    learned_at: float
+
+    def require_partition(self, partition: int) -> PartitionLeader:
+        leader = self.partitions.get(partition)
+        if leader is None:
+            raise RequestRejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {self.name!r} has {len(self.partitions)} partitions, not {partition}",
+            )
+        return leader
+
+    def describe(self) -> TopicDescription:
+        return TopicDescription(
+            name=self.name,
+            topic_id=self.topic_id,
+            partitions=tuple(
+                PartitionDescription(
+                    partition=partition,
+                    leader_id=leader.leader_id,
+                    leader_epoch=leader.leader_epoch,
+                    replicas=leader.replicas,
+                )
+                for partition, leader in sorted(self.partitions.items())
+            ),
+        )
+
+
+class Cluster:
+    def __init__(self, config: ClientConfig, pool: ConnectionPool) -> None:
+        self.config = config
+        self.pool = pool
+        self.cluster_id: str | None = None
+        self.nodes: dict[int, Address] = {}
+        self._topics: dict[str, Topic] = {}
+        self._refreshing: dict[str | None, asyncio.Task[MetadataResponse]] = {}
+        self._turns = itertools.count()
+
+    # --- asking some node --------------------------------------------------------------------------------------------
+
+    def candidates(self) -> list[Address]:
+        """Every known address: those with an open connection first, the others in turn, the bootstrap servers last."""
+        known = list(dict.fromkeys([*self.nodes.values(), *self.config.bootstrap]))
+        first = next(self._turns) % len(known)
+        rotated = known[first:] + known[:first]
+        return sorted(rotated, key=lambda address: self.pool.get_open(address) is None)
+
+    async def ask_any(
+        self, api_key: ApiKey, version: int, message: object, deadline: Deadline, *, changes: bool = False
+    ) -> tuple[Any, bool]:
+        """The answer of the first node that gives one, and whether an earlier try may have been received.
+
+        Raises NoReachableNode when none answers in time; for a request that changes something, UnknownOutcome if it was sent.
+        """
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
+        errors: dict[str, str] = {}
+        was_sent = False
+        while True:
+            for address in self.candidates():
+                try:
+                    connection = await self.pool.get(address)
+                    return await self.request(connection, api_key, version, message, deadline), was_sent
+                except Disconnected as error:
+                    errors[error.address] = error.reason
+                    was_sent = was_sent or error.sent
+                if deadline.is_over():
+                    break
+            if deadline.is_over() or deadline.elapsed_ms() > self.config.unreachable_timeout_ms:
+                if was_sent and changes:
+                    raise UnknownOutcome(f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms")
+                raise NoReachableNode([str(address) for address in self.config.bootstrap], errors)
+            await backoff.pause(deadline)
+
+    async def request(self, connection: Connection, api_key: ApiKey, version: int, message: object, deadline: Deadline) -> Any:
+        return await connection.request(api_key, version, message, self.config.attempt_ms(deadline.remaining_ms()))
+
+    # --- metadata ----------------------------------------------------------------------------------------------------
+
+    async def topic(self, name: str, deadline: Deadline) -> Topic:
+        """From the cache, or asked for; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when no node knows it within the grace."""
+        cached = self._topics.get(name)
+        now = asyncio.get_running_loop().time()
+        if cached is not None and now - cached.learned_at < self.config.metadata_age_ms_max / 1000:
+            return cached
+        return await self.refresh_topic(name, deadline)
+
+    def cached_topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def forget_topic(self, name: str) -> None:
+        self._topics.pop(name, None)
+
+    async def refresh_topic(self, name: str, deadline: Deadline) -> Topic:
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
+        asked_for = Deadline(min(self.config.unknown_topic_grace_ms, deadline.remaining_ms()))
+        while True:
+            await self._refresh(name, deadline)
+            topic = self._topics.get(name)
+            if topic is not None:
+                return topic
+            if asked_for.is_over():
+                raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+            await backoff.pause(deadline)
+
+    async def topics(self, deadline: Deadline) -> Mapping[str, Topic]:
+        """Every topic but the quorum's own log, asked for anew."""
+        answer = await self._refresh(None, deadline)
+        names = [str(topic.name) for topic in answer.topics if topic.name is not None and topic.error_code == 0]
+        return {name: self._topics[name] for name in sorted(names) if name in self._topics}
+
+    async def _refresh(self, name: str | None, deadline: Deadline) -> MetadataResponse:
+        """Ask some node about one topic or all (None). Callers that ask the same at the same time share one request."""
+        refreshing = self._refreshing.get(name)
+        if refreshing is None:
+            refreshing = asyncio.get_running_loop().create_task(self._ask_metadata(name, deadline), name="metadata")
+            self._refreshing[name] = refreshing
+            refreshing.add_done_callback(lambda task: self._refreshed(name, task))
+        return await asyncio.shield(refreshing)
+
+    def _refreshed(self, name: str | None, task: asyncio.Task[MetadataResponse]) -> None:
+        del self._refreshing[name]
+        if not task.cancelled():
+            # Marks it as seen: when every caller was cancelled meanwhile, nobody else looks at it.
+            task.exception()
+
+    async def _ask_metadata(self, name: str | None, deadline: Deadline) -> MetadataResponse:
+        request = protocol.metadata_request(None if name is None else [name])
+        answer: MetadataResponse
+        answer, _ = await self.ask_any(ApiKey.METADATA, protocol.METADATA_VERSION, request, deadline)
+        self._learn(answer)
+        return answer
+
+    def _learn(self, answer: MetadataResponse) -> None:
+        self.cluster_id = answer.cluster_id
+        if answer.brokers:
+            self.nodes = {int(broker.node_id): Address(broker.host, int(broker.port)) for broker in answer.brokers}
+        for topic in answer.topics:
+            if topic.name is None:
+                continue
+            match protocol.code_of(topic.error_code):
+                case ErrorCode.NONE:
+                    self._learn_topic(topic)
+                case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    self._topics.pop(topic.name, None)
+                case ErrorCode.INVALID_TOPIC_EXCEPTION:
+                    raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name!r} is not valid")
+
+    def _learn_topic(self, described: MetadataResponseTopic) -> None:
+        name = str(described.name)
+        topic_id = bytes(16) if described.topic_id is None else described.topic_id.bytes
+        known = self._topics.get(name)
+        partitions: dict[int, PartitionLeader] = {}
+        for partition in described.partitions:
+            index = int(partition.partition_index)
+            replicas = tuple(int(node_id) for node_id in partition.replica_nodes)
+            leader = PartitionLeader(int(partition.leader_id), int(partition.leader_epoch), replicas)
+            before = known.partitions.get(index) if known is not None and known.topic_id == topic_id else None
+            partitions[index] = before if before is not None and before.leader_epoch > leader.leader_epoch else leader
+        self._topics[name] = Topic(name, topic_id, partitions, asyncio.get_running_loop().time())
+
+    def learn_leader(
+        self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoints: Iterable[tuple[int, str, int]]
+    ) -> bool:
+        """An answer named a leader (KIP-951); true when that is news."""
+        for node_id, host, port in endpoints:
+            self.nodes[node_id] = Address(host, port)
+        known = self._topics.get(topic)
+        leader = known.partitions.get(partition) if known is not None else None
+        if leader is None or leader_id < 0:
+            return False
+        is_newer = leader_epoch > leader.leader_epoch or (leader_epoch == leader.leader_epoch and leader.leader_id < 0)
+        if not is_newer:
+            return False
+        leader.leader_id, leader.leader_epoch = leader_id, leader_epoch
+        return True
+
+    def leader_address(self, topic: Topic, partition: int) -> Address | None:
+        """Where the leader listens, as far as is known; None while there is no leader."""
+        return self.nodes.get(topic.require_partition(partition).leader_id)

@@ -1,0 +1,56 @@
+"""Time limits of one operation: a deadline on the loop's clock and the pauses between its attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+
+class Deadline:
+    """An instant on the running loop's clock."""
+
+    __slots__ = ("_at", "_started")
+
+    def __init__(self, timeout_ms: float) -> None:
+        self._started = asyncio.get_running_loop().time()
+        self._at = self._started + timeout_ms / 1000
+
+    @property
+    def at(self) -> float:
+        """Seconds on the loop's clock."""
+        return self._at
+
+    def elapsed_ms(self) -> float:
+        return (asyncio.get_running_loop().time() - self._started) * 1000
+
+    def remaining_ms(self) -> float:
+        return max(0.0, (self._at - asyncio.get_running_loop().time()) * 1000)
+
+    def is_over(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._at
+
+
+class Backoff:
+    """Exponential pauses with jitter (half to whole), from `first_ms` to `last_ms`."""
+
+    __slots__ = ("_first_ms", "_last_ms", "_next_ms")
+
+    def __init__(self, first_ms: float, last_ms: float) -> None:
+        self._first_ms = first_ms
+        self._last_ms = last_ms
+        self._next_ms = first_ms
+
+    def reset(self) -> None:
+        self._next_ms = self._first_ms
+
+    def next_ms(self) -> float:
+        pause_ms = self._next_ms * random.uniform(0.5, 1.0)
+        self._next_ms = min(self._last_ms, self._next_ms * 1.6)
+        return pause_ms
+
+    async def pause(self, deadline: Deadline | None = None) -> None:
+        """Wait for the next pause, but never beyond the deadline."""
+        pause_ms = self.next_ms()
+        if deadline is not None:
+            pause_ms = min(pause_ms, deadline.remaining_ms())
+        await asyncio.sleep(pause_ms / 1000)

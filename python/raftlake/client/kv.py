@@ -1,0 +1,381 @@
+"""The key-value space, over the nodes' HTTP front (DESIGN §3).
+
+Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
+write is sent again only after an answer, or a refused connection, that says it was not proposed; otherwise it ends as
+UnknownOutcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from raftlake.client.admin import Admin
+from raftlake.client.cluster import Cluster
+from raftlake.client.deadline import Backoff, Deadline
+from raftlake.client.errors import Disconnected, KvConflict, NoReachableNode
+from raftlake.client.sse import ServerSentEvent, ServerSentEvents
+from raftlake.client.types import KvEntry, KvEvent, KvPage
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
+from raftlake.kv.commands import ABSENT, ANY, Delete, Put
+
+_REFUSALS = {
+    400: ErrorCode.INVALID_REQUEST,
+    403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    410: ErrorCode.OFFSET_OUT_OF_RANGE,
+    413: ErrorCode.MESSAGE_TOO_LARGE,
+}
+#: A node sends at least a comment in this time while a watch is open.
+_WATCH_SILENCE_MS_MAX = 30_000
+
+
+class AsyncKv:
+    def __init__(self, cluster: Cluster, admin: Admin) -> None:
+        self._cluster = cluster
+        self._admin = admin
+        # The environment's proxies are for the internet, not for the nodes of a quorum.
+        self._http = httpx.AsyncClient(
+            trust_env=False, follow_redirects=False, limits=httpx.Limits(max_connections=None, max_keepalive_connections=64)
+        )
+        self._fronts: list[str] = []
+        #: The front that took the last write: writes go there first.
+        self._leader: str | None = None
+        self._turn = 0
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    async def get(self, key: str, *, linearizable: bool = True, timeout_ms: float | None = None) -> KvEntry | None:
+        """The entry, or None. Not linearizable: what some node has applied, which may be old."""
+        answer = await self._read(_path(key), _consistency(linearizable), timeout_ms)
+        if answer.status_code == 404:
+            return None
+        return KvEntry(key=key, version=_version(answer), size=len(answer.content), value=answer.content)
+
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        if_version: int | None = None,
+        create: bool = False,
+        timeout_ms: float | None = None,
+    ) -> int:
+        """Set a key and return its new version. `create` (or `if_version` 0): only if it does not exist; another `if_version`:
+        only if it has that version (-1: any). Raises KvConflict when the condition does not hold."""
+        condition = ABSENT if create else if_version
+        answer = await self._write("PUT", _path(key), timeout_ms, headers=_condition(condition), content=value)
+        return _version(answer)
+
+    async def delete(self, key: str, *, if_version: int | None = None, timeout_ms: float | None = None) -> int:
+        """Delete a key, with a condition as in `put`; returns the version of the change."""
+        return _version(await self._write("DELETE", _path(key), timeout_ms, headers=_condition(if_version)))
+
+    async def list(
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+        values: bool = False,
+        linearizable: bool = True,
+        timeout_ms: float | None = None,
+    ) -> KvPage:
+        """One page of the keys below `prefix` in key order, beginning behind `after`."""
+        params = {**_consistency(linearizable), "prefix": prefix, "limit": str(limit)}
+        if after is not None:
+            params["after"] = after
+        if values:
+            params["values"] = "true"
+        answer = await self._read("/v1/kv", params, timeout_ms)
+        body = _json(answer)
+        entries = tuple(_entry(row) for row in body["entries"])
+        return KvPage(entries=entries, more=bool(body["more"]), version=_offset(answer) - 1)
+
+    async def txn(self, compare: Mapping[str, int], ops: Sequence[Put | Delete], *, timeout_ms: float | None = None) -> int:
+        """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: does not exist, -1:
+        any); else KvConflict and no change."""
+        body = {
+            "compare": [{"key": key, "version": version} for key, version in compare.items()],
+            "ops": [_operation(operation) for operation in ops],
+        }
+        answer = await self._write("POST", "/v1/txn", timeout_ms, content=json.dumps(body).encode())
+        return _version(answer)
+
+    async def watch(self, prefix: str = "", *, from_version: int | None = None) -> AsyncIterator[KvEvent]:
+        """The changes below `prefix` with a version above `from_version` (None: from now on), each once, without a gap, over
+        reconnects, for ever. After a `list`, watch from the page's version.
+
+        Raises RequestRejected(OFFSET_OUT_OF_RANGE) when the nodes no longer keep the changes that come next: list again.
+        """
+        config = self._cluster.config
+        position = _WatchPosition(from_version)
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
+        timeout = httpx.Timeout(config.connect_timeout_ms / 1000, read=_WATCH_SILENCE_MS_MAX / 1000)
+        while True:
+            front = await self._next_front()
+            params = {"prefix": prefix, **position.params()}
+            try:
+                async with self._http.stream("GET", f"{front}/v1/watch", params=params, timeout=timeout) as answer:
+                    if answer.status_code in _REFUSALS:
+                        await answer.aread()
+                        raise _refusal(answer)
+                    if answer.status_code == 200:
+                        position.start_at(_offset(answer) - 1)
+                        events = ServerSentEvents()
+                        async for chunk in answer.aiter_bytes():
+                            backoff.reset()
+                            for event in events.feed(chunk):
+                                change = _change(event)
+                                if change is not None and position.is_new(change):
+                                    yield change
+                            position.advance_to(events.last_id)
+            except httpx.TransportError:
+                self._forget(front)
+            await backoff.pause()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    async def _read(self, path: str, params: Mapping[str, str], timeout_ms: float | None) -> httpx.Response:
+        return await self._request("GET", path, timeout_ms, is_write=False, params=params)
+
+    async def _write(self, method: str, path: str, timeout_ms: float | None, **arguments: Any) -> httpx.Response:
+        answer = await self._request(method, path, timeout_ms, is_write=True, **arguments)
+        if answer.status_code == 412:
+            raise _conflict(answer)
+        return answer
+
+    async def _request(
+        self, method: str, path: str, timeout_ms: float | None, *, is_write: bool, **arguments: Any
+    ) -> httpx.Response:
+        """The first answer that decides; see the module's invariant for what is sent again."""
+        deadline = Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        errors: dict[str, str] = {}
+        while True:
+            front = await self._choose_front(is_write, deadline)
+            try:
+                answer = await self._http.request(method, front + path, timeout=self._timeout(deadline), **arguments)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                errors[front] = str(error) or type(error).__name__
+                self._forget(front)
+            except httpx.TransportError as error:
+                self._forget(front)
+                reason = str(error) or type(error).__name__
+                if is_write:
+                    raise UnknownOutcome(f"{method} {path} was sent to {front} and had no answer: {reason}") from error
+                errors[front] = reason
+            else:
+                if answer.status_code == 307:
+                    self._leader = _front_of(answer.headers["location"])
+                elif answer.status_code == 504 and is_write:
+                    raise UnknownOutcome(f"{method} {path}: {_error_text(answer)}")
+                elif answer.status_code in (200, 404, 412):
+                    if is_write:
+                        self._leader = front
+                    return answer
+                elif answer.status_code in (500, 502, 503, 504):
+                    errors[front] = f"{answer.status_code}: {_error_text(answer)}"
+                    self._leader = None
+                    await _wait_as_told(answer, deadline)
+                else:
+                    raise _refusal(answer)
+            if deadline.is_over():
+                raise self._timed_out(method, path, errors)
+            await backoff.pause(deadline)
+
+    def _timed_out(self, method: str, path: str, errors: Mapping[str, str]) -> RaftlakeError:
+        """Nothing was proposed: every try was refused."""
+        told = "; ".join(f"{front}: {error}" for front, error in errors.items())
+        return RequestRejected(
+            ErrorCode.REQUEST_TIMED_OUT, f"{method} {path} was not accepted in time ({told or 'redirected only'})"
+        )
+
+    def _timeout(self, deadline: Deadline) -> httpx.Timeout:
+        config = self._cluster.config
+        attempt_ms = min(config.attempt_timeout_ms, max(1.0, deadline.remaining_ms()))
+        return httpx.Timeout(attempt_ms / 1000, connect=min(config.connect_timeout_ms, attempt_ms) / 1000)
+
+    # --- fronts ------------------------------------------------------------------------------------------------------
+
+    async def _choose_front(self, is_write: bool, deadline: Deadline) -> str:
+        if is_write and self._leader is not None:
+            return self._leader
+        return await self._next_front(deadline)
+
+    async def _next_front(self, deadline: Deadline | None = None) -> str:
+        """The fronts in turn; asked for anew once all of them have failed."""
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        deadline = deadline or Deadline(self._cluster.config.request_timeout_ms)
+        while not self._fronts:
+            self._fronts = [*await self._find_fronts(deadline)]
+            if not self._fronts:
+                if deadline.is_over():
+                    raise NoReachableNode(
+                        [str(address) for address in self._cluster.config.bootstrap],
+                        {"http": "no node names its http.listener"},
+                    )
+                await backoff.pause(deadline)
+        self._turn += 1
+        return self._fronts[self._turn % len(self._fronts)]
+
+    async def _find_fronts(self, deadline: Deadline) -> Sequence[str]:
+        nodes = (await self._admin.describe_cluster(deadline.remaining_ms())).nodes
+        found = await asyncio.gather(*(self._find_front(node_id, deadline) for node_id in nodes))
+        return [front for front in found if front is not None]
+
+    async def _find_front(self, node_id: int, deadline: Deadline) -> str | None:
+        try:
+            listener = (await self._admin.node_configs(node_id, deadline.remaining_ms())).get("http.listener")
+        except (Disconnected, RequestRejected):
+            return None
+        return None if not listener else f"http://{listener.removeprefix('http://')}"
+
+    def _forget(self, front: str) -> None:
+        if self._leader == front:
+            self._leader = None
+        if front in self._fronts:
+            self._fronts.remove(front)
+
+
+def _path(key: str) -> str:
+    # Dots too: a key of dots must not look like a relative path to anything on the way.
+    return "/v1/kv/" + quote(key, safe="").replace(".", "%2E")
+
+
+def _consistency(linearizable: bool) -> dict[str, str]:
+    return {"consistency": "linearizable" if linearizable else "stale"}
+
+
+def _condition(if_version: int | None) -> dict[str, str]:
+    if if_version is None:
+        return {}
+    if if_version == ABSENT:
+        return {"If-None-Match": "*"}
+    return {"If-Match": "*" if if_version == ANY else f'"{if_version}"'}
+
+
+def _operation(operation: Put | Delete) -> dict[str, dict[str, str]]:
+    if isinstance(operation, Put):
+        return {"put": {"key": operation.key, "value": base64.b64encode(operation.value).decode("ascii")}}
+    return {"delete": {"key": operation.key}}
+
+
+def _entry(row: Mapping[str, Any]) -> KvEntry:
+    value = row.get("value")
+    return KvEntry(
+        key=row["key"],
+        version=row["version"],
+        size=row["size"],
+        value=None if value is None else base64.b64decode(value),
+    )
+
+
+def _version(answer: httpx.Response) -> int:
+    try:
+        return int(answer.headers["etag"].strip('"'))
+    except (KeyError, ValueError) as error:
+        raise WireError(f"{answer.request.url} answered {answer.status_code} without a version") from error
+
+
+def _offset(answer: httpx.Response) -> int:
+    try:
+        return int(answer.headers["x-raftlake-offset"])
+    except (KeyError, ValueError) as error:
+        raise WireError(f"{answer.request.url} answered without its offset") from error
+
+
+def _json(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        body = answer.json()
+    except ValueError as error:
+        raise WireError(f"{answer.request.url} answered {answer.status_code} without JSON") from error
+    if not isinstance(body, dict):
+        raise WireError(f"{answer.request.url} answered {answer.status_code} with other JSON than an object")
+    return body
+
+
+def _error_text(answer: httpx.Response) -> str:
+    try:
+        return str(_json(answer).get("error", answer.reason_phrase))
+    except WireError:
+        return answer.reason_phrase
+
+
+def _refusal(answer: httpx.Response) -> RequestRejected:
+    code = _REFUSALS.get(answer.status_code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return RequestRejected(code, f"{answer.status_code}: {_error_text(answer)}")
+
+
+def _conflict(answer: httpx.Response) -> KvConflict:
+    """Of one key (`key`, `version`) or of the compares of a transaction (`failed`)."""
+    body = _json(answer)
+    failed = body.get("failed", [body])
+    try:
+        return KvConflict({row["key"]: int(row["version"]) for row in failed})
+    except (KeyError, TypeError) as error:
+        raise WireError(f"{answer.request.url} answered 412 without the versions in the way") from error
+
+
+def _front_of(location: str) -> str:
+    url = httpx.URL(location)
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+async def _wait_as_told(answer: httpx.Response, deadline: Deadline) -> None:
+    """Retry-After in seconds, within the deadline."""
+    told = answer.headers.get("retry-after", "")
+    if told.isdecimal():
+        await asyncio.sleep(min(int(told), deadline.remaining_ms() / 1000))
+
+
+def _change(event: ServerSentEvent) -> KvEvent | None:
+    """The change in one event of a watch; RequestRejected when the watch fell behind what the node keeps."""
+    try:
+        row = json.loads(event.data)
+        if event.name == "compacted":
+            raise RequestRejected(ErrorCode.OFFSET_OUT_OF_RANGE, row["error"])
+        if event.name not in ("put", "delete"):
+            return None
+        value = base64.b64decode(row["value"]) if event.name == "put" else None
+        return KvEvent(key=row["key"], version=int(row["version"]), value=value)
+    except (ValueError, KeyError, TypeError) as error:
+        raise WireError(f"undecodable event of a watch: {error}") from error
+
+
+class _WatchPosition:
+    """Where a watch resumes. An id stands only with the last change of a transaction, so a stream that breaks in the middle of
+    one resumes before it; what was already handed out is then left out."""
+
+    def __init__(self, version: int | None) -> None:
+        self._version = version
+        self._handed_out: dict[tuple[int, str], None] = {}
+
+    def params(self) -> dict[str, str]:
+        return {} if self._version is None else {"from": str(self._version)}
+
+    def start_at(self, version: int) -> None:
+        """The node's own position, for a watch that begins now."""
+        if self._version is None:
+            self._version = version
+
+    def is_new(self, change: KvEvent) -> bool:
+        identity = (change.version, change.key)
+        if identity in self._handed_out:
+            return False
+        self._handed_out[identity] = None
+        return True
+
+    def advance_to(self, last_id: str | None) -> None:
+        if last_id is not None and last_id.isascii() and last_id.isdecimal():
+            version = max(int(last_id), self._version or 0)
+            self._version = version
+            self._handed_out = {identity: None for identity in self._handed_out if identity[0] > version}

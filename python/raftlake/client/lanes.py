@@ -1,0 +1,96 @@
+"""Producer ids and their sequences: what makes a retried batch harmless (Kafka's idempotent producer).
+
+A *lane* is one producer id on one partition. A node remembers the last five batches of a producer id, so at most five
+requests of one lane may be in flight; a client that wants more in flight uses several lanes side by side. The invariant:
+within a lane, sequences are given out without a gap, and a lane whose sequence may have a gap is retired for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+
+from raftlake.client import protocol
+from raftlake.client.cluster import Cluster
+from raftlake.client.deadline import Backoff, Deadline
+from raftlake.client.routing import RETRIABLE
+from raftlake.errors import RequestRejected
+from raftlake.wire.api import ApiKey
+
+#: As many batches as a node remembers per producer id and partition.
+IN_FLIGHT_PER_LANE = 5
+
+_PRODUCER_POSITION = 43
+_CRC_POSITION = 17
+_CRC_START = 21
+_PRODUCER = struct.Struct(">qhi")
+_CRC = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerId:
+    id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Lane:
+    """One producer id on one partition."""
+
+    producer: ProducerId
+    next_sequence: int = 0
+    in_flight: int = 0
+    is_retired: bool = False
+
+    def take(self, record_count: int) -> int:
+        """The base sequence of a batch of `record_count` records. Sequences wrap after 2^31 - 1 (as in Kafka)."""
+        sequence = self.next_sequence
+        self.next_sequence = (sequence + record_count) & 0x7FFFFFFF
+        return sequence
+
+
+def stamp_producer(batch: bytearray, producer: ProducerId, base_sequence: int) -> None:
+    """Write producer id, epoch and base sequence into an encoded batch (format v2) and renew its CRC."""
+    _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer.id, producer.epoch, base_sequence)
+    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_CRC_START:]))
+
+
+class ProducerIds:
+    """Producer ids of one producer object: the n-th lane of every partition shares the n-th id."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._shared: dict[int, asyncio.Task[ProducerId]] = {}
+
+    async def shared(self, index: int, deadline: Deadline) -> ProducerId:
+        task = self._shared.get(index)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.get_running_loop().create_task(self.fresh(deadline), name="producer id")
+            self._shared[index] = task
+        return await asyncio.shield(task)
+
+    async def fresh(self, deadline: Deadline) -> ProducerId:
+        """A producer id that nobody has used; raises RequestRejected or NoReachableNode."""
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
+        request = protocol.init_producer_id_request()
+        while True:
+            answer: InitProducerIdResponse
+            answer, _ = await self._cluster.ask_any(
+                ApiKey.INIT_PRODUCER_ID, protocol.INIT_PRODUCER_ID_VERSION, request, deadline
+            )
+            if answer.error_code == 0:
+                return ProducerId(int(answer.producer_id), int(answer.producer_epoch))
+            code = protocol.code_of(answer.error_code)
+            if code not in RETRIABLE or deadline.is_over():
+                raise RequestRejected(code, "no producer id")
+            await backoff.pause(deadline)
+
+    async def close(self) -> None:
+        tasks = list(self._shared.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

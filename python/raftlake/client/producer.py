@@ -1,0 +1,155 @@
+"""Producers: where batches are made, and where each goes.
+
+`AsyncProducer` is one idempotent producer: batches of one partition keep the order of their submission, and none is appended
+twice, whatever happens on the way. The client's own appends use one with several lanes, so that many single appends can be
+in flight at once; there, appends that overlap in time may change places when one has to be retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+
+from raftlake.client.cluster import Cluster, Topic
+from raftlake.client.deadline import Deadline
+from raftlake.client.lanes import ProducerIds
+from raftlake.client.partitioner import RoundRobin, partition_for_key
+from raftlake.client.sender import PartitionSender
+from raftlake.client.types import AppendResult, NewRecord
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.batches import Record as WireRecord
+from raftlake.wire.batches import build_batch, parse_header
+
+#: Bytes of keys, values and headers that `append_many` puts into one batch.
+BATCH_BYTES = 512 << 10
+
+
+class AsyncProducer:
+    """Appends with one producer id per lane. `lanes_max` 1: strict order, at most five batches in flight per partition, and
+    after a failure every later append to that partition fails too, so that nothing is ever appended out of order."""
+
+    def __init__(self, cluster: Cluster, *, lanes_max: int = 1) -> None:
+        self._cluster = cluster
+        self._ids = ProducerIds(cluster)
+        self._lanes_max = lanes_max
+        self._senders: dict[tuple[str, int], PartitionSender] = {}
+        self._turns = RoundRobin()
+
+    async def append(self, topic: str, record: NewRecord, timeout_ms: float | None = None) -> AppendResult:
+        """One record, in a request of its own, sent at once."""
+        deadline = self._deadline(timeout_ms)
+        partition = self.choose_partition(await self._cluster.topic(topic, deadline), record)
+        return await self._submit(topic, partition, [record], deadline)
+
+    async def append_many(
+        self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None = None
+    ) -> tuple[AppendResult, ...]:
+        """Records in as few batches as their sizes allow, in order within each partition. Raises the first failure after
+        every batch has ended."""
+        deadline = self._deadline(timeout_ms)
+        described = await self._cluster.topic(topic, deadline)
+        keyless: int | None = None
+        by_partition: dict[int, list[NewRecord]] = {}
+        for record in records:
+            if record.partition is None and record.key is None:
+                # Records without a key stay together: one batch is cheaper than one for each partition.
+                keyless = self._turns.next(topic, sorted(described.partitions)) if keyless is None else keyless
+                partition = keyless
+            else:
+                partition = self.choose_partition(described, record)
+            by_partition.setdefault(partition, []).append(record)
+        outcomes = [
+            self._submit(topic, partition, batch, deadline)
+            for partition, chosen in by_partition.items()
+            for batch in _split(chosen)
+        ]
+        return await _gather(outcomes)
+
+    async def append_batches(
+        self,
+        topic: str,
+        partition: int,
+        batches: Sequence[bytes | bytearray | memoryview],
+        timeout_ms: float | None = None,
+    ) -> tuple[AppendResult, ...]:
+        """Encoded record batches (format v2, one per element), in this order. Their producer fields are overwritten: a
+        `bytearray` in place, anything else in a copy. Raises the first failure after every batch has ended."""
+        return await _gather(self.submit_batches(topic, partition, batches, timeout_ms))
+
+    def submit_batches(
+        self,
+        topic: str,
+        partition: int,
+        batches: Sequence[bytes | bytearray | memoryview],
+        timeout_ms: float | None = None,
+    ) -> list[asyncio.Future[AppendResult]]:
+        """As `append_batches`, but returns at once: one future per batch."""
+        deadline = self._deadline(timeout_ms)
+        sender = self._sender(topic, partition)
+        outcomes: list[asyncio.Future[AppendResult]] = []
+        for batch in batches:
+            header = parse_header(batch)
+            owned = batch if isinstance(batch, bytearray) else bytearray(batch)
+            outcomes.append(sender.submit(owned, header.last_offset_delta + 1, deadline))
+        return outcomes
+
+    def choose_partition(self, topic: Topic, record: NewRecord) -> int:
+        """The record's own, or its key's, or the next one in turn."""
+        if record.partition is not None:
+            topic.require_partition(record.partition)
+            return record.partition
+        if not topic.partitions:
+            raise RequestRejected(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic.name!r} has no partitions yet")
+        if record.key is not None:
+            return partition_for_key(record.key, len(topic.partitions))
+        return self._turns.next(topic.name, sorted(topic.partitions))
+
+    async def close(self) -> None:
+        """Give up what is not acknowledged yet: what was sent ends as UnknownOutcome."""
+        for sender in self._senders.values():
+            sender.close()
+        await self._ids.close()
+
+    def _submit(
+        self, topic: str, partition: int, records: Sequence[NewRecord], deadline: Deadline
+    ) -> asyncio.Future[AppendResult]:
+        batch = build_batch(
+            [WireRecord(0, -1 if r.timestamp_ms is None else r.timestamp_ms, r.key, r.value, r.headers) for r in records],
+            timestamp_ms=time.time_ns() // 1_000_000,
+            compression=self._cluster.config.compression,
+        )
+        return self._sender(topic, partition).submit(batch, len(records), deadline)
+
+    def _sender(self, topic: str, partition: int) -> PartitionSender:
+        sender = self._senders.get((topic, partition))
+        if sender is None:
+            sender = PartitionSender(self._cluster, self._ids, topic, partition, lanes_max=self._lanes_max)
+            self._senders[topic, partition] = sender
+        return sender
+
+    def _deadline(self, timeout_ms: float | None) -> Deadline:
+        return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+async def _gather(outcomes: Sequence[asyncio.Future[AppendResult]]) -> tuple[AppendResult, ...]:
+    if outcomes:
+        await asyncio.wait(outcomes)
+    failures = [error for outcome in outcomes if not outcome.cancelled() and (error := outcome.exception()) is not None]
+    if failures:
+        raise failures[0]
+    return tuple(outcome.result() for outcome in outcomes)
+
+
+def _split(records: Sequence[NewRecord]) -> Iterable[Sequence[NewRecord]]:
+    """Runs of records of at most BATCH_BYTES, at least one record each."""
+    start, size = 0, 0
+    for index, record in enumerate(records):
+        record_size = len(record.key or b"") + len(record.value or b"") + 16
+        record_size += sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
+        if index > start and size + record_size > BATCH_BYTES:
+            yield records[start:index]
+            start, size = index, 0
+        size += record_size
+    if start < len(records):
+        yield records[start:]

@@ -1,0 +1,214 @@
+"""The values that callers give to a client and get from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from raftlake.errors import ConfigError
+
+#: Timestamps that stand for a place in the log (as in Kafka's ListOffsets).
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+
+Header = tuple[str, bytes | None]
+
+
+class IsolationLevel(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_servers(servers: str | Sequence[str]) -> tuple[Address, ...]:
+    """`"h:p,h:p"` or a sequence of `"h:p"`; ConfigError names the part that is wrong."""
+    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses: list[Address] = []
+    for part in (part.strip() for part in parts):
+        if not part:
+            continue
+        host, colon, port = part.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(f"bootstrap.servers: {part!r} is not host:port")
+        addresses.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
+    if not addresses:
+        raise ConfigError("bootstrap.servers: no host:port given")
+    return tuple(dict.fromkeys(addresses))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a client behaves. Every operation ends within `request_timeout_ms`, with an answer or an error."""
+
+    bootstrap: tuple[Address, ...]
+    client_id: str = "raftlake"
+    #: The whole time of one operation, retries included.
+    request_timeout_ms: int = 30_000
+    #: One request on one connection; when it passes, the connection is given up and the operation goes on elsewhere.
+    attempt_timeout_ms: int = 6_000
+    connect_timeout_ms: int = 3_000
+    #: After this long without any node to talk to, NoReachableNode is raised instead of trying on.
+    unreachable_timeout_ms: int = 10_000
+    #: How long a topic that no node knows may still be about to appear (metadata reaches the nodes one after another).
+    unknown_topic_grace_ms: int = 1_000
+    retry_backoff_ms: int = 20
+    retry_backoff_ms_max: int = 1_000
+    metadata_age_ms_max: int = 300_000
+    #: A response frame above this closes the connection.
+    frame_bytes_max: int = 128 << 20
+    #: Producer ids that the default producer may use side by side: 5 requests each may be in flight per partition.
+    append_lanes_max: int = 16
+    compression: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("request_timeout_ms", "attempt_timeout_ms", "connect_timeout_ms", "unreachable_timeout_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be above 0")
+        if not 0 < self.retry_backoff_ms <= self.retry_backoff_ms_max:
+            raise ConfigError("retry_backoff_ms must be above 0 and at most retry_backoff_ms_max")
+        if self.append_lanes_max < 1:
+            raise ConfigError("append_lanes_max must be at least 1")
+
+    def attempt_ms(self, remaining_ms: float) -> float:
+        """How long one request may take while its operation has `remaining_ms` left. A request that overstays takes its
+        connection down with all others on it, so even the last try gets some time."""
+        least_ms = min(1000.0, self.request_timeout_ms / 4)
+        return min(self.attempt_timeout_ms, max(least_ms, remaining_ms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record as read. `timestamp_ms` is milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """One record to append. Without `timestamp_ms` it gets the time of the append; without `partition`, one by its key."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendResult:
+    """Where acknowledged records stand: `count` of them from `offset` on (-1: a retry found them already appended, at an
+    offset that the node no longer remembers)."""
+
+    topic: str
+    partition: int
+    offset: int
+    count: int
+    #: Log append time in milliseconds, or -1 when the topic keeps the producer's timestamps.
+    timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBytes:
+    """Whole record batches as they lie in the log. The first may begin below the asked offset; `next_offset` is where to
+    go on (exclusive end of the last batch, or the asked offset when there is none)."""
+
+    buffers: tuple[memoryview, ...]
+    high_watermark: int
+    log_start_offset: int
+    next_offset: int
+    #: The node that answered.
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """`leader_id` is -1 while none is known."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """`controller_id`: the leader of the metadata log, -1 while none is known."""
+
+    cluster_id: str
+    controller_id: int
+    nodes: dict[int, Address]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDescription:
+    """One replica as its leader sees it. Times are milliseconds since 1970, -1 where unknown (and for the leader itself)."""
+
+    replica_id: int
+    directory_id: bytes
+    log_end_offset: int
+    last_fetch_timestamp_ms: int
+    last_caught_up_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumDescription:
+    """The quorum of one partition, by default of the metadata log."""
+
+    cluster_id: str
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaDescription, ...]
+    observers: tuple[ReplicaDescription, ...]
+    #: Listener addresses of the nodes, as the leader knows them.
+    nodes: dict[int, Address]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvEntry:
+    """A key with its version (the log offset of its last change). `value` is None where only keys were asked for."""
+
+    key: str
+    version: int
+    size: int
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvPage:
+    entries: tuple[KvEntry, ...]
+    more: bool
+    #: The page shows every change up to this version: a watch from here on misses nothing.
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvEvent:
+    """A change of a key; `value` None means deleted."""
+
+    key: str
+    version: int
+    value: bytes | None

@@ -1,0 +1,404 @@
+"""A scripted quorum for client tests: asyncio servers on loopback that speak the wire, in the test's own event loop.
+
+Just enough of a node to check a client against: one leader per partition, a log of batches, the duplicate check of
+idempotent producers (the last five batches of each), and per-node scripts that answer, drop or stall single requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.api_versions.v3.response import ApiVersion, ApiVersionsResponse
+from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+from kio.schema.describe_cluster.v1.response import DescribeClusterBroker, DescribeClusterResponse
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from kio.schema.errors import ErrorCode as KioError
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.list_offsets.v9.response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kio.schema.metadata.v12.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+
+from raftlake.errors import ErrorCode
+from raftlake.wire.api import API_TABLE, ApiKey, RequestHeader, decode_request, encode_response
+from raftlake.wire.batches import Record, decode_records, stamp, validate
+from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
+from raftlake.wire.fetch import FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
+from raftlake.wire.framing import FrameDecoder
+from raftlake.wire.produce import ProducePartitionResult, ProduceRequest, ProduceResponse, ProduceTopicResult
+from raftlake.wire.read_offset import (
+    ReadOffsetPartitionResult,
+    ReadOffsetRequest,
+    ReadOffsetResponse,
+    ReadOffsetTopicResult,
+)
+
+NO_THROTTLE = i32Timedelta.parse(timedelta(0))
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run a test's coroutine; a client that hangs fails the test instead of stopping the run."""
+    asyncio.run(asyncio.wait_for(test, 30))
+
+
+@dataclass
+class FakePartition:
+    leader_id: int = 1
+    epoch: int = 1
+    batches: list[bytes] = field(default_factory=list)
+    end_offset: int = 0
+    #: producer id -> the last five (base sequence, record count, base offset)
+    producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def append(self, batch: bytearray) -> tuple[ErrorCode, int]:
+        (header,) = validate(batch)
+        recent = self.producers.setdefault(header.producer_id, [])
+        for sequence, count, offset in recent:
+            if (sequence, count) == (header.base_sequence, header.record_count):
+                return ErrorCode.NONE, offset
+        expected = recent[-1][0] + recent[-1][1] if recent else 0
+        if header.base_sequence != expected:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        offset = self.end_offset
+        stamp(batch, 0, offset, self.epoch)
+        self.batches.append(bytes(batch))
+        self.end_offset += header.record_count
+        recent.append((header.base_sequence, header.record_count, offset))
+        del recent[:-5]
+        return ErrorCode.NONE, offset
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in decode_records(batch)]
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self.records()]
+
+
+@dataclass
+class FakeTopic:
+    topic_id: bytes
+    partitions: list[FakePartition]
+
+
+#: A script sees one request and returns its answer, or None to let the node answer as usual, or DROP or HANG.
+Script = Callable[[RequestHeader, Any], Any]
+DROP = object()
+HANG = object()
+
+
+class FakeNode:
+    def __init__(self, quorum: FakeQuorum, node_id: int) -> None:
+        self.quorum = quorum
+        self.node_id = node_id
+        self.port = 0
+        self.requests: list[tuple[ApiKey, Any]] = []
+        self.scripts: list[tuple[ApiKey, Script]] = []
+        self.http_listener: str | None = None
+        self._server: asyncio.Server | None = None
+        self._transports: list[asyncio.BaseTransport] = []
+
+    def once(self, api_key: ApiKey, script: Script) -> None:
+        """Answer the next request of this API by a script; several are used up in order."""
+        self.scripts.append((api_key, script))
+
+    def count(self, api_key: ApiKey) -> int:
+        return sum(key == api_key for key, _ in self.requests)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for transport in self._transports:
+            transport.abort()  # type: ignore[attr-defined]
+        self._transports = []
+        await asyncio.sleep(0)
+
+    def answer(self, header: RequestHeader, message: Any) -> Any:
+        self.requests.append((ApiKey(header.api_key), message))
+        for index, (api_key, script) in enumerate(self.scripts):
+            if api_key == header.api_key:
+                del self.scripts[index]
+                scripted = script(header, message)
+                if scripted is not None:
+                    return scripted
+                break
+        return self.quorum.answer(self, header, message)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self._decoder = FrameDecoder(64 << 20)
+        self._transport: asyncio.Transport | None = None
+        self._hangs = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._node._transports.append(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        assert self._transport is not None
+        for frame in self._decoder.buffer_updated(nbytes):
+            if self._hangs or self._transport.is_closing():
+                return
+            header, message = decode_request(frame)
+            answer = self._node.answer(header, message)
+            if answer is DROP:
+                self._transport.abort()
+            elif answer is HANG:
+                self._hangs = True
+            else:
+                self._transport.write(b"".join(bytes(part) for part in encode_response(header, answer)))
+
+
+class FakeQuorum:
+    """Nodes 1..n. `async with FakeQuorum(3) as quorum`."""
+
+    def __init__(self, nodes: int = 1) -> None:
+        self.nodes = {node_id: FakeNode(self, node_id) for node_id in range(1, nodes + 1)}
+        self.topics: dict[str, FakeTopic] = {}
+        self.next_producer_id = 1000
+
+    async def __aenter__(self) -> FakeQuorum:
+        for node in self.nodes.values():
+            await node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            await node.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+
+    def add_topic(self, name: str, partitions: int = 1, leader_id: int = 1) -> FakeTopic:
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes
+        self.topics[name] = FakeTopic(topic_id, [FakePartition(leader_id) for _ in range(partitions)])
+        return self.topics[name]
+
+    def move_leader(self, topic: str, partition: int, leader_id: int) -> None:
+        moved = self.topics[topic].partitions[partition]
+        moved.leader_id = leader_id
+        moved.epoch += 1
+
+    def answer(self, node: FakeNode, header: RequestHeader, message: Any) -> Any:
+        handlers: dict[ApiKey, Callable[[FakeNode, Any], Any]] = {
+            ApiKey.API_VERSIONS: self._api_versions,
+            ApiKey.METADATA: self._metadata,
+            ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
+            ApiKey.PRODUCE: self._produce,
+            ApiKey.FETCH: self._fetch,
+            ApiKey.LIST_OFFSETS: self._list_offsets,
+            ApiKey.READ_OFFSET: self._read_offset,
+            ApiKey.CREATE_TOPICS: self._create_topics,
+            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
+            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+        }
+        return handlers[ApiKey(header.api_key)](node, message)
+
+    def _api_versions(self, node: FakeNode, message: Any) -> ApiVersionsResponse:
+        keys = tuple(
+            ApiVersion(api_key=i16(api.key), min_version=i16(api.version_min), max_version=i16(api.version_max))
+            for api in API_TABLE.values()
+            if api.public
+        )
+        return ApiVersionsResponse(error_code=KioError.none, api_keys=keys, throttle_time=NO_THROTTLE)
+
+    def _metadata(self, node: FakeNode, message: Any) -> MetadataResponse:
+        names = list(self.topics) if message.topics is None else [topic.name for topic in message.topics]
+        return MetadataResponse(
+            throttle_time=NO_THROTTLE,
+            brokers=tuple(
+                MetadataResponseBroker(node_id=BrokerId(n.node_id), host="127.0.0.1", port=i32(n.port))
+                for n in self.nodes.values()
+            ),
+            cluster_id="fake",
+            controller_id=BrokerId(1),
+            topics=tuple(self._describe_topic(name) for name in names),
+        )
+
+    def _describe_topic(self, name: str) -> MetadataResponseTopic:
+        topic = self.topics.get(name)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=KioError.unknown_topic_or_partition, name=TopicName(name), topic_id=None, partitions=()
+            )
+        replicas = tuple(BrokerId(node_id) for node_id in self.nodes)
+        return MetadataResponseTopic(
+            error_code=KioError.none,
+            name=TopicName(name),
+            topic_id=uuid.UUID(bytes=topic.topic_id),
+            partitions=tuple(
+                MetadataResponsePartition(
+                    error_code=KioError.none,
+                    partition_index=i32(index),
+                    leader_id=BrokerId(partition.leader_id),
+                    leader_epoch=i32(partition.epoch),
+                    replica_nodes=replicas,
+                    isr_nodes=replicas,
+                )
+                for index, partition in enumerate(topic.partitions)
+            ),
+        )
+
+    def _init_producer_id(self, node: FakeNode, message: Any) -> InitProducerIdResponse:
+        self.next_producer_id += 1
+        return InitProducerIdResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=KioError.none,
+            producer_id=ProducerId(self.next_producer_id),
+            producer_epoch=i16(0),
+        )
+
+    def _produce(self, node: FakeNode, message: ProduceRequest) -> ProduceResponse:
+        (topic,) = message.topics
+        (asked,) = topic.partitions
+        assert topic.name is not None and asked.records is not None
+        known = self.topics.get(topic.name)
+        if known is None:
+            return produced(topic.name, asked.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = known.partitions[asked.index]
+        if partition.leader_id != node.node_id:
+            return produced(topic.name, asked.index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        code, offset = partition.append(bytearray(asked.records))
+        return produced(topic.name, asked.index, code, offset)
+
+    def not_leader_naming(self, topic: str, partition: int, leader_id: int) -> ProduceResponse:
+        """A refusal that says who leads now and where (KIP-951)."""
+        answer = produced(topic, partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        epoch = self.topics[topic].partitions[partition].epoch
+        answer.topics[0].partitions[0].current_leader = LeaderAndEpoch(leader_id, epoch)
+        answer.node_endpoints = [NodeEndpoint(leader_id, "127.0.0.1", self.nodes[leader_id].port)]
+        return answer
+
+    def _fetch(self, node: FakeNode, message: FetchRequest) -> FetchResponse:
+        (asked_topic,) = message.topics
+        (asked,) = asked_topic.partitions
+        topic = next(topic for topic in self.topics.values() if topic.topic_id == asked_topic.topic_id)
+        partition = topic.partitions[asked.index]
+        if asked.fetch_offset > partition.end_offset:
+            return fetched(asked_topic.topic_id, asked.index, ErrorCode.OFFSET_OUT_OF_RANGE, partition.end_offset)
+        chosen: list[bytes] = []
+        offset = 0
+        for batch in partition.batches:
+            (header,) = validate(batch)
+            offset = header.end_offset
+            if offset > asked.fetch_offset:
+                chosen.append(batch)
+        return fetched(asked_topic.topic_id, asked.index, ErrorCode.NONE, partition.end_offset, b"".join(chosen))
+
+    def _list_offsets(self, node: FakeNode, message: Any) -> ListOffsetsResponse:
+        (topic,) = message.topics
+        partitions = self.topics[topic.name].partitions
+        return ListOffsetsResponse(
+            throttle_time=NO_THROTTLE,
+            topics=(
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=tuple(
+                        ListOffsetsPartitionResponse(
+                            partition_index=asked.partition_index,
+                            error_code=KioError.none
+                            if partitions[asked.partition_index].leader_id == node.node_id
+                            else KioError.not_leader_or_follower,
+                            offset=i64(0 if asked.timestamp == -2 else partitions[asked.partition_index].end_offset),
+                        )
+                        for asked in topic.partitions
+                    ),
+                ),
+            ),
+        )
+
+    def _read_offset(self, node: FakeNode, message: ReadOffsetRequest) -> ReadOffsetResponse:
+        (topic,) = message.topics
+        results = []
+        for index in topic.partitions:
+            partition = self.topics[topic.name].partitions[index]
+            is_leader = partition.leader_id == node.node_id
+            results.append(
+                ReadOffsetPartitionResult(index, ErrorCode.NONE, partition.end_offset)
+                if is_leader
+                else ReadOffsetPartitionResult(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            )
+        return ReadOffsetResponse("fake", ErrorCode.NONE, [ReadOffsetTopicResult(topic.name, results)])
+
+    def _create_topics(self, node: FakeNode, message: Any) -> CreateTopicsResponse:
+        (topic,) = message.topics
+        code = KioError.topic_already_exists if topic.name in self.topics else KioError.none
+        if code == KioError.none:
+            self.add_topic(topic.name, topic.num_partitions)
+        result = CreatableTopicResult(name=topic.name, topic_id=None, error_code=code, error_message=None, configs=None)
+        return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=(result,))
+
+    def _describe_cluster(self, node: FakeNode, message: Any) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=KioError.none,
+            cluster_id="fake",
+            controller_id=BrokerId(1),
+            brokers=tuple(
+                DescribeClusterBroker(broker_id=BrokerId(n.node_id), host="127.0.0.1", port=i32(n.port))
+                for n in self.nodes.values()
+            ),
+        )
+
+    def _describe_configs(self, node: FakeNode, message: Any) -> DescribeConfigsResponse:
+        configs = ()
+        if node.http_listener is not None:
+            configs = (
+                DescribeConfigsResourceResult(
+                    name="http.listener",
+                    value=node.http_listener,
+                    read_only=True,
+                    is_sensitive=False,
+                    synonyms=(),
+                    documentation=None,
+                ),
+            )
+        result = DescribeConfigsResult(
+            error_code=KioError.none,
+            error_message=None,
+            resource_type=i8(4),
+            resource_name=str(node.node_id),
+            configs=configs,
+        )
+        return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=(result,))
+
+
+def produced(topic: str, partition: int, code: ErrorCode, offset: int = -1) -> ProduceResponse:
+    return ProduceResponse([ProduceTopicResult(topic, None, [ProducePartitionResult(partition, code, offset)])])
+
+
+def fetched(
+    topic_id: bytes | None, partition: int, code: ErrorCode, high_watermark: int = -1, records: bytes = b""
+) -> FetchResponse:
+    result = FetchPartitionResult(partition, code, high_watermark, high_watermark, log_start_offset=0, records=records)
+    return FetchResponse([FetchTopicResult(None, topic_id, [result])])

@@ -1,0 +1,218 @@
+"""Finding nodes: bootstrap, metadata refresh, nodes that are down, wrong bytes; topics."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+
+import pytest
+from kio.schema.api_versions.v3.response import ApiVersionsResponse
+from kio.schema.errors import ErrorCode as KioError
+
+from clientkit import DROP, HANG, FakeQuorum, run
+from raftlake.client import AsyncClient, Client, KvConflict, NoReachableNode, OffsetOutOfRange
+from raftlake.client.partitioner import murmur2, partition_for_key
+from raftlake.client.types import Address, parse_servers
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.wire.api import ApiKey
+
+
+def test_one_live_bootstrap_server_is_enough() -> None:
+    async def test() -> None:
+        async with FakeQuorum(3) as quorum:
+            quorum.add_topic("t")
+            bootstrap = quorum.bootstrap
+            await quorum.nodes[2].stop()
+            await quorum.nodes[3].stop()
+            async with AsyncClient(bootstrap) as client:
+                for _ in range(3):
+                    assert await client.partitions("t") == [0]
+
+    run(test())
+
+
+def test_unreachable_nodes_are_named_with_their_errors() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum:
+            bootstrap = quorum.bootstrap
+            for node in quorum.nodes.values():
+                await node.stop()
+            async with AsyncClient(bootstrap, unreachable_timeout_ms=50) as client:
+                with pytest.raises(NoReachableNode) as caught:
+                    await client.describe_cluster()
+                assert sorted(caught.value.last_errors) == sorted(bootstrap.split(","))
+                assert all("refused" in error for error in caught.value.last_errors.values())
+
+    run(test())
+
+
+def test_a_node_that_talks_garbage_is_left_for_another() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum:
+            quorum.add_topic("t")
+
+            async def talk_garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await reader.read(100)
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                writer.close()
+
+            server = await asyncio.start_server(talk_garbage, "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            async with server, AsyncClient(f"127.0.0.1:{port},{quorum.bootstrap}") as client:
+                assert await client.partitions("t") == [0]
+            async with server_at_garbage(talk_garbage) as only, AsyncClient(only, unreachable_timeout_ms=50) as client:
+                with pytest.raises(NoReachableNode, match="bad bytes"):
+                    await client.partitions("t")
+
+    run(test())
+
+
+class server_at_garbage:
+    def __init__(self, talk: object) -> None:
+        self._talk = talk
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)  # type: ignore[arg-type]
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+
+def test_a_silent_node_is_given_up_after_one_attempt() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum:
+            quorum.add_topic("t")
+            quorum.nodes[1].once(ApiKey.METADATA, lambda *_: HANG)
+            quorum.nodes[2].once(ApiKey.METADATA, lambda *_: HANG)
+            async with AsyncClient(quorum.bootstrap, attempt_timeout_ms=100) as client:
+                assert await client.partitions("t") == [0]
+
+    run(test())
+
+
+def test_a_node_that_speaks_other_versions_is_a_clear_rejection() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.nodes[1].once(
+                ApiKey.API_VERSIONS,
+                lambda *_: ApiVersionsResponse(error_code=KioError.none, api_keys=(), throttle_time=_zero()),
+            )
+            with pytest.raises(RequestRejected, match="does not speak METADATA version 12"):
+                await client.partitions("t")
+
+    run(test())
+
+
+def _zero() -> object:
+    from clientkit import NO_THROTTLE
+
+    return NO_THROTTLE
+
+
+def test_callers_share_one_metadata_request() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            await client.describe_cluster()
+            await asyncio.gather(*(client.append("t", "v") for _ in range(20)))
+            assert quorum.nodes[1].count(ApiKey.METADATA) == 1
+
+    run(test())
+
+
+def test_create_topic_waits_for_it_and_refuses_a_second_one() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            described = await client.create_topic("t", 3)
+            assert [partition.partition for partition in described.partitions] == [0, 1, 2]
+            with pytest.raises(RequestRejected) as caught:
+                await client.create_topic("t", 3)
+            assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            assert (await client.create_topic("t", 3, exist_ok=True)).name == "t"
+            assert [topic.name for topic in await client.topics()] == ["t"]
+
+    run(test())
+
+
+def test_a_create_whose_answer_was_lost_finds_its_own_work_done() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+
+            def create_and_drop(header: object, message: object) -> object:
+                quorum._create_topics(quorum.nodes[1], message)
+                return DROP
+
+            quorum.nodes[1].once(ApiKey.CREATE_TOPICS, create_and_drop)
+            assert (await client.create_topic("t")).name == "t"
+
+    run(test())
+
+
+def test_a_create_without_any_answer_is_an_unknown_outcome() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, unreachable_timeout_ms=100) as client:
+            for _ in range(50):
+                quorum.nodes[1].once(ApiKey.CREATE_TOPICS, lambda *_: DROP)
+            with pytest.raises(UnknownOutcome):
+                await client.create_topic("t")
+
+    run(test())
+
+
+def test_a_lagging_node_does_not_bring_back_an_older_leader() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            quorum.move_leader("t", 0, 2)
+            assert (await client.describe_topic("t")).partitions[0].leader_id == 2
+            partition = quorum.topics["t"].partitions[0]
+            partition.leader_id, partition.epoch = 1, 1
+            assert (await client.describe_topic("t")).partitions[0].leader_id == 2
+            quorum.topics["t"].topic_id = bytes(range(16))
+            assert (await client.describe_topic("t")).partitions[0].leader_id == 1
+
+    run(test())
+
+
+def test_servers_are_parsed_or_refused_by_name() -> None:
+    assert parse_servers("a:1, b:2,a:1") == (Address("a", 1), Address("b", 2))
+    assert parse_servers(["[::1]:9092"]) == (Address("::1", 9092),)
+    assert str(Address("::1", 9092)) == "[::1]:9092"
+    for wrong in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x", "a:1,host"):
+        with pytest.raises(ConfigError, match="bootstrap"):
+            parse_servers(wrong)
+
+
+def test_settings_are_checked_when_the_client_is_made() -> None:
+    with pytest.raises(ConfigError, match="request_timeout_ms"):
+        Client("h:1", request_timeout_ms=0)
+    with pytest.raises(ConfigError, match="h1"):
+        Client("h1")
+
+
+#: From Kafka's own tests of Utils.murmur2.
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_kafkas(data: bytes, expected: int) -> None:
+    assert murmur2(data) == expected & 0xFFFFFFFF
+    assert partition_for_key(data, 7) == (expected & 0x7FFFFFFF) % 7
+
+
+@pytest.mark.parametrize(
+    "error",
+    [NoReachableNode(["a:1"], {"a:1": "refused"}), OffsetOutOfRange("t", 0, 5, 1, 2), KvConflict({"k": 3})],
+)
+def test_errors_survive_pickling(error: Exception) -> None:
+    """Spark carries a task's exception to the driver as a pickle."""
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

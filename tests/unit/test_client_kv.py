@@ -1,0 +1,249 @@
+"""The key-value client against scripted HTTP fronts: redirects, conditions, refusals, unknown outcomes, watches."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from clientkit import FakeQuorum, run
+from raftlake.client import AsyncClient, Delete, KvConflict, KvEvent, Put
+from raftlake.client.sse import ServerSentEvent, ServerSentEvents
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@dataclass
+class Front:
+    """An HTTP server that gives out prepared answers in order; bytes None means: hang up."""
+
+    answers: list[Answer | bytes | None] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    port: int = 0
+
+    async def __aenter__(self) -> Front:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        self.requests.append((head[0].removesuffix(" HTTP/1.1"), headers, body))
+        answer = self.answers.pop(0)
+        if isinstance(answer, bytes):
+            writer.write(b"HTTP/1.1 200 OK\r\nx-raftlake-offset: 8\r\nconnection: close\r\n\r\n" + answer)
+        elif answer is not None:
+            status, extra, content = answer
+            lines = [
+                f"HTTP/1.1 {status} X",
+                f"content-length: {len(content)}",
+                "connection: close",
+                *(f"{k}: {v}" for k, v in extra.items()),
+            ]
+            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
+        await writer.drain()
+        writer.close()
+
+
+def kv_test(test: Callable[[AsyncClient, Front, Front], object]) -> None:
+    """Two nodes with a front each; the client knows both."""
+
+    async def body() -> None:
+        async with FakeQuorum(2) as quorum, Front() as one, Front() as two:
+            quorum.nodes[1].http_listener = f"127.0.0.1:{one.port}"
+            quorum.nodes[2].http_listener = f"127.0.0.1:{two.port}"
+            async with AsyncClient(quorum.bootstrap, request_timeout_ms=2000) as client:
+                await test(client, one, two)  # type: ignore[misc]
+
+    run(body())
+
+
+def answer_all(one: Front, two: Front, *answers: Answer | bytes | None) -> None:
+    """Whichever front is asked gives the same answers."""
+    shared = list(answers)
+    one.answers = two.answers = shared
+
+
+def test_get_put_delete_list() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(
+            one,
+            two,
+            (200, {"etag": '"7"'}, b"value"),
+            (404, {}, b'{"error":"no such key"}'),
+            (200, {"etag": '"8"'}, b"{}"),
+            (200, {"etag": '"9"'}, b"{}"),
+            (200, {"x-raftlake-offset": "10"}, b'{"entries":[{"key":"a","version":3,"size":1,"value":"eA=="}],"more":true}'),
+        )
+        entry = await client.kv.get("a/ü.")
+        assert entry is not None and (entry.value, entry.version, entry.size) == (b"value", 7, 5)
+        assert await client.kv.get("absent", linearizable=False) is None
+        assert await client.kv.put("k", b"v", create=True) == 8
+        assert await client.kv.delete("k", if_version=8) == 9
+        page = await client.kv.list("p", after="p1", limit=5, values=True)
+        assert (page.entries[0].value, page.more, page.version) == (b"x", True, 9)
+        requests = sorted([*one.requests, *two.requests])
+        lines = [line for line, _, _ in requests]
+        assert lines == sorted(
+            [
+                "GET /v1/kv/a%2F%C3%BC%2E?consistency=linearizable",
+                "GET /v1/kv/absent?consistency=stale",
+                "PUT /v1/kv/k",
+                "DELETE /v1/kv/k",
+                "GET /v1/kv?consistency=linearizable&prefix=p&limit=5&after=p1&values=true",
+            ]
+        )
+        by_line = {line: (headers, body) for line, headers, body in requests}
+        assert by_line["PUT /v1/kv/k"][0]["if-none-match"] == "*"
+        assert by_line["PUT /v1/kv/k"][1] == b"v"
+        assert by_line["DELETE /v1/kv/k"][0]["if-match"] == '"8"'
+
+    kv_test(test)
+
+
+def test_a_redirected_write_goes_to_the_leader_and_so_do_the_next_ones() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        to_two = {"location": f"http://127.0.0.1:{two.port}/v1/kv/k"}
+        one.answers = [(307, to_two, b"")]
+        two.answers = [(200, {"etag": f'"{n}"'}, b"{}") for n in (5, 6, 7)]
+        versions = [await client.kv.put("k", b"v") for _ in range(3)]
+        assert versions == [5, 6, 7]
+        assert len(one.requests) <= 1
+
+    kv_test(test)
+
+
+def test_a_failed_condition_names_the_versions_in_the_way() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        failed = json.dumps({"succeeded": False, "failed": [{"key": "a", "version": 4}, {"key": "b", "version": 0}]}).encode()
+        answer_all(one, two, (412, {}, b'{"key":"k","version":3}'), (412, {}, failed))
+        with pytest.raises(KvConflict) as caught:
+            await client.kv.put("k", b"v", if_version=2)
+        assert caught.value.current_version == 3
+        with pytest.raises(KvConflict) as caught:
+            await client.kv.txn({"a": 1, "b": 2}, [Put("c", b"\xff"), Delete("d")])
+        assert caught.value.current == {"a": 4, "b": 0}
+        body = json.loads([*one.requests, *two.requests][-1][2] or [*two.requests, *one.requests][-1][2])
+        assert body == {
+            "compare": [{"key": "a", "version": 1}, {"key": "b", "version": 2}],
+            "ops": [{"put": {"key": "c", "value": base64.b64encode(b"\xff").decode()}}, {"delete": {"key": "d"}}],
+        }
+
+    kv_test(test)
+
+
+def test_a_refused_write_is_tried_again_after_the_time_told() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, (503, {"retry-after": "1"}, b'{"error":"no leader"}'), (200, {"etag": '"5"'}, b"{}"))
+        before = asyncio.get_running_loop().time()
+        assert await client.kv.put("k", b"v") == 5
+        assert asyncio.get_running_loop().time() - before >= 1
+
+    kv_test(test)
+
+
+@pytest.mark.parametrize("answer", [(504, {}, b'{"error":"outcome unknown"}'), None])
+def test_a_write_without_a_definite_answer_is_unknown_and_not_repeated(answer: Answer | None) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, answer)
+        with pytest.raises(UnknownOutcome):
+            await client.kv.put("k", b"v")
+        assert len(one.requests) + len(two.requests) == 1
+
+    kv_test(test)
+
+
+def test_a_read_without_an_answer_is_asked_again() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, None, (504, {}, b"{}"), (200, {"etag": '"5"'}, b"v"))
+        entry = await client.kv.get("k")
+        assert entry is not None and entry.value == b"v"
+
+    kv_test(test)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, ErrorCode.INVALID_REQUEST),
+        (403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (413, ErrorCode.MESSAGE_TOO_LARGE),
+        (418, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_refusals_are_definite(status: int, code: ErrorCode) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, (status, {}, b'{"error":"because"}'))
+        with pytest.raises(RequestRejected, match="because") as caught:
+            await client.kv.put("/raftlake/x", b"v")
+        assert caught.value.code == code
+
+    kv_test(test)
+
+
+def test_a_watch_survives_a_break_inside_a_transaction() -> None:
+    """The first stream ends between two changes of one transaction: each is handed out once, and nothing is lost."""
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        put_a = b'event: put\nid: 5\ndata: {"key":"a","version":5,"value":"eA=="}\n\n'
+        put_b = b'event: put\ndata: {"key":"b","version":8,"value":"eQ=="}\n\n'
+        delete_a = b'event: delete\nid: 8\ndata: {"key":"a","version":8}\n\n'
+        put_c = b': heartbeat\nid: 11\n\nevent: put\nid: 12\ndata: {"key":"c","version":12,"value":""}\n\n'
+        answer_all(one, two, put_a + put_b, put_b + delete_a, b": heartbeat\nid: 11\n\n", put_c)
+        stream = client.kv.watch("", from_version=4)
+        seen = [await anext(stream) for _ in range(4)]
+        assert seen == [
+            KvEvent(key="a", version=5, value=b"x"),
+            KvEvent(key="b", version=8, value=b"y"),
+            KvEvent(key="a", version=8, value=None),
+            KvEvent(key="c", version=12, value=b""),
+        ]
+        await stream.aclose()  # type: ignore[attr-defined]
+        starts = [line.rpartition("from=")[2] for line, _, _ in [*one.requests, *two.requests]]
+        assert sorted(starts, key=int) == ["4", "5", "8", "11"]
+
+    kv_test(test)
+
+
+def test_a_watch_from_now_resumes_at_the_offset_of_its_first_answer() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, b"", b'event: put\nid: 9\ndata: {"key":"a","version":9,"value":""}\n\n')
+        stream = client.kv.watch("p/")
+        assert (await anext(stream)).version == 9
+        await stream.aclose()  # type: ignore[attr-defined]
+        lines = sorted(line for line, _, _ in [*one.requests, *two.requests])
+        assert lines == ["GET /v1/watch?prefix=p%2F", "GET /v1/watch?prefix=p%2F&from=7"]
+
+    kv_test(test)
+
+
+@pytest.mark.parametrize(
+    "answer", [(410, {}, b'{"error":"gone"}'), b'event: compacted\ndata: {"error":"gone","from":1,"oldest":5}\n\n']
+)
+def test_a_watch_that_fell_behind_says_so(answer: Answer | bytes) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, answer)
+        with pytest.raises(RequestRejected, match="gone") as caught:
+            await anext(client.kv.watch("", from_version=1))
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    kv_test(test)
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1000])
+def test_events_do_not_depend_on_how_the_bytes_are_cut(step: int) -> None:
+    stream = b": hello\n\nevent: put\r\nid: 5\r\ndata: one\r\ndata:two\r\n\r\ndata: x\n\nid: 6\n\nevent: gone\n\ndata\n\n"
+    events = ServerSentEvents()
+    found = [event for start in range(0, len(stream), step) for event in events.feed(stream[start : start + step])]
+    assert found == [ServerSentEvent("put", "one\ntwo"), ServerSentEvent("message", "x"), ServerSentEvent("message", "")]
+    assert events.last_id == "6"
