@@ -10,6 +10,7 @@ import asyncio
 import struct
 import time
 from dataclasses import dataclass, field
+from typing import cast
 
 from raftlake.wire.api import ApiKey, decode_response, encode_request
 from raftlake.wire.batches import Record, build_batch
@@ -50,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self.next_id = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of asyncio's
         for _ in range(self.in_flight):
             self.send()
 
@@ -63,7 +64,6 @@ class Connection(asyncio.BufferedProtocol):
         struct.pack_into(">i", self.frame, CORRELATION_ID_AT, self.next_id)
         self.sent_at[self.next_id] = time.perf_counter()
         self.next_id += 1
-        assert isinstance(self.transport, asyncio.Transport)
         self.transport.write(bytes(self.frame))
 
     def get_buffer(self, sizehint: int) -> memoryview:
