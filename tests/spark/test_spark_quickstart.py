@@ -1,0 +1,70 @@
+"""`raftlake quickstart` as a user runs it: a process of its own, fewer rows, exit code 0, and nothing left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+COMMAND = [sys.executable, "-m", "raftlake", "quickstart"]
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines of running processes that mention `text` (a directory that only this test uses)."""
+    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listing.splitlines() if text in line and "ps -eo" not in line]
+
+
+def wait_until_gone(text: str) -> None:
+    deadline = time.monotonic() + 20
+    while left := processes_naming(text):
+        assert time.monotonic() < deadline, "\n".join(left)
+        time.sleep(0.1)
+
+
+def test_the_tour_ends_well_and_leaves_nothing_running(tmp_path: Path) -> None:
+    data = tmp_path / "tour"
+    done = subprocess.run(
+        [*COMMAND, "--data-dir", str(data), "--rows", "60000"], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "All agrees." in done.stdout
+    assert "60,000 records, 60,000 different flights, in order: none lost, none doubled" in done.stdout
+    assert sorted(path.name for path in data.iterdir() if path.name.startswith("node-")) == ["node-1", "node-2", "node-3"]
+    wait_until_gone(str(data))
+
+
+def test_a_folder_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("keep")
+    done = subprocess.run([*COMMAND, "--data-dir", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "is not empty" in done.stdout + done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_ctrl_c_leaves_no_child(tmp_path: Path) -> None:
+    """SIGINT to the whole group, as a terminal sends it, while Spark runs."""
+    data = tmp_path / "tour"
+    command = [*COMMAND, "--data-dir", str(data)]
+    with (tmp_path / "output").open("w") as output:
+        tour = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            deadline = time.monotonic() + 120
+            while not (data / "spark" / "spark.log").exists():
+                assert tour.poll() is None, (tmp_path / "output").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            os.killpg(tour.pid, signal.SIGINT)
+            assert tour.wait(timeout=60) == 130, (tmp_path / "output").read_text()
+        finally:
+            if tour.poll() is None:
+                tour.kill()
+                tour.wait()
+    wait_until_gone(str(data))
