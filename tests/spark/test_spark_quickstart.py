@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,8 +19,13 @@ COMMAND = [sys.executable, "-m", "raftlake", "quickstart"]
 
 def processes_naming(text: str) -> list[str]:
     """Command lines of running processes that mention `text` (a directory that only this test uses)."""
-    listing = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listing.splitlines() if text in line and "ps -eo" not in line]
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if text in line:
+                found.append(f"{entry.parent.name}: {line}")
+    return found
 
 
 def wait_until_gone(text: str) -> None:
