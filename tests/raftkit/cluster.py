@@ -24,6 +24,7 @@ from raftlake.raft.roles import Leader
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey, VoterSet
 
 Batch = FetchedBatch
+EMPTY_START = OffsetAndEpoch(Offset(0), Epoch(0))
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Disk:
     """What survives a crash."""
 
     batches: list[Batch] = field(default_factory=list)
-    start: OffsetAndEpoch = OffsetAndEpoch(Offset(0), Epoch(0))
+    start: OffsetAndEpoch = EMPTY_START
     election: ElectionState | None = None
 
 
