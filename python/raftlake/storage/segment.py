@@ -275,6 +275,8 @@ class Segment:
         end_offset: int = self.base_offset
         for batch in self._walk_from(known.positions[-1] if known.positions else 0):
             end_offset = batch.end_offset
+            if batch.timestamp_ms_max > known.timestamp_ms_max:
+                raise BrokenBatch(self.path, batch.position, batch.base_offset, "its timestamp is not in the time index")
         if end_offset != self.end_offset:
             raise BrokenBatch(self.path, self.size, end_offset, f"the file ends here and should hold {self.end_offset - 1}")
 
