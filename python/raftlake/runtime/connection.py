@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import PeerConnection
@@ -94,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[_Waiting] = deque()
         self._started_bytes = 0
         self._fetches = 0
+        self._unsent: list[BytesLike] = []
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._is_writable = True
@@ -105,13 +106,13 @@ class Connection(asyncio.BufferedProtocol):
     # --- asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        name = transport.get_extra_info("peername")
+        # uvloop's transports have the methods without the base class.
+        self._transport = cast(asyncio.Transport, transport)
+        name = self._transport.get_extra_info("peername")
         self._client = ClientContext(None, name[0] if isinstance(name, tuple) else "")
-        transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
+        self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
         if not self._router.opened(self):
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -157,8 +158,14 @@ class Connection(asyncio.BufferedProtocol):
         event(logger, logging.INFO, "closing connection", peer=self.host, client=self._client.client_id, reason=error)
         self.close()
 
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent and self._transport is not None:
+            self._transport.writelines(unsent)
+
     def close(self) -> None:
-        """Close once what has been written is sent."""
+        """Close once what has been answered is sent."""
+        self._send()
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -265,6 +272,9 @@ class Connection(asyncio.BufferedProtocol):
             self._started_bytes -= first.size
             self._fetches -= first.header.api_key == ApiKey.FETCH
         if parts and self._transport is not None:
-            self._transport.writelines(parts)
+            if not self._unsent:
+                # Everything that one turn answers is one write: uvloop would make a system call for each.
+                asyncio.get_running_loop().call_soon(self._send)
+            self._unsent += parts
         if self._waiting:
             self._start_safely()
