@@ -84,9 +84,27 @@ def test_annotations_are_not_evaluated(path: Path) -> None:
     assert only_docstring or "__future__.annotations" in imports_of(path), "from __future__ import annotations"
 
 
+@functools.cache
+def names_defined_in(path: Path) -> frozenset[str]:
+    """Top-level classes, functions and constants of a module."""
+    names: set[str] = set()
+    for node in tree_of(path).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(target.id for target in targets if isinstance(target, ast.Name))
+    return frozenset(names)
+
+
 def is_claimed(module: Path, test: Path) -> bool:
-    """A test file claims a module by importing it directly or by naming it: raft/handlers/vote.py, test_raft_vote_rules.py."""
-    if dotted(module) in imports_of(test):
+    """A test file claims a module by importing it, by importing what it defines through a module of the same package that
+    shows it to others, or by its name: raft/handlers/vote.py, test_raft_vote_rules.py."""
+    imported = imports_of(test)
+    package = dotted(module).rsplit(".", 1)[0]
+    if dotted(module) in imported:
+        return True
+    if any(name.startswith(f"{package}.") and name.rsplit(".", 1)[1] in names_defined_in(module) for name in imported):
         return True
     words = test.stem.split("_")
     wanted = (
