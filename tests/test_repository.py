@@ -68,10 +68,10 @@ def ids(path: Path) -> str:
 
 @pytest.mark.parametrize("path", MODULES, ids=ids)
 def test_a_module_says_what_it_owns(path: Path) -> None:
-    """A header docstring; of more than one line when there is more than a screen of code."""
+    """A header docstring; of more than one line when there is more than two screens of code."""
     header = ast.get_docstring(tree_of(path)) or ""
     assert header, "no module docstring"
-    if len(text_of(path).splitlines()) > 60:
+    if len(text_of(path).splitlines()) > 120:
         assert len([line for line in header.splitlines() if line.strip()]) >= 2, (
             f"a module of this size needs more than: {header}"
         )
@@ -252,7 +252,13 @@ def test_a_test_file_has_a_header(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in TESTS if path.parent.name in ("unit", "property", "trace", "kip")], ids=ids)
 def test_fast_tests_do_not_wait_for_the_clock(path: Path) -> None:
-    hits = [line for name, line in calls_of(path) if name in ("time.sleep", "sleep", "asyncio.sleep")]
+    hits = [
+        node.lineno
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("time.sleep", "sleep", "asyncio.sleep")
+        and ast.unparse(node.args[0]) != "0"  # gives the event loop a turn, waits for nothing
+    ]
     assert not hits, f"sleeps in lines {hits}: inject the time, or wait for a condition"
 
 
