@@ -132,6 +132,11 @@ class AsyncClient:
         self._producers.append(producer)
         return producer
 
+    async def close_producer(self, producer: AsyncProducer) -> None:
+        """Close a producer that `producer()` made, and forget it: one that lives longer than its producers needs this."""
+        self._producers.remove(producer)
+        await producer.close()
+
     # --- read --------------------------------------------------------------------------------------------------------
 
     async def read(

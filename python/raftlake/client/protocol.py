@@ -174,10 +174,11 @@ def quorum_description(answer: DescribeQuorumResponse, cluster_id: str) -> Quoru
         high_watermark=int(partition.high_watermark),
         voters=tuple(_replica(replica) for replica in partition.current_voters),
         observers=tuple(_replica(replica) for replica in partition.observers),
-        nodes={
-            int(node.node_id): Address(node.listeners[0].host, int(node.listeners[0].port))
+        listeners={
+            int(node.node_id): tuple(
+                f"{listener.name}://{Address(listener.host, int(listener.port))}" for listener in node.listeners
+            )
             for node in answer.nodes
-            if node.listeners
         },
     )
 

@@ -389,6 +389,10 @@ class Producer:
         """As `append_batches`, but returns at once. Batches keep the order of the submissions."""
         return self._running.submit(self._producer.append_batches(topic, partition, batches, timeout_ms))
 
+    def close(self) -> None:
+        """Give up what is not acknowledged yet: what was sent ends as UnknownOutcome."""
+        self._running.call(self._running.client.close_producer(self._producer))
+
 
 class Kv:
     """The key-value space; see `AsyncKv`."""

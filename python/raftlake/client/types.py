@@ -183,8 +183,8 @@ class QuorumDescription:
     high_watermark: int
     voters: tuple[ReplicaDescription, ...]
     observers: tuple[ReplicaDescription, ...]
-    #: Listener addresses of the nodes, as the leader knows them.
-    nodes: dict[int, Address]
+    #: Where the nodes listen, as the leader knows it: `NAME://host:port`, the first one serving the quorum.
+    listeners: dict[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

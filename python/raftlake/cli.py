@@ -1,0 +1,61 @@
+"""The `raftlake` command: puts the commands together and turns errors into one line and an exit code.
+
+0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 130 after Ctrl-C. The
+commands are in `cli_node` (local, format, serve, dump), `cli_topics` (topics, produce, consume), `cli_kv` and `cli_quorum`
+(describe); each imports what it needs when it runs, so that `--help` is instant and a client needs no node code.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from raftlake import cli_kv, cli_node, cli_quorum, cli_topics
+from raftlake.errors import RaftlakeError
+
+app = typer.Typer(
+    name="raftlake",
+    help="A small Raft quorum: Kafka-protocol logs, linearizable state, a Spark connector.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("local")(cli_node.local)
+app.command("format")(cli_node.format_)
+app.command("serve")(cli_node.serve)
+app.command("dump")(cli_node.dump)
+app.command("describe")(cli_quorum.describe)
+app.add_typer(cli_topics.app, name="topics")
+app.command("produce")(cli_topics.produce)
+app.command("consume")(cli_topics.consume)
+app.add_typer(cli_kv.app, name="kv")
+
+
+@app.command("quickstart")
+def quickstart(
+    data_dir: Annotated[Path | None, typer.Option(help="Keep the data here (default: a temporary folder).")] = None,
+    rows: Annotated[int | None, typer.Option(help="Replay only so many records of the data set.")] = None,
+) -> None:
+    """The tour: a quorum, real data through Spark, a killed leader, and a check that nothing was lost."""
+    from raftlake.quickstart import run
+
+    raise typer.Exit(run(data_dir=data_dir, rows=rows))
+
+
+def main() -> NoReturn:
+    """The entry point of the `raftlake` script."""
+    try:
+        app(prog_name="raftlake")
+    except RaftlakeError as error:
+        sys.stderr.write(f"raftlake: {one_line(error)}\n")
+        sys.exit(1)
+    sys.exit(0)
+
+
+def one_line(error: RaftlakeError) -> str:
+    """The message of an error without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__

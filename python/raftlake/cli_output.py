@@ -1,0 +1,57 @@
+"""What the commands share: the options that say which quorum, and how facts are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from raftlake.client import Client
+
+BootstrapServer = Annotated[
+    str,
+    typer.Option("--bootstrap-server", "-b", envvar="RAFTLAKE_BOOTSTRAP_SERVER", metavar="H:P,H:P", help="Nodes to ask first."),
+]
+TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Give up after so many milliseconds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+TIMEOUT_MS_DEFAULT = 15_000
+#: At a terminal nobody wants to wait long to hear that no node is there.
+_UNREACHABLE_TIMEOUT_MS = 3_000
+
+
+def connect(bootstrap_server: str, timeout_ms: int) -> Client:
+    """A client for one command."""
+    from raftlake.client import Client
+
+    return Client(
+        bootstrap_server,
+        client_id="raftlake-cli",
+        request_timeout_ms=timeout_ms,
+        unreachable_timeout_ms=min(timeout_ms, _UNREACHABLE_TIMEOUT_MS),
+    )
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(headers: list[str], rows: list[list[str]]) -> None:
+    """Columns as wide as their widest cell, cells apart by a tab, as Kafka's tools print them: stable for scripts too."""
+    widths = [max(len(line[column]) for line in [headers, *rows]) for column in range(len(headers))]
+    for line in [headers, *rows]:
+        print("\t".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def note(text: str) -> None:
+    """A word to the person at the terminal, apart from the output."""
+    sys.stderr.write(text + "\n")
+
+
+def as_text(data: bytes | None) -> str | None:
+    """Bytes as text for JSON; what is not UTF-8 is shown with backslashes."""
+    return None if data is None else data.decode("utf-8", errors="backslashreplace")
