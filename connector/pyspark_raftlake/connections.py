@@ -1,0 +1,23 @@
+"""One client per quorum and Python process.
+
+Spark keeps its Python workers and gives them one task after another, so the second task of a worker finds open connections. The
+client makes itself a new thread and new connections after a fork; here it is only remembered.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_raftlake.options import Quorum
+    from raftlake.client import Client
+
+
+@functools.cache
+def client_of(quorum: Quorum) -> Client:
+    """This process's client; nothing connects before its first call."""
+    # Imported late: Spark imports this package in every Python process only to learn the name of the format.
+    from raftlake.client import Client
+
+    return Client(quorum.bootstrap_servers, client_id=quorum.client_id)

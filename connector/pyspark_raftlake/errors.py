@@ -1,0 +1,100 @@
+"""Every error of the connector, worded in one place.
+
+Options that cannot be used are `ConfigError`, as everywhere in raftlake. What only a running query meets has classes of its
+own. Texts follow those of Spark's Kafka connector where users know them from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from raftlake.errors import ConfigError, RaftlakeError
+
+HOW_TO_GO_ON = (
+    "Some data may have been lost because they are not available in raftlake any more; either the data was aged out by "
+    "retention or the topic may have been deleted before all the data in the topic was processed. If you don't want your "
+    'query to fail on such cases, set the source option "failOnDataLoss" to "false".'
+)
+
+
+class DataLoss(RaftlakeError):
+    """Offsets that the query has to read are not there any more, and `failOnDataLoss` is true."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}. {HOW_TO_GO_ON}")
+
+
+class IncompleteRange(RaftlakeError):
+    """A planned range could not be read to its end; the task fails, and Spark tries it again."""
+
+
+class InvalidRow(RaftlakeError):
+    """A row that the sink was given cannot become a record."""
+
+
+class UnsupportedMode(RaftlakeError):
+    """The query asks for an output mode that an append-only log does not have."""
+
+
+# --- options -------------------------------------------------------------------------------------------------------------
+
+
+def unknown_option(name: str, known: Iterable[str]) -> ConfigError:
+    canonical = {option.lower(): option for option in known}
+    close = get_close_matches(name.lower(), canonical, n=1, cutoff=0.6)
+    hint = f"; did you mean '{canonical[close[0]]}'?" if close else ""
+    return ConfigError(f"Unknown option '{name}' for raftlake{hint}")
+
+
+def unsupported_option(name: str, reason: str) -> ConfigError:
+    return ConfigError(f"Option '{name}' is not supported: {reason}")
+
+
+def wrong_value(name: str, value: str, expected: str) -> ConfigError:
+    return ConfigError(f"Option '{name}' is '{value}', expected {expected}")
+
+
+def missing_servers() -> ConfigError:
+    return ConfigError("Option 'kafka.bootstrap.servers' (or 'bootstrap.servers') must be specified for configuring raftlake")
+
+
+def no_selection() -> ConfigError:
+    return ConfigError(
+        "One of the following options must be specified for raftlake source: subscribe, subscribePattern, assign"
+    )
+
+
+def exclusive_options(names: Iterable[str]) -> ConfigError:
+    return ConfigError(f"Only one of the following options can be specified for raftlake: {', '.join(names)}")
+
+
+# --- topics and offsets --------------------------------------------------------------------------------------------------
+
+
+def missing_topics(missing: Iterable[str], existing: Iterable[str]) -> ConfigError:
+    names = sorted(missing)
+    found = ", ".join(sorted(existing)) or "none"
+    subject = f"Topic '{names[0]}' does not exist" if len(names) == 1 else f"Topics {', '.join(names)} do not exist"
+    return ConfigError(f"{subject}; existing topics: {found}")
+
+
+def missing_partitions(option: str, missing: Iterable[object], count_by_topic: dict[str, int]) -> ConfigError:
+    counts = ", ".join(f"{topic} has {count}" for topic, count in sorted(count_by_topic.items()))
+    names = ", ".join(str(partition) for partition in missing)
+    return ConfigError(f"Option '{option}' names partitions that do not exist: {names} (numbers of partitions: {counts})")
+
+
+def incomplete_offsets(option: str, specified: Iterable[object], assigned: Iterable[object]) -> ConfigError:
+    return ConfigError(
+        f"If {option} contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, -2 for earliest. "
+        f"Specified: {', '.join(map(str, specified))}. Assigned: {', '.join(map(str, assigned))}"
+    )
+
+
+def no_offset_for_timestamp(partition: object, timestamp_ms: int) -> ConfigError:
+    return ConfigError(f"No offset matched from request of topic-partition {partition} and timestamp {timestamp_ms}.")
+
+
+def start_after_end(partition: object, start: int, end: int) -> ConfigError:
+    return ConfigError(f"startingOffsets for {partition} is {start}, after its endingOffsets {end}")

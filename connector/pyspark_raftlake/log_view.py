@@ -1,0 +1,146 @@
+"""What the quorum says about the topics of one query: which partitions there are, where they begin and where they end.
+
+The driver's only way to the nodes. It does not know batches, limits or what lost data means; it answers questions, each
+with fresh facts. The invariant: an end offset that it returns is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from pyspark_raftlake import errors
+from pyspark_raftlake.offsets import EARLIEST, LATEST, Offsets, TopicPartition, by_topic
+from pyspark_raftlake.options import Assign, Consistency, Selection, Subscribe, SubscribePattern
+from raftlake.errors import ErrorCode, RequestRejected
+
+if TYPE_CHECKING:
+    from raftlake.client.types import TopicDescription
+
+
+class OffsetClient(Protocol):
+    """The part of `raftlake.client.Client` that planning needs."""
+
+    def topics(self) -> tuple[TopicDescription, ...]: ...
+
+    def describe_topic(self, topic: str) -> TopicDescription: ...
+
+    def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]: ...
+
+    def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]: ...
+
+
+class LogView:
+    def __init__(self, client: OffsetClient, selection: Selection, consistency: Consistency) -> None:
+        self._client = client
+        self._selection = selection
+        self._consistency = consistency
+        #: Every topic of the quorum, as of the last look.
+        self._topics: dict[str, TopicDescription] = {}
+
+    # --- topics ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> tuple[TopicPartition, ...]:
+        """The partitions that the query reads now, sorted. What it names and what does not exist is left out."""
+        self._topics = {topic.name: topic for topic in self._client.topics()}
+        match self._selection:
+            case Subscribe(topics):
+                self._look_again(topics)
+                return self._partitions_of(topics)
+            case SubscribePattern():
+                return self._partitions_of([topic for topic in self._topics if self._selection.matches(topic)])
+            case Assign(partitions):
+                self._look_again([topic for topic, _ in partitions])
+                existing = set(self._partitions_of({topic for topic, _ in partitions}))
+                return tuple(partition for partition in partitions if partition in existing)
+            case _:
+                assert_never(self._selection)
+
+    def require_selected(self) -> tuple[TopicPartition, ...]:
+        """As `look`; ConfigError when something that the query names does not exist."""
+        found = self.look()
+        match self._selection:
+            case Subscribe(topics):
+                missing = set(topics) - set(self._topics)
+            case SubscribePattern():
+                # Topics that match may still come.
+                missing = set()
+            case Assign(partitions):
+                missing = {topic for topic, _ in partitions} - set(self._topics)
+            case _:
+                assert_never(self._selection)
+        if missing:
+            raise errors.missing_topics(missing, self._topics)
+        if isinstance(self._selection, Assign):
+            self.require_existing("assign", self._selection.partitions)
+        return found
+
+    def require_existing(self, option: str, partitions: Iterable[TopicPartition]) -> None:
+        """ConfigError when an option names a topic or a partition that does not exist."""
+        named = sorted(partitions)
+        missing_topics = {topic for topic, _ in named} - set(self._topics)
+        if missing_topics:
+            raise errors.missing_topics(missing_topics, self._topics)
+        existing = set(self._partitions_of({topic for topic, _ in named}))
+        missing = [partition for partition in named if partition not in existing]
+        if missing:
+            counts = {topic: len(self._topics[topic].partitions) for topic, _ in missing}
+            raise errors.missing_partitions(option, missing, counts)
+
+    def topic_ids(self) -> dict[str, bytes]:
+        """The ids of all topics at the last look: another id under the same name is another topic."""
+        return {name: topic.topic_id for name, topic in self._topics.items()}
+
+    def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        """The nodes that hold a partition, as of the last look, sorted; empty when that is not known."""
+        topic = self._topics.get(partition.topic)
+        if topic is None:
+            return ()
+        return next((tuple(sorted(p.replicas)) for p in topic.partitions if p.partition == partition.partition), ())
+
+    def _look_again(self, topics: Sequence[str]) -> None:
+        """Topics reach the nodes one after another: one that a node does not know may exist. Asked for by name, the client
+        gives it some time."""
+        for topic in topics:
+            if topic not in self._topics:
+                try:
+                    self._topics[topic] = self._client.describe_topic(topic)
+                except RequestRejected as error:
+                    if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                        raise
+
+    def _partitions_of(self, topics: Iterable[str]) -> tuple[TopicPartition, ...]:
+        described = [self._topics[topic] for topic in topics if topic in self._topics]
+        return tuple(sorted(TopicPartition(topic.name, p.partition) for topic in described for p in topic.partitions))
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self.at_timestamps(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Exclusive end offsets, as fresh as the query's consistency demands."""
+        match self._consistency:
+            case Consistency.COMMITTED:
+                return self.at_timestamps(dict.fromkeys(partitions, LATEST))
+            case Consistency.LINEARIZABLE:
+                return self.proven_latest(partitions)
+            case _:
+                assert_never(self._consistency)
+
+    def proven_latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Linearizable end offsets (ReadOffset): nothing acknowledged before this call lies at or above them."""
+        found: dict[TopicPartition, int] = {}
+        for topic, numbers in by_topic(partitions).items():
+            ends = self._client.read_offset(topic, numbers)
+            found.update((TopicPartition(topic, number), offset) for number, offset in ends.items())
+        return found
+
+    def at_timestamps(self, timestamps_ms: Offsets) -> dict[TopicPartition, int]:
+        """The offset of the first record at or after a time, -1 where there is none. LATEST and EARLIEST are themselves."""
+        found: dict[TopicPartition, int] = {}
+        for topic, numbers in by_topic(timestamps_ms).items():
+            asked = {number: timestamps_ms[TopicPartition(topic, number)] for number in numbers}
+            offsets = self._client.list_offsets(topic, asked)
+            found.update((TopicPartition(topic, number), offset) for number, offset in offsets.items())
+        return found

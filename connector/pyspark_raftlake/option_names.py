@@ -1,0 +1,158 @@
+"""The vocabulary of options: what exists, what is accepted without effect, what is refused and why.
+
+A job that moves from Spark's Kafka connector keeps its options. Client settings that tune a Kafka client (sizes, waits,
+retries) are accepted and change nothing: raftlake's client has its own ways. Settings that would change what is read or
+promised are refused, with the reason, because ignoring them would be a lie.
+"""
+
+from __future__ import annotations
+
+SERVERS = "kafka.bootstrap.servers"
+SERVERS_SHORT = "bootstrap.servers"
+#: Read on the driver when neither option is given; `configure` sets it.
+SERVERS_ENVIRONMENT = "RAFTLAKE_BOOTSTRAP_SERVERS"
+
+SUBSCRIBE = "subscribe"
+SUBSCRIBE_PATTERN = "subscribePattern"
+ASSIGN = "assign"
+STARTING_OFFSETS = "startingOffsets"
+ENDING_OFFSETS = "endingOffsets"
+STARTING_TIMESTAMP = "startingTimestamp"
+ENDING_TIMESTAMP = "endingTimestamp"
+STARTING_OFFSETS_BY_TIMESTAMP = "startingOffsetsByTimestamp"
+ENDING_OFFSETS_BY_TIMESTAMP = "endingOffsetsByTimestamp"
+TIMESTAMP_STRATEGY = "startingOffsetsByTimestampStrategy"
+MAX_OFFSETS = "maxOffsetsPerTrigger"
+MIN_OFFSETS = "minOffsetsPerTrigger"
+MAX_TRIGGER_DELAY = "maxTriggerDelay"
+MIN_PARTITIONS = "minPartitions"
+MAX_RECORDS_PER_PARTITION = "maxRecordsPerPartition"
+FAIL_ON_DATA_LOSS = "failOnDataLoss"
+INCLUDE_HEADERS = "includeHeaders"
+CONSISTENCY = "consistency"
+TIER = "tier"
+TOPIC = "topic"
+
+SELECTIONS = (SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
+STARTS = (STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP, STARTING_OFFSETS)
+ENDS = (ENDING_TIMESTAMP, ENDING_OFFSETS_BY_TIMESTAMP, ENDING_OFFSETS)
+
+#: Options of the source that mean something here.
+SOURCE_OPTIONS = (
+    SERVERS,
+    SERVERS_SHORT,
+    *SELECTIONS,
+    *STARTS,
+    *ENDS,
+    TIMESTAMP_STRATEGY,
+    MAX_OFFSETS,
+    MIN_OFFSETS,
+    MAX_TRIGGER_DELAY,
+    MIN_PARTITIONS,
+    MAX_RECORDS_PER_PARTITION,
+    FAIL_ON_DATA_LOSS,
+    INCLUDE_HEADERS,
+    CONSISTENCY,
+    TIER,
+)
+#: Options of the Kafka source that tune its consumer; there are no consumer groups here.
+SOURCE_OPTIONS_WITHOUT_EFFECT = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+#: Options of the sink that mean something here.
+SINK_OPTIONS = (SERVERS, SERVERS_SHORT, TOPIC)
+#: `includeHeaders`: the sink writes headers whenever there is a headers column, as Kafka's does. The others are read by
+#: Spark itself, which hands every option of a streaming writer to its sink.
+SINK_OPTIONS_WITHOUT_EFFECT = (
+    INCLUDE_HEADERS,
+    "checkpointLocation",
+    "queryName",
+    "asyncProgressTrackingEnabled",
+    "asyncProgressTrackingCheckpointIntervalMs",
+    "asyncProgressTrackingOverrideSinkSupportCheck",
+)
+
+#: Settings of Kafka's clients that mean something here.
+ISOLATION_LEVEL = "kafka.isolation.level"
+CLIENT_ID = "kafka.client.id"
+COMPRESSION = "kafka.compression.type"
+SECURITY_PROTOCOL = "kafka.security.protocol"
+CLIENT_SETTINGS = (ISOLATION_LEVEL, CLIENT_ID, COMPRESSION, SECURITY_PROTOCOL)
+
+#: Settings of Kafka's clients that are accepted and change nothing. `acks` and `enable.idempotence` are among them because
+#: here every append is acknowledged by a majority and every producer is idempotent, whatever they say.
+CLIENT_SETTINGS_WITHOUT_EFFECT = tuple(
+    f"kafka.{name}"
+    for name in (
+        "acks",
+        "allow.auto.create.topics",
+        "batch.size",
+        "buffer.memory",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.rack",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "delivery.timeout.ms",
+        "enable.idempotence",
+        "exclude.internal.topics",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.id",
+        "group.instance.id",
+        "heartbeat.interval.ms",
+        "linger.ms",
+        "max.block.ms",
+        "max.in.flight.requests.per.connection",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "max.request.size",
+        "metadata.max.age.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.strategy",
+        "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retries",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    )
+)
+
+_BYTES = "keys and values are bytes here; convert them with DataFrame operations"
+#: Settings that would change what is read or promised.
+REFUSED_CLIENT_SETTINGS = {
+    "kafka.auto.offset.reset": (
+        f"set the source option '{STARTING_OFFSETS}' to 'earliest' or 'latest' instead. It applies when a new query is "
+        "started; a restarted one goes on where it left off"
+    ),
+    "kafka.key.deserializer": _BYTES,
+    "kafka.value.deserializer": _BYTES,
+    "kafka.key.serializer": _BYTES,
+    "kafka.value.serializer": _BYTES,
+    "kafka.enable.auto.commit": "Spark keeps the offsets in the checkpoint",
+    "kafka.interceptor.classes": "interceptors could change the data on its way",
+    "kafka.partitioner.class": "rows with a key go where Kafka's default partitioner puts them; set a partition column instead",
+    "kafka.partitioner.ignore.keys": "set a partition column instead",
+    "kafka.transactional.id": "raftlake has no Kafka transactions",
+    "kafka.transaction.timeout.ms": "raftlake has no Kafka transactions",
+}
+#: Settings of these families ask for encryption or authentication.
+REFUSED_PREFIXES = ("kafka.ssl.", "kafka.sasl.")
+NO_SECURITY = "raftlake's listeners speak PLAINTEXT only"

@@ -1,0 +1,342 @@
+"""The options of a query, parsed once on the driver into frozen values that cross to the executors by pickle.
+
+Nothing below this module sees a raw option. Names are case-insensitive; unknown, contradictory and unsupported ones are refused
+by name (see `option_names`), so that a misspelt option never changes silently what a job does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from pyspark_raftlake import errors
+from pyspark_raftlake import option_names as names
+from pyspark_raftlake.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Earliest,
+    Latest,
+    Position,
+    TopicPartition,
+    parse_offsets,
+    parse_partitions,
+    topics_of,
+)
+from raftlake.errors import ConfigError
+
+_DELAY_MS_DEFAULT = 15 * 60_000
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.ASCII)
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class Consistency(Enum):
+    """What a plan knows of the log's end."""
+
+    #: The high watermark: all of it is committed, and it never goes back; the newest acknowledged appends may be missing.
+    COMMITTED = "committed"
+    #: ReadOffset (KIP-650): every append that was acknowledged before the batch was planned is in it.
+    LINEARIZABLE = "linearizable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """Where the nodes are. One client per worker process and value of this class."""
+
+    bootstrap_servers: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """Topics whose whole name matches a regular expression; new ones are found while the query runs."""
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    partitions: tuple[TopicPartition, ...]
+
+
+Selection = Subscribe | SubscribePattern | Assign
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    quorum: Quorum
+    selection: Selection
+    #: None: the default, which is latest for a stream and earliest for a batch query.
+    starting: Position | None
+    #: None: latest.
+    ending: Position | None
+    #: Where no record is as late as a starting timestamp: begin at the end, or refuse.
+    starts_at_latest_without_match: bool
+    offsets_per_trigger_max: int | None
+    offsets_per_trigger_min: int | None
+    trigger_delay_ms_max: int
+    partitions_min: int | None
+    records_per_partition_max: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    consistency: Consistency
+
+    def for_stream(self) -> SourceOptions:
+        """These options with a stream's defaults; ConfigError for what only a batch query can have."""
+        match self.ending:
+            case None:
+                return replace(self, starting=self.starting or Latest())
+            case AtTimestamp() | AtTimestamps():
+                raise ConfigError("ending timestamp not valid in streaming queries")
+            case _:
+                raise ConfigError("ending offset not valid in streaming queries")
+
+    def for_batch(self) -> SourceOptions:
+        """These options with a batch query's defaults; ConfigError for a start at the end or an end at the start."""
+        starting, ending = self.starting or Earliest(), self.ending or Latest()
+        if isinstance(starting, Latest):
+            raise ConfigError("starting offset can't be latest for batch queries on raftlake")
+        if isinstance(ending, Earliest):
+            raise ConfigError("ending offset can't be earliest for batch queries on raftlake")
+        if isinstance(starting, AtOffsets):
+            _forbid(starting, LATEST, "startingOffsets for {} can't be latest for batch queries on raftlake")
+        if isinstance(ending, AtOffsets):
+            _forbid(ending, EARLIEST, "ending offset for {} can't be earliest for batch queries on raftlake")
+        if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
+            _require_order(starting, ending)
+        return replace(self, starting=starting, ending=ending)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    quorum: Quorum
+    #: Takes precedence over a topic column; None: every row names its topic.
+    topic: str | None
+    compression: str
+
+
+def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
+    """Raises ConfigError, naming the option."""
+    options = _Raw(raw, names.SOURCE_OPTIONS, names.SOURCE_OPTIONS_WITHOUT_EFFECT)
+    if options.choice(names.TIER, ("auto", "local", "remote"), "auto") == "remote":
+        raise errors.unsupported_option(
+            names.TIER,
+            "'remote' reads a topic's history from its Delta table, and this release writes none. Use 'auto' or 'local'",
+        )
+    # Without transactions both levels read the same: what is below the high watermark.
+    options.choice(names.ISOLATION_LEVEL, ("read_committed", "read_uncommitted"), "read_committed")
+    selection = _selection(options)
+    strategy = options.choice(names.TIMESTAMP_STRATEGY, ("error", "latest"), "error")
+    offsets_max = options.positive(names.MAX_OFFSETS)
+    offsets_min = options.positive(names.MIN_OFFSETS)
+    if offsets_min is not None and offsets_max is not None and offsets_min > offsets_max:
+        raise ConfigError(
+            f"The value of minOffsetsPerTrigger({offsets_min}) is higher than the maxOffsetsPerTrigger({offsets_max})."
+        )
+    return SourceOptions(
+        quorum=_quorum(options),
+        selection=selection,
+        starting=_position(options, names.STARTS, selection),
+        ending=_position(options, names.ENDS, selection),
+        starts_at_latest_without_match=strategy == "latest",
+        offsets_per_trigger_max=offsets_max,
+        offsets_per_trigger_min=offsets_min,
+        trigger_delay_ms_max=options.duration_ms(names.MAX_TRIGGER_DELAY, _DELAY_MS_DEFAULT),
+        partitions_min=options.positive(names.MIN_PARTITIONS),
+        records_per_partition_max=options.positive(names.MAX_RECORDS_PER_PARTITION),
+        fail_on_data_loss=options.flag(names.FAIL_ON_DATA_LOSS, default=True),
+        include_headers=options.flag(names.INCLUDE_HEADERS, default=False),
+        consistency=Consistency(
+            options.choice(names.CONSISTENCY, tuple(level.value for level in Consistency), Consistency.COMMITTED.value)
+        ),
+    )
+
+
+def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
+    """Raises ConfigError, naming the option."""
+    options = _Raw(raw, names.SINK_OPTIONS, names.SINK_OPTIONS_WITHOUT_EFFECT)
+    topic = options.get(names.TOPIC)
+    if topic == "":
+        raise errors.wrong_value(names.TOPIC, topic, "the name of a topic")
+    return SinkOptions(
+        quorum=_quorum(options),
+        topic=topic,
+        compression=options.choice(names.COMPRESSION, _COMPRESSIONS, "none"),
+    )
+
+
+class _Raw:
+    """Options by lower-case name, all of them known; values without surrounding blanks."""
+
+    def __init__(self, raw: Mapping[str, str], meaningful: Sequence[str], without_effect: Sequence[str]) -> None:
+        self._values = {name.lower(): value.strip() for name, value in raw.items()}
+        known = (*meaningful, *without_effect, *names.CLIENT_SETTINGS, *names.CLIENT_SETTINGS_WITHOUT_EFFECT)
+        known_lower = {name.lower() for name in known}
+        for name in raw:
+            lower = name.lower()
+            if lower in names.REFUSED_CLIENT_SETTINGS:
+                raise errors.unsupported_option(lower, names.REFUSED_CLIENT_SETTINGS[lower])
+            if lower.startswith(names.REFUSED_PREFIXES):
+                raise errors.unsupported_option(lower, names.NO_SECURITY)
+            if lower not in known_lower:
+                raise errors.unknown_option(name, known)
+        if (self.get(names.SECURITY_PROTOCOL) or "PLAINTEXT").upper() != "PLAINTEXT":
+            raise errors.unsupported_option(names.SECURITY_PROTOCOL, names.NO_SECURITY)
+
+    def get(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def given(self, candidates: Sequence[str]) -> list[str]:
+        return [name for name in candidates if name.lower() in self._values]
+
+    def only_one(self, candidates: Sequence[str]) -> str | None:
+        """The one option that is given of several that exclude one another."""
+        given = self.given(candidates)
+        if len(given) > 1:
+            raise errors.exclusive_options(given)
+        return given[0] if given else None
+
+    def require(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def positive(self, name: str) -> int | None:
+        value = self.get(name)
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdigit() or int(value) == 0:
+            raise errors.wrong_value(name, value, "a whole number above 0")
+        return int(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self.get(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise errors.wrong_value(name, value, "true or false")
+        return value.lower() == "true"
+
+    def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
+        value = self._values.get(name.lower(), default)
+        if value.lower() not in allowed:
+            raise errors.wrong_value(name, value, f"one of {', '.join(allowed)}")
+        return value.lower()
+
+    def timestamp_ms(self, name: str) -> int:
+        value = self.require(name)
+        if not value.isascii() or not value.isdigit():
+            raise errors.wrong_value(name, value, "milliseconds since 1970")
+        return int(value)
+
+    def duration_ms(self, name: str, default_ms: int) -> int:
+        value = self.get(name)
+        if value is None:
+            return default_ms
+        parts = _DURATION.fullmatch(value.lower())
+        if parts is None:
+            raise errors.wrong_value(name, value, "a duration such as 15m or 500ms")
+        return int(parts[1]) * _UNIT_MS[parts[2] or "ms"]
+
+
+def _quorum(options: _Raw) -> Quorum:
+    given = options.given((names.SERVERS, names.SERVERS_SHORT))
+    values = {options.require(name) for name in given} or {os.environ.get(names.SERVERS_ENVIRONMENT, "")}
+    if len(values) > 1:
+        raise errors.exclusive_options(given)
+    servers = values.pop()
+    if not servers:
+        raise errors.missing_servers()
+    from raftlake.client.types import parse_servers
+
+    parse_servers(servers)
+    return Quorum(bootstrap_servers=servers, client_id=options.get(names.CLIENT_ID) or "pyspark-raftlake")
+
+
+def _selection(options: _Raw) -> Selection:
+    name = options.only_one(names.SELECTIONS)
+    if name is None:
+        raise errors.no_selection()
+    value = options.require(name)
+    if name == names.SUBSCRIBE:
+        topics = tuple(sorted({topic.strip() for topic in value.split(",")} - {""}))
+        if not topics:
+            raise errors.wrong_value(name, value, "topics separated by commas")
+        return Subscribe(topics)
+    if name == names.SUBSCRIBE_PATTERN:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise errors.wrong_value(name, value, f"a regular expression ({error})") from error
+        if not value:
+            raise errors.wrong_value(name, value, "a regular expression")
+        return SubscribePattern(value)
+    partitions = parse_partitions(value)
+    if not partitions:
+        raise errors.wrong_value(name, value, 'partitions by topic, as {"topicA":[0,1]}')
+    return Assign(partitions)
+
+
+def _position(options: _Raw, candidates: Sequence[str], selection: Selection) -> Position | None:
+    name = options.only_one(candidates)
+    if name is None:
+        return None
+    if name in (names.STARTING_TIMESTAMP, names.ENDING_TIMESTAMP):
+        return AtTimestamp(options.timestamp_ms(name))
+    value = options.require(name)
+    if name in (names.STARTING_OFFSETS_BY_TIMESTAMP, names.ENDING_OFFSETS_BY_TIMESTAMP):
+        timestamps_ms = parse_offsets(value)
+        _require_selected(name, timestamps_ms, selection)
+        if any(timestamp < 0 for timestamp in timestamps_ms.values()):
+            raise errors.wrong_value(name, value, "milliseconds since 1970 for each partition")
+        return AtTimestamps(timestamps_ms)
+    match value.lower():
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+    if not value.startswith("{"):
+        raise errors.wrong_value(name, value, 'earliest, latest or offsets as {"topicA":{"0":23,"1":-2}}')
+    offsets = parse_offsets(value)
+    _require_selected(name, offsets, selection)
+    return AtOffsets(offsets)
+
+
+def _require_selected(name: str, offsets: Mapping[TopicPartition, int], selection: Selection) -> None:
+    """Offsets of what the query does not read are a mistake; a pattern's topics are not known yet."""
+    match selection:
+        case Subscribe(topics):
+            foreign = sorted(set(topics_of(offsets)) - set(topics))
+        case Assign(partitions):
+            foreign = [str(partition) for partition in sorted(set(offsets) - set(partitions))]
+        case SubscribePattern():
+            foreign = [topic for topic in topics_of(offsets) if not selection.matches(topic)]
+    if foreign:
+        raise ConfigError(f"Option '{name}' names what the query does not read: {', '.join(foreign)}")
+
+
+def _forbid(position: AtOffsets, offset: int, text: str) -> None:
+    for partition, found in position.offsets.items():
+        if found == offset:
+            raise ConfigError(text.format(partition))
+
+
+def _require_order(starting: AtOffsets, ending: AtOffsets) -> None:
+    if set(starting.offsets) != set(ending.offsets):
+        raise ConfigError("startingOffsets and endingOffsets must name the same partitions")
+    for partition, start in starting.offsets.items():
+        end = ending.offsets[partition]
+        if end >= 0 and start > end:
+            raise errors.start_after_end(partition, start, end)

@@ -1,0 +1,241 @@
+"""Driver: which offsets a query reads, batch by batch.
+
+Runs in the one Python process that Spark keeps per query. Invariants: a batch's end never lies below its start unless the data
+is proven lost; what a batch was planned to hold does not depend on when its tasks run; and a batch that Spark replays from
+its checkpoint gets the same ranges again.
+
+The last one needs care with the first batch of a query that starts at the end of the log. Spark does not keep its *start*, only
+its end, so a replay would see another "latest". Therefore such a partition's first batch is empty: it only marks the place.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+
+from pyspark_raftlake.data_loss import report_data_loss
+from pyspark_raftlake.log_view import LogView
+from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition
+from pyspark_raftlake.options import Quorum, SourceOptions
+from pyspark_raftlake.positions import require_known, resolve_end, resolve_start
+from pyspark_raftlake.ranges import OffsetRange, count_offsets, limit_offsets, split_ranges
+from raftlake.errors import ConfigError
+
+#: Ranges of at least this many offsets are spread over all replicas; shorter ones are read from the leader, which is not
+#: behind.
+SPREAD_OFFSETS_MIN = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class RangePartition(InputPartition):
+    """One task of a read, all that its executor needs to know."""
+
+    range: OffsetRange
+    quorum: Quorum
+    #: Where to read first; None: at the leader.
+    node_id: int | None
+    include_headers: bool
+    fail_on_data_loss: bool
+
+
+class StreamPlanner:
+    """The plans of one streaming query."""
+
+    def __init__(self, view: LogView, options: SourceOptions, now_ms: Callable[[], float] | None = None) -> None:
+        self._view = view
+        self._options = options
+        self._now_ms = now_ms or (lambda: time.monotonic() * 1000)
+        self._initial: dict[TopicPartition, int] | None = None
+        #: Partitions whose start was "where the log ends": it changes with the time of asking.
+        self._late_bound: frozenset[TopicPartition] = frozenset()
+        self._is_first_plan = True
+        self._topic_ids: dict[str, bytes] = {}
+        #: The ends beyond which a query with Trigger.AvailableNow does not read.
+        self._target: dict[TopicPartition, int] | None = None
+        self._latest: dict[TopicPartition, int] = {}
+        self._triggered_at_ms: float | None = None
+
+    def initial_offsets(self) -> Offsets:
+        """Where a new query starts; the same answer as often as Spark asks."""
+        if self._initial is None:
+            start = resolve_start(self._view, self._options.starting or Latest(), self._options)
+            self._initial, self._late_bound = start.offsets, start.late_bound
+            self._topic_ids = self._view.topic_ids()
+        return self._initial
+
+    def prepare_available_now(self) -> None:
+        self._target = self._view.latest(self._view.require_selected())
+
+    def default_limit(self) -> ReadLimit:
+        if self._options.offsets_per_trigger_max is not None:
+            return ReadMaxRows(self._options.offsets_per_trigger_max)
+        if self._options.offsets_per_trigger_min is not None:
+            return ReadMinRows(self._options.offsets_per_trigger_min)
+        return ReadAllAvailable()
+
+    def seen_latest(self) -> Offsets:
+        return self._latest
+
+    # --- the end of the next batch -------------------------------------------------------------------------------------
+
+    def plan_end(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """The end of the next batch; `start` itself when there is nothing to read."""
+        is_first, self._is_first_plan = self._is_first_plan, False
+        if is_first:
+            self._require_retained(start)
+        self._latest = ends = self._ends_for(start)
+        if is_first and self._initial is not None:
+            for partition in self._late_bound:
+                if partition in ends and start.get(partition) == self._initial[partition]:
+                    ends = ends | {partition: start[partition]}
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        if not isinstance(limit, ReadMaxRows | ReadMinRows):
+            raise ConfigError(f"raftlake source does not know the read limit {limit}")
+        begin = {**self._view.earliest(ends.keys() - start.keys()), **start}
+        if self._shall_wait(begin, ends):
+            return start
+        offsets_max = self._options.offsets_per_trigger_max if isinstance(limit, ReadMinRows) else limit.max_rows
+        return ends if offsets_max is None else limit_offsets(offsets_max, begin, ends)
+
+    def _ends_for(self, start: Offsets) -> dict[TopicPartition, int]:
+        """Committed ends of all partitions, none below its start."""
+        assigned = self._view.look()
+        gone = sorted(start.keys() - set(assigned))
+        if gone:
+            self._report(f"{', '.join(map(str, gone))} are gone. Some data may have been missed")
+        if self._target is not None:
+            ends = {partition: self._target.get(partition, start.get(partition, -1)) for partition in assigned}
+            ends = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items() if end >= 0}
+        else:
+            ends = self._view.latest(assigned)
+        return self._without_lost(start, ends)
+
+    def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """`ends` where they lie at or above `start`. A replica that lags may name an older end: that is no news and no loss.
+        An end that is proven to lie below the start, or a topic of another id under the old name, is lost data."""
+        recreated = self._recreated_topics()
+        behind = [partition for partition, end in ends.items() if end < start.get(partition, 0)]
+        proven = self._view.proven_latest(behind)
+        lost: list[TopicPartition] = []
+        for partition, end in ends.items():
+            if partition not in start:
+                continue
+            if partition.topic in recreated:
+                self._report(f"Topic {partition.topic} was deleted and created again, offsets of {partition} begin anew")
+                lost.append(partition)
+            elif proven.get(partition, end) < start[partition]:
+                self._report(
+                    f"Partition {partition}'s offset was changed from {start[partition]} to {proven[partition]}, "
+                    "some data may have been missed"
+                )
+                lost.append(partition)
+        # Going on with a log that began anew: from its beginning, so that nothing of it is skipped.
+        restarts = self._view.earliest(lost)
+        return {partition: restarts.get(partition, max(end, start.get(partition, 0))) for partition, end in ends.items()}
+
+    def _recreated_topics(self) -> set[str]:
+        ids = self._view.topic_ids()
+        recreated = {topic for topic, topic_id in ids.items() if self._topic_ids.get(topic, topic_id) != topic_id}
+        self._topic_ids.update(ids)
+        return recreated
+
+    def _require_retained(self, start: Offsets) -> None:
+        """Before the first batch of a run: what the query is to go on with must still be there. Later its tasks find out."""
+        existing = set(self._view.look())
+        for partition, earliest in self._view.earliest(start.keys() & existing).items():
+            if earliest > start[partition]:
+                self._report(
+                    f"Cannot fetch records in [{start[partition]}, {earliest}) of {partition}: the log begins at {earliest}"
+                )
+
+    def _shall_wait(self, begin: Offsets, ends: Offsets) -> bool:
+        """minOffsetsPerTrigger: too little is waiting, and not for long enough."""
+        offsets_min = self._options.offsets_per_trigger_min
+        if offsets_min is None or self._target is not None:
+            return False
+        now_ms = self._now_ms()
+        is_due = self._triggered_at_ms is None or now_ms - self._triggered_at_ms >= self._options.trigger_delay_ms_max
+        if not is_due and count_offsets(begin, ends) < offsets_min:
+            return True
+        self._triggered_at_ms = now_ms
+        return False
+
+    # --- the tasks of a batch ------------------------------------------------------------------------------------------
+
+    def plan_tasks(self, start: Offsets, end: Offsets) -> list[RangePartition]:
+        if start == end:
+            return []
+        self._view.look()
+        added = self._start_of_added(sorted(end.keys() - start.keys()))
+        gone = sorted(start.keys() - end.keys())
+        if gone:
+            self._report(f"{', '.join(map(str, gone))} are gone. Some data may have been missed")
+        ranges: list[OffsetRange] = []
+        for partition, until in sorted(end.items()):
+            begin = start.get(partition, added.get(partition, until))
+            if until < begin and not self._only_marks_the_place(partition, begin):
+                self._report(
+                    f"Partition {partition}'s offset was changed from {begin} to {until}, some data may have been missed"
+                )
+            ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
+        return tasks_of(ranges, self._view, self._options)
+
+    def _start_of_added(self, added: list[TopicPartition]) -> dict[TopicPartition, int]:
+        earliest = self._view.earliest(added) if added else {}
+        for partition, offset in earliest.items():
+            if offset != 0:
+                self._report(f"Added partition {partition} starts from {offset} instead of 0. Some data may have been missed")
+        return earliest
+
+    def _only_marks_the_place(self, partition: TopicPartition, begin: int) -> bool:
+        """A replayed first batch: its end is where the log ended then, its start where the log ends now."""
+        return partition in self._late_bound and self._initial is not None and self._initial[partition] == begin
+
+    def _report(self, message: str) -> None:
+        report_data_loss(message, fail=self._options.fail_on_data_loss)
+
+
+def plan_batch_query(view: LogView, options: SourceOptions) -> list[RangePartition]:
+    """The tasks of a batch query: everything between its two positions."""
+    start = resolve_start(view, options.starting, options).offsets
+    end = resolve_end(view, options.ending, options)
+    ranges: list[OffsetRange] = []
+    for partition, until in sorted(end.items()):
+        begin = start[partition]
+        if until < begin:
+            report_data_loss(f"Partition {partition} ends at {until}, before its start {begin}", fail=options.fail_on_data_loss)
+        ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
+    return tasks_of(ranges, view, options)
+
+
+def check_before_start(view: LogView, options: SourceOptions) -> None:
+    """What can be refused before any query runs: no reachable node, topics and partitions that do not exist."""
+    view.require_selected()
+    for option, position in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        require_known(view, option, position)
+
+
+def tasks_of(ranges: Iterable[OffsetRange], view: LogView, options: SourceOptions) -> list[RangePartition]:
+    pieces = split_ranges(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
+    return [
+        RangePartition(
+            range=piece,
+            quorum=options.quorum,
+            node_id=_choose_node(view.replicas(TopicPartition(piece.topic, piece.partition)), piece, index),
+            include_headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+        for index, piece in enumerate(pieces)
+    ]
+
+
+def _choose_node(replicas: tuple[int, ...], piece: OffsetRange, index: int) -> int | None:
+    """Neighbouring tasks read from different nodes, and a partition's from the same one in every batch."""
+    if piece.size < SPREAD_OFFSETS_MIN or not replicas:
+        return None
+    return replicas[index % len(replicas)]

@@ -1,0 +1,137 @@
+"""Positions that users name, turned into offsets: earliest, latest, offsets, timestamps.
+
+Asked once per query: a position's meaning depends on the log at that time. Offsets that retention removed or that are not
+written yet are lost data or are moved into the log, as `failOnDataLoss` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from pyspark_raftlake import errors
+from pyspark_raftlake.data_loss import report_data_loss
+from pyspark_raftlake.log_view import LogView
+from pyspark_raftlake.offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Earliest,
+    Latest,
+    Position,
+    TopicPartition,
+)
+from pyspark_raftlake.options import SourceOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    offsets: dict[TopicPartition, int]
+    #: Partitions that start where the log ended when they were asked for.
+    late_bound: frozenset[TopicPartition]
+
+
+def resolve_start(view: LogView, position: Position | None, options: SourceOptions) -> Start:
+    """Where a query begins, for every partition that it reads."""
+    partitions = view.require_selected()
+    match position:
+        case Earliest() | None:
+            return Start(offsets=view.earliest(partitions), late_bound=frozenset())
+        case Latest():
+            return Start(offsets=view.latest(partitions), late_bound=frozenset(partitions))
+        case AtOffsets(offsets):
+            require_known(view, "startingOffsets", position)
+            _require_all("startingOffsets", offsets, partitions)
+            found = _within_the_log(view, offsets, fail=options.fail_on_data_loss)
+            return Start(offsets=found, late_bound=frozenset(p for p, offset in offsets.items() if offset == LATEST))
+        case AtTimestamp() | AtTimestamps():
+            timestamps_ms = _timestamps("startingOffsetsByTimestamp", view, position, partitions)
+            return _start_at_timestamps(view, timestamps_ms, options)
+        case _:
+            assert_never(position)
+
+
+def resolve_end(view: LogView, position: Position | None, options: SourceOptions) -> dict[TopicPartition, int]:
+    """Where a batch query ends (exclusive), for every partition that it reads."""
+    partitions = view.require_selected()
+    match position:
+        case Latest() | None:
+            return view.latest(partitions)
+        case Earliest():
+            return view.earliest(partitions)
+        case AtOffsets(offsets):
+            require_known(view, "endingOffsets", position)
+            _require_all("endingOffsets", offsets, partitions)
+            return _end_at_offsets(view, offsets, fail=options.fail_on_data_loss)
+        case AtTimestamp() | AtTimestamps():
+            timestamps_ms = _timestamps("endingOffsetsByTimestamp", view, position, partitions)
+            found = view.at_timestamps(timestamps_ms)
+            unmatched = view.latest([partition for partition, offset in found.items() if offset < 0])
+            return found | unmatched
+        case _:
+            assert_never(position)
+
+
+def require_known(view: LogView, option: str, position: Position | None) -> None:
+    """ConfigError when a position names partitions that do not exist."""
+    match position:
+        case AtOffsets(offsets):
+            view.require_existing(option, offsets)
+        case AtTimestamps(timestamps_ms):
+            view.require_existing(f"{option}ByTimestamp", timestamps_ms)
+        case Earliest() | Latest() | AtTimestamp() | None:
+            return
+        case _:
+            assert_never(position)
+
+
+def _start_at_timestamps(view: LogView, timestamps_ms: Mapping[TopicPartition, int], options: SourceOptions) -> Start:
+    found = view.at_timestamps(timestamps_ms)
+    unmatched = [partition for partition, offset in found.items() if offset < 0]
+    if unmatched and not options.starts_at_latest_without_match:
+        raise errors.no_offset_for_timestamp(unmatched[0], timestamps_ms[unmatched[0]])
+    return Start(offsets=found | view.latest(unmatched), late_bound=frozenset(unmatched))
+
+
+def _timestamps(
+    option: str, view: LogView, position: AtTimestamp | AtTimestamps, partitions: tuple[TopicPartition, ...]
+) -> dict[TopicPartition, int]:
+    if isinstance(position, AtTimestamp):
+        return dict.fromkeys(partitions, position.timestamp_ms)
+    view.require_existing(option, position.timestamps_ms)
+    _require_all(option, position.timestamps_ms, partitions)
+    return dict(position.timestamps_ms)
+
+
+def _require_all(option: str, offsets: Mapping[TopicPartition, int], partitions: tuple[TopicPartition, ...]) -> None:
+    if set(offsets) != set(partitions):
+        raise errors.incomplete_offsets(option, offsets, partitions)
+
+
+def _within_the_log(view: LogView, offsets: Mapping[TopicPartition, int], *, fail: bool) -> dict[TopicPartition, int]:
+    """Starting offsets with -1 and -2 resolved; those outside of the log are lost data, or moved to its nearer end."""
+    first, last = view.earliest(offsets), view.latest(offsets)
+    found: dict[TopicPartition, int] = {}
+    for partition, offset in offsets.items():
+        if offset in (EARLIEST, LATEST):
+            found[partition] = first[partition] if offset == EARLIEST else last[partition]
+            continue
+        found[partition] = min(max(offset, first[partition]), last[partition])
+        if found[partition] != offset:
+            held = f"[{first[partition]}, {last[partition]})"
+            report_data_loss(f"startingOffsets for {partition} is {offset}, but the log holds {held} only", fail=fail)
+    return found
+
+
+def _end_at_offsets(view: LogView, offsets: Mapping[TopicPartition, int], *, fail: bool) -> dict[TopicPartition, int]:
+    """Ending offsets with -1 resolved; those that are not written yet are lost data, or moved to the log's end."""
+    last = view.latest(offsets)
+    found: dict[TopicPartition, int] = {}
+    for partition, offset in offsets.items():
+        found[partition] = last[partition] if offset == LATEST else min(offset, last[partition])
+        if offset > last[partition]:
+            report_data_loss(f"endingOffsets for {partition} is {offset}, but the log ends at {last[partition]}", fail=fail)
+    return found

@@ -1,0 +1,147 @@
+"""Executor: one range of offsets as Arrow record batches.
+
+Bytes are fetched in large pieces, the next piece while the last one is decoded, and many record batches of the log become one
+Arrow batch. The invariant: a range is yielded whole, or the task fails; only with `failOnDataLoss` false may its beginning
+be missing. Another node is asked before a task fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark_raftlake.data_loss import report_data_loss
+from pyspark_raftlake.errors import IncompleteRange
+from raftlake.client.errors import OffsetOutOfRange
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.batches import iterate_headers
+from raftlake.wire.records import DECODED_BYTES_MAX, decode_to_arrow
+
+if TYPE_CHECKING:
+    from pyspark_raftlake.planning import RangePartition
+    from raftlake.client.types import FetchedBytes
+
+#: One fetch. With records of 100 bytes this is an Arrow batch of about 60,000 rows.
+FETCH_BYTES_MAX = 8 << 20
+FETCH_BYTES_MIN = 64 << 10
+#: Guess of the first fetch; later ones know better.
+RECORD_BYTES_GUESS = 1 << 10
+#: How long a node may hold a fetch that it has nothing for.
+WAIT_MS = 500
+#: Without any progress for this long, the task fails.
+STALL_MS_MAX = 60_000
+#: Payload of one Arrow batch. Compressed records can hold much more than was fetched.
+ARROW_BYTES_MAX = 128 << 20
+
+
+class FetchClient(Protocol):
+    """The part of `raftlake.client.Client` that reading needs."""
+
+    def submit_fetch(self, topic: str, partition: int, offset: int, **arguments: Any) -> Future[FetchedBytes]: ...
+
+
+def read_range(client: FetchClient, task: RangePartition) -> Iterator[Any]:
+    """The records of the task's range as pyarrow.RecordBatch, in order.
+
+    Raises IncompleteRange, DataLoss, or what the client raises.
+    """
+    return _RangeReader(client, task).read()
+
+
+class _RangeReader:
+    def __init__(self, client: FetchClient, task: RangePartition) -> None:
+        self._client = client
+        self._task = task
+        self._range = task.range
+        self._node_id = task.node_id
+        self._bytes_per_offset = float(RECORD_BYTES_GUESS)
+
+    def read(self) -> Iterator[Any]:
+        position, end = self._range.start, self._range.end
+        progressed_at = time.monotonic()
+        fetching: Future[FetchedBytes] | None = None
+        while position < end:
+            if fetching is None:
+                fetching = self._fetch(position)
+            try:
+                fetched = fetching.result()
+            except RequestRejected as error:
+                position, fetching = self._after_refusal(position, error), None
+                continue
+            if fetched.node_id != self._node_id:
+                # The chosen node is down or behind: stay with the leader.
+                self._node_id = None
+            next_position = min(fetched.next_offset, end)
+            if next_position <= position:
+                self._require_patience(position, progressed_at)
+                fetching = None
+                continue
+            self._learn_size(fetched, position)
+            fetching = self._fetch(next_position) if next_position < end else None
+            yield from self._decode(fetched, position)
+            position, progressed_at = next_position, time.monotonic()
+
+    def _fetch(self, position: int) -> Future[FetchedBytes]:
+        left = (self._range.end - position) * self._bytes_per_offset * 1.1
+        return self._client.submit_fetch(
+            self._range.topic,
+            self._range.partition,
+            position,
+            bytes_max=int(min(FETCH_BYTES_MAX, max(FETCH_BYTES_MIN, left))),
+            wait_ms=WAIT_MS,
+            limit_offset=self._range.end,
+            replica=self._node_id,
+        )
+
+    def _learn_size(self, fetched: FetchedBytes, position: int) -> None:
+        size = sum(len(buffer) for buffer in fetched.buffers)
+        self._bytes_per_offset = max(1.0, size / max(1, fetched.next_offset - position))
+
+    def _decode(self, fetched: FetchedBytes, position: int) -> Iterator[Any]:
+        """One Arrow batch; one per record batch when all together would be too large."""
+        try:
+            yield from self._rows(fetched.buffers, position, ARROW_BYTES_MAX)
+        except RequestRejected as error:
+            if error.code != ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            for buffer in fetched.buffers:
+                for header in iterate_headers(buffer):
+                    yield from self._rows([buffer[header.position : header.end_position]], position, DECODED_BYTES_MAX)
+
+    def _rows(self, buffers: Sequence[memoryview], position: int, bytes_max: int) -> Iterator[Any]:
+        batch = decode_to_arrow(
+            buffers,
+            topic=self._range.topic,
+            partition=self._range.partition,
+            start_offset=position,
+            end_offset=self._range.end,
+            include_headers=self._task.include_headers,
+            decoded_bytes_max=bytes_max,
+        )
+        if batch.num_rows:
+            yield batch
+
+    def _after_refusal(self, position: int, error: RequestRejected) -> int:
+        """Where to go on after lost data; raises whatever is not lost data."""
+        end = self._range.end
+        if isinstance(error, OffsetOutOfRange) and error.log_start_offset > position:
+            resume = min(end, error.log_start_offset)
+        elif isinstance(error, OffsetOutOfRange) or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # The log ends before: the topic was deleted, and perhaps another one has its name.
+            resume = end
+        else:
+            raise error
+        partition = f"{self._range.topic}-{self._range.partition}"
+        self._report(f"Cannot fetch records in [{position}, {resume}) of {partition} ({error})")
+        return resume
+
+    def _require_patience(self, position: int, progressed_at: float) -> None:
+        self._node_id = None
+        stalled_ms = (time.monotonic() - progressed_at) * 1000
+        if stalled_ms > STALL_MS_MAX:
+            raise IncompleteRange(f"{self._range}: no node had offset {position} for {stalled_ms:.0f} ms")
+
+    def _report(self, message: str) -> None:
+        report_data_loss(message, fail=self._task.fail_on_data_loss)

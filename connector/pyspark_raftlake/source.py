@@ -1,0 +1,108 @@
+"""`format("raftlake")`: what Spark loads by name, and the readers that it drives.
+
+Only glue: options become values in `options`, decisions are made in `planning`, bytes are moved in `reader` and `writer`. A
+reader crosses to the executors with every task, so it holds nothing but options; what is open is made where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from pyspark_raftlake.connections import client_of
+from pyspark_raftlake.log_view import LogView
+from pyspark_raftlake.offsets import document_of, offsets_of
+from pyspark_raftlake.options import SourceOptions, parse_sink_options, parse_source_options
+from pyspark_raftlake.planning import RangePartition, StreamPlanner, check_before_start, plan_batch_query
+from pyspark_raftlake.schema import require_source_schema, source_schema
+from pyspark_raftlake.sink import BatchWriter, StreamWriter
+
+
+class DefaultSource(DataSource):
+    """Logs of a raftlake quorum as a Spark source and sink, with the options and columns of Spark's Kafka connector."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "raftlake"
+
+    def schema(self) -> StructType:
+        """Called by `load()`: what is wrong with the options, the quorum or the topics is said here, before any query runs."""
+        options = parse_source_options(self.options)
+        check_before_start(_view(options), options)
+        return source_schema(include_headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_source_options(self.options).for_batch()
+        require_source_schema(schema, include_headers=options.include_headers)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = parse_source_options(self.options).for_stream()
+        require_source_schema(schema, include_headers=options.include_headers)
+        return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(parse_sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(parse_sink_options(self.options), schema)
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        # Spark makes one task without a range of an empty list.
+        return list(plan_batch_query(_view(self._options), self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    @cached_property
+    def _planner(self) -> StreamPlanner:
+        """Made by the first question on the driver; an executor asks none."""
+        return StreamPlanner(_view(self._options), self._options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return document_of(self._planner.initial_offsets())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.prepare_available_now()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return self._planner.default_limit()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return document_of(self._planner.plan_end(offsets_of(start), limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return document_of(self._planner.seen_latest()) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return list(self._planner.plan_tasks(offsets_of(start), offsets_of(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _read(partition)
+
+
+def _view(options: SourceOptions) -> LogView:
+    return LogView(client_of(options.quorum), options.selection, options.consistency)
+
+
+def _read(partition: InputPartition) -> Iterator[Any]:
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    from pyspark_raftlake.reader import read_range
+
+    return read_range(client_of(partition.quorum), partition)
