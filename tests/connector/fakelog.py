@@ -1,0 +1,170 @@
+"""A quorum for tests of the connector: topics, logs and high watermarks in memory, behind the client's methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from raftlake.client.errors import OffsetOutOfRange
+from raftlake.client.types import AppendResult, FetchedBytes, PartitionDescription, TopicDescription
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.batches import iterate_headers, parse_header, stamp
+
+EARLIEST, LATEST = -2, -1
+
+
+class FakeLog:
+    """One partition: its batches in order, and what the nodes say of its bounds."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.start = 0
+        self.end = 0
+        #: What ListOffsets says of the end; None: the truth.
+        self.stale_end: int | None = None
+        #: Timestamps (ms) by offset, for ListOffsets by time.
+        self.times: dict[int, int] = {}
+
+    def append(self, batch: bytes | bytearray | memoryview) -> int:
+        owned = bytearray(batch)
+        offset = self.end
+        stamp(owned, 0, offset, 1)
+        self.batches.append(owned)
+        self.end += parse_header(owned).last_offset_delta + 1
+        return offset
+
+    def offset_for(self, timestamp: int) -> int:
+        if timestamp == EARLIEST:
+            return self.start
+        if timestamp == LATEST:
+            return self.end if self.stale_end is None else self.stale_end
+        return next((offset for offset, time_ms in sorted(self.times.items()) if time_ms >= timestamp), -1)
+
+
+class FakeProducer:
+    def __init__(self, quorum: FakeQuorum) -> None:
+        self._quorum = quorum
+        self.is_closed = False
+
+    def submit_batches(
+        self, topic: str, partition: int, batches: Sequence[Any], *, timeout_ms: float | None = None
+    ) -> Future[tuple[AppendResult, ...]]:
+        assert not self.is_closed
+        future: Future[tuple[AppendResult, ...]] = Future()
+        if self._quorum.append_failure is not None:
+            future.set_exception(self._quorum.append_failure)
+            return future
+        log = self._quorum.logs[topic][partition]
+        results = [
+            AppendResult(topic=topic, partition=partition, offset=log.append(batch), count=parse_header(batch).record_count)
+            for batch in batches
+        ]
+        future.set_result(tuple(results))
+        return future
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeQuorum:
+    """The client of a quorum of nodes 1, 2, 3 that hold everything."""
+
+    def __init__(self, **partitions_of: int) -> None:
+        self.logs: dict[str, list[FakeLog]] = {}
+        self.ids: dict[str, bytes] = {}
+        #: Topics that Metadata does not list yet, though they exist.
+        self.unlisted: set[str] = set()
+        self.calls: list[str] = []
+        self.append_failure: Exception | None = None
+        self.producers: list[FakeProducer] = []
+        self.fetches: list[tuple[int, int | None]] = []
+        #: Answers to come before the log is asked: an exception or a FetchedBytes.
+        self.fetch_script: list[Exception | FetchedBytes] = []
+        for topic, count in partitions_of.items():
+            self.create(topic, count)
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.logs[topic] = [FakeLog() for _ in range(partitions)]
+        self.ids[topic] = (len(self.ids) + len(self.calls) + 1).to_bytes(16, "big")
+
+    def recreate(self, topic: str) -> None:
+        self.calls.append(f"recreate {topic}")
+        self.create(topic, len(self.logs[topic]))
+
+    def set_bounds(self, topic: str, *bounds: tuple[int, int]) -> None:
+        for log, (start, end) in zip(self.logs[topic], bounds, strict=True):
+            log.start, log.end = start, end
+
+    # --- the client's methods ------------------------------------------------------------------------------------------
+
+    def topics(self) -> tuple[TopicDescription, ...]:
+        self.calls.append("topics")
+        return tuple(self._describe(topic) for topic in sorted(self.logs) if topic not in self.unlisted)
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        self.calls.append(f"describe {topic}")
+        if topic not in self.logs:
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+        return self._describe(topic)
+
+    def partitions(self, topic: str) -> list[int]:
+        return [partition.partition for partition in self.describe_topic(topic).partitions]
+
+    def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]:
+        self.calls.append(f"list {topic}")
+        return {partition: self.logs[topic][partition].offset_for(time) for partition, time in timestamps.items()}
+
+    def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        self.calls.append(f"read_offset {topic}")
+        return {partition: self.logs[topic][partition].end for partition in partitions}
+
+    def producer(self) -> FakeProducer:
+        self.producers.append(FakeProducer(self))
+        return self.producers[-1]
+
+    def submit_fetch(self, topic: str, partition: int, offset: int, **arguments: Any) -> Future[FetchedBytes]:
+        self.fetches.append((offset, arguments["replica"]))
+        future: Future[FetchedBytes] = Future()
+        try:
+            future.set_result(self._fetch(topic, partition, offset, **arguments))
+        except RequestRejected as error:
+            future.set_exception(error)
+        return future
+
+    def _fetch(
+        self, topic: str, partition: int, offset: int, *, bytes_max: int, wait_ms: int, limit_offset: int, replica: int | None
+    ) -> FetchedBytes:
+        if self.fetch_script:
+            scripted = self.fetch_script.pop(0)
+            if isinstance(scripted, Exception):
+                raise scripted
+            return scripted
+        log = self.logs[topic][partition]
+        if not log.start <= offset <= log.end:
+            raise OffsetOutOfRange(topic, partition, offset, log.start, log.end)
+        found = bytearray()
+        next_offset = offset
+        for batch in log.batches:
+            header = parse_header(batch)
+            if header.end_offset > offset and header.base_offset < limit_offset and (not found or len(found) < bytes_max):
+                found += batch
+                next_offset = header.end_offset
+        assert sum(1 for _ in iterate_headers(found)) <= len(log.batches)
+        return FetchedBytes(
+            buffers=(memoryview(found),) if found else (),
+            high_watermark=log.end,
+            log_start_offset=log.start,
+            next_offset=next_offset,
+            node_id=1 if replica is None else replica,
+        )
+
+    def _describe(self, topic: str) -> TopicDescription:
+        return TopicDescription(
+            name=topic,
+            topic_id=self.ids[topic],
+            partitions=tuple(
+                PartitionDescription(partition=number, leader_id=1, leader_epoch=1, replicas=(1, 2, 3))
+                for number in range(len(self.logs[topic]))
+            ),
+        )
