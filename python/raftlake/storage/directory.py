@@ -44,6 +44,11 @@ class FileLogDirectory:
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self._is_closed = False
 
+    @property
+    def open_files(self) -> int:
+        """How many segment files are open."""
+        return self._pool.open_count
+
     def open(self, group: GroupId) -> FileLog:
         """Raises StorageError: the disk failed, or the log holds damage that may not be cut away."""
         log = self._logs.get(group)
@@ -72,7 +77,7 @@ class FileLogDirectory:
             else:
                 if work is not None:
                     works.append(work)
-        self._flusher.submit(works, lambda: self._end_flush(works, failed, done), lambda: self._end_hints(works))
+        self._flusher.submit(works, lambda: self._end_flush(works, failed, done), lambda: self._end_epochs(works))
 
     def _end_flush(
         self, works: Sequence[FlushWork], failed: StorageError | None, done: Callable[[StorageError | None], None]
@@ -84,9 +89,9 @@ class FileLogDirectory:
         if not self._is_closed:
             done(failed)
 
-    def _end_hints(self, works: Sequence[FlushWork]) -> None:
+    def _end_epochs(self, works: Sequence[FlushWork]) -> None:
         for work in works:
-            work.log.end_hints(work)
+            work.log.end_epochs(work)
 
     def close(self) -> None:
         """Finish the flush under way (its `done` is not called any more), sync and close every log, release the lock."""

@@ -73,7 +73,7 @@ def dump_batches(path: Path, *, records: bool) -> Iterator[str]:
     try:
         end = os.fstat(descriptor).st_size
         try:
-            for batch in walk(descriptor, path, 0, end, window=WINDOW_LARGE):
+            for batch in walk(descriptor, path, 0, end, epoch_min=-1, window=WINDOW_LARGE):
                 yield from describe_batch(path, read_at(descriptor, batch.size, batch.position), batch, records=records)
         except BrokenBatch as broken:
             if is_zero(descriptor, path, broken.position, end):
@@ -90,7 +90,7 @@ def describe_batch(path: Path, data: bytes, batch: BatchAt, *, records: bool) ->
     yield describe_header(header, batch.position, is_valid=is_valid)
     if records and is_valid:
         try:
-            for record in decode_records(data):
+            for record in decode_records(data, include_control=True):
                 yield describe_record(record, is_control=header.is_control)
         except WireError as error:
             yield f"| damaged: {path} at byte {batch.position}: {error}"

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from raftlake.errors import StorageError
+from raftlake.errors import InvariantViolation, StorageError
 from raftlake.storage.files import storage_error, sync_data, sync_descriptor
 from raftlake.storage.log import FlushWork
 
@@ -46,31 +46,31 @@ def sync_work(work: FlushWork) -> None:
             work.error = storage_error("sync", path, error)
 
 
-def write_hints(works: Sequence[FlushWork]) -> None:
-    """Rewrite the epoch files that changed; an error is left in `work.error`."""
+def write_epochs(works: Sequence[FlushWork]) -> None:
+    """Rewrite the epoch files that changed; an error is left in `work.epochs_error`."""
     for work in works:
         try:
             work.log.write_epochs(work)
         except StorageError as error:
-            work.error = error
+            work.epochs_error = error
 
 
 class InlineFlusher:
     """Syncs at once on the caller's thread: for tests and tools that have no event loop."""
 
-    def submit(self, works: Sequence[FlushWork], done: Callable[[], None], hints_written: Callable[[], None]) -> None:
+    def submit(self, works: Sequence[FlushWork], done: Callable[[], None], epochs_written: Callable[[], None]) -> None:
         for work in works:
             sync_work(work)
-        write_hints(works)
+        write_epochs(works)
         done()
-        hints_written()
+        epochs_written()
 
     def close(self) -> None:
         """Nothing is under way."""
 
 
 class ThreadFlusher:
-    """One thread that takes flushes in order; `done` and `hints_written` are handed to `post` for the driver's thread."""
+    """One thread that takes flushes in order; `done` and `epochs_written` are handed to `post` for the driver's thread."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
@@ -79,8 +79,8 @@ class ThreadFlusher:
         self._thread = threading.Thread(target=self._run, name="raftlake-flush", daemon=True)
         self._thread.start()
 
-    def submit(self, works: Sequence[FlushWork], done: Callable[[], None], hints_written: Callable[[], None]) -> None:
-        self._jobs.put((works, done, hints_written))
+    def submit(self, works: Sequence[FlushWork], done: Callable[[], None], epochs_written: Callable[[], None]) -> None:
+        self._jobs.put((works, done, epochs_written))
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
@@ -89,13 +89,23 @@ class ThreadFlusher:
         self._helpers.shutdown()
 
     def _run(self) -> None:
+        is_ended = False
+        try:
+            self._serve()
+            is_ended = True
+        finally:
+            if not is_ended:
+                # Nobody would ever hear of a flush again: the driver must not wait for one.
+                self._post(_raise_thread_ended)
+
+    def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
-            works, done, hints_written = job
+            works, done, epochs_written = job
             self._sync(works)
             self._post(done)
             if any(work.epochs for work in works):
-                write_hints(works)
-                self._post(hints_written)
+                write_epochs(works)
+                self._post(epochs_written)
 
     def _sync(self, works: Sequence[FlushWork]) -> None:
         if len(works) < PARALLEL_FROM:
@@ -107,6 +117,10 @@ class ThreadFlusher:
         _sync_share(shares[0])
         for other in others:
             other.result()
+
+
+def _raise_thread_ended() -> None:
+    raise InvariantViolation("the flush thread ended with an exception; its trace is on standard error")
 
 
 def _sync_share(works: Sequence[FlushWork]) -> None:

@@ -38,7 +38,11 @@ class FlushWork:
     directory: tuple[int, Path] | None = None
     #: Version and new content of leader-epoch-checkpoint, written after the sync was reported: nobody waits for it.
     epochs: tuple[int, bytes] | None = None
+    #: Only what cannot be rebuilt is synced: a log that begins at 0 finds every epoch in its own batches.
+    epochs_need_sync: bool = False
+    #: Of the sync, and of writing the epochs after it. Two fields, because the first is read while the second is written.
     error: StorageError | None = None
+    epochs_error: StorageError | None = None
 
 
 class FileLog:
@@ -96,7 +100,7 @@ class FileLog:
             active.append(chunks, spans, size)
         except OSError as error:
             raise self._fail(self._describe_failed_append(error)) from error
-        if spans[-1].epoch > self._epochs.last:
+        if spans[-1].epoch > self._epochs.last or not self._epochs.entries:
             for span in spans:
                 self._epochs.note(Epoch(span.epoch), Offset(span.base_offset))
 
@@ -244,16 +248,13 @@ class FileLog:
             work.descriptors.append((self._active.file.pin(), self._active.path))
             self._active.file.unsynced = False
         work.epochs = self._epochs.take_changes()
+        work.epochs_need_sync = self.start_offset > 0
         return work if work.files or work.directory or work.epochs else None
 
     def write_epochs(self, work: FlushWork) -> None:
-        """Called on the flush thread, after the sync was reported. Raises StorageError.
-
-        Synced only where it cannot be rebuilt: a log that begins at 0 finds every epoch in its own batches.
-        """
+        """Called on the flush thread, after the sync was reported. Raises StorageError."""
         if work.epochs is not None:
-            version, content = work.epochs
-            self._epochs.write(version, content, sync=self.start_offset > 0)
+            self._epochs.write(*work.epochs, sync=work.epochs_need_sync)
 
     def end_flush(self, work: FlushWork) -> None:
         """The sync of `work` ended, well or not."""
@@ -261,11 +262,13 @@ class FileLog:
             file.unpin()
         if work.directory is not None:
             os.close(work.directory[0])
-        self.end_hints(work)
-
-    def end_hints(self, work: FlushWork) -> None:
         if work.error is not None and not self._deleted:
             self._fail(work.error)
+
+    def end_epochs(self, work: FlushWork) -> None:
+        """Writing the epochs of `work` ended, well or not."""
+        if work.epochs_error is not None and not self._deleted:
+            self._fail(work.epochs_error)
 
     def failure_unless_deleted(self) -> StorageError | None:
         return StorageError(self._failure) if self._failure is not None and not self._deleted else None

@@ -33,7 +33,7 @@ def parse_uuid(text: str) -> bytes:
         value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise ValueError(f"{text!r} is not a base64url UUID: {error}") from error
-    if len(text) != 22 or len(value) != 16:
+    if len(value) != 16 or uuid_text(value) != text:
         raise ValueError(f"{text!r} is not a base64url UUID of 22 characters")
     return value
 

@@ -1,0 +1,137 @@
+"""quorum-state files: Kafka's exact text in both versions, and no way to read a damaged one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId
+from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.storage import election
+from raftlake.storage.election import FileElectionStore, decode, encode
+from raftlake.storage.partition import parse_uuid
+
+GROUP = GroupId("orders", 0, bytes(range(16)))
+#: Both lines were written by Kafka 4.3.1.
+KAFKA_0 = (
+    '{"clusterId":"","leaderId":2,"leaderEpoch":6,"votedId":2,"appliedOffset":0,'
+    '"currentVoters":[{"voterId":1},{"voterId":2}],"data_version":0}'
+)
+KAFKA_1 = '{"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}'
+STATE_0 = ElectionState(Epoch(6), NodeId(2), ReplicaKey(NodeId(2)))
+STATE_1 = ElectionState(Epoch(2), None, ReplicaKey(NodeId(1), DirectoryId(parse_uuid("J8aAPcfLQt2bqs1JT_rMgQ"))))
+
+
+@pytest.mark.parametrize(("text", "state"), [(KAFKA_0, STATE_0), (KAFKA_1, STATE_1)])
+def test_the_text_is_kafkas(text: str, state: ElectionState) -> None:
+    assert encode(state, [NodeId(1), NodeId(2)]).decode() == text
+    assert decode(text.encode()) == state
+
+
+def test_no_leader_and_no_vote_are_minus_one() -> None:
+    fields = json.loads(encode(ElectionState(Epoch(3)), []))
+    assert (fields["leaderId"], fields["votedId"], fields["data_version"]) == (-1, -1, 0)
+
+
+def with_field(name: str, value: object) -> bytes:
+    return json.dumps({**json.loads(KAFKA_1), name: value}).encode()
+
+
+DAMAGED = {
+    "empty": b"",
+    "zeros": bytes(100),
+    "no object": b"[]",
+    "cut": KAFKA_1[:-1].encode(),
+    "not text": b"\xff\xfe" + KAFKA_1.encode(),
+    "version": with_field("data_version", 2),
+    "version is a truth value": with_field("data_version", True),
+    "epoch": with_field("leaderEpoch", -1),
+    "epoch is text": with_field("leaderEpoch", "2"),
+    "epoch too large": with_field("leaderEpoch", 1 << 31),
+    "leader": with_field("leaderId", -2),
+    "vote": with_field("votedId", None),
+    "directory": with_field("votedDirectoryId", "short"),
+    "no directory": with_field("votedDirectoryId", None),
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_file_is_never_epoch_zero(tmp_path: Path, data: bytes) -> None:
+    store = FileElectionStore(tmp_path)
+    store.save({GROUP: STATE_1})
+    path = tmp_path / "orders-0" / "quorum-state"
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match=f"{path} is damaged"):
+        store.load(GROUP)
+
+
+def test_a_field_that_is_missing_is_damage() -> None:
+    for name in json.loads(KAFKA_1):
+        fields = json.loads(KAFKA_1)
+        del fields[name]
+        with pytest.raises(ValueError, match=name):
+            decode(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    store = FileElectionStore(tmp_path)
+    groups = [GroupId("many", number) for number in range(count)]
+    store.save(dict.fromkeys(groups, STATE_0))
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("raftlake.storage.files.sync_descriptor", fail)
+        with pytest.raises(StorageError, match=r"quorum-state.tmp: Input/output error \(EIO\)"):
+            store.save(dict.fromkeys(groups, STATE_1))
+    assert [store.load(group) for group in groups] == [STATE_0] * count
+    store.close()
+
+
+def test_every_file_is_synced_before_any_is_renamed_and_then_each_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileElectionStore(tmp_path)
+    groups = [GroupId("many", number) for number in range(3)]
+    store.save(dict.fromkeys(groups, STATE_0))
+    steps: list[str] = []
+    real_write, real_rename, real_sync = election.write_file, os.rename, election.sync_directory
+
+    def write(path: Path, data: bytes, *, sync: bool) -> None:
+        steps.append("write" if sync else "write without sync")
+        real_write(path, data, sync=sync)
+
+    def rename(source: Path, target: Path) -> None:
+        steps.append("rename")
+        real_rename(source, target)
+
+    def sync_directory(path: Path) -> None:
+        steps.append("sync")
+        real_sync(path)
+
+    monkeypatch.setattr(election, "write_file", write)
+    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(election, "sync_directory", sync_directory)
+    store.save(dict.fromkeys(groups, STATE_1))
+    assert steps == ["write"] * 3 + ["rename"] * 3 + ["sync"] * 3
+
+
+def test_a_log_that_holds_only_reserved_space_was_never_used(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path)
+    store.save({GROUP: STATE_0})
+    path = tmp_path / "orders-0"
+    (path / "quorum-state").unlink()
+    (path / "00000000000000000000.log").write_bytes(bytes(1_000))
+    assert store.load(GROUP) is None
+    (path / "00000000000000000000.log").write_bytes(bytes(20) + b"\x01")
+    with pytest.raises(StorageError, match="vote twice"):
+        store.load(GROUP)

@@ -1,0 +1,88 @@
+"""Directories of topic partitions: names, identity, and the leftovers of crashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId
+from raftlake.storage.partition import ensure_partition, list_partitions, parse_uuid, remove_partition, sweep, uuid_text
+
+METADATA_ID = bytes(15) + b"\x01"
+
+
+def test_uuids_are_spelled_as_kafka_does() -> None:
+    assert uuid_text(METADATA_ID) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert parse_uuid("AAAAAAAAAAAAAAAAAAAAAQ") == METADATA_ID
+    assert parse_uuid(uuid_text(b"\xff\xfe" * 8)) == b"\xff\xfe" * 8
+
+
+NO_UUIDS = ["", "AAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAB", "A" * 24, "é" * 22, "AAAAAAAAAAAAAAAAAAAAA="]
+
+
+@pytest.mark.parametrize("text", NO_UUIDS)
+def test_what_is_no_uuid_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_uuid(text)
+
+
+def test_the_metadata_file_is_kafkas(tmp_path: Path) -> None:
+    path = ensure_partition(tmp_path, GroupId("__cluster_metadata", 0, METADATA_ID))
+    assert path == tmp_path / "__cluster_metadata-0"
+    assert (path / "partition.metadata").read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+def test_another_topic_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    ensure_partition(tmp_path, GroupId("a", 0, METADATA_ID))
+    with pytest.raises(StorageError, match=r"a-0 belongs to topic id AAAAAAAAAAAAAAAAAAAAAQ, not to AAAAAAAAAAAAAAAAAAAAAA"):
+        ensure_partition(tmp_path, GroupId("a", 0, bytes(16)))
+
+
+DAMAGED = ["", "version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "version: 0\ntopic_id: AAAA", "version: 0", "nonsense"]
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_identity_is_an_error(tmp_path: Path, text: str) -> None:
+    group = GroupId("a", 0, METADATA_ID)
+    path = ensure_partition(tmp_path, group)
+    (path / "partition.metadata").write_text(text)
+    with pytest.raises(StorageError, match=r"partition\.metadata is damaged"):
+        list_partitions(tmp_path)
+    (path / "partition.metadata").unlink()
+    with pytest.raises(StorageError, match=r"partition\.metadata is missing"):
+        ensure_partition(tmp_path, group)
+
+
+def test_other_files_are_no_partitions(tmp_path: Path) -> None:
+    for name in ("-0", "a-", "a-x", "a", "a-²", "a-0-create", "a-0-delete"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "b-1").write_text("a file")
+    assert list_partitions(tmp_path) == []
+
+
+def test_leftovers_are_swept_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("a-0-create", "a-b-12-delete", "backup-delete", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("")
+    (tmp_path / "c-0-delete").write_text("a file")
+    ensure_partition(tmp_path, GroupId("a", 1))
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-1", "backup-delete", "c-0-delete", "mine"]
+
+
+def test_removing_is_final_and_may_be_repeated(tmp_path: Path) -> None:
+    group = GroupId("a", 0)
+    ensure_partition(tmp_path, group)
+    (tmp_path / "a-0-delete").mkdir()
+    remove_partition(tmp_path, group)
+    assert list(tmp_path.iterdir()) == []
+    remove_partition(tmp_path, group)
+
+
+def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for call in (lambda path: list_partitions(path), sweep, lambda path: ensure_partition(path, GroupId("a", 0))):
+        with pytest.raises(StorageError, match="file"):
+            call(tmp_path / "file")
