@@ -86,9 +86,8 @@ def main() -> None:
                 print(json.dumps(result))
             else:
                 print(
-                    "{value_bytes:5d} B {codec:7s} decode {decode_rows_per_s:>12,} rows/s   encode {encode_rows_per_s:>12,} rows/s".format(
-                        **result
-                    )
+                    f"{result['value_bytes']:>5} B {result['codec']:7} decode {result['decode_rows_per_s']:>12,} rows/s"
+                    f"   encode {result['encode_rows_per_s']:>12,} rows/s"
                 )
 
 

@@ -42,7 +42,7 @@ def _compile(function: _F) -> _F:
 
 
 def _copy(target: Bytes, position: int, source: Bytes, start: int, size: int) -> None:
-    """Copy `size` bytes. Unsigned indexes: numba need not consider counting from the end, and the loop becomes a vector copy."""
+    """Copy `size` bytes. With unsigned indexes numba need not think of counting from the end, and vectorises the loop."""
     to = np.uint64(position)
     from_ = np.uint64(start)
     for index in range(np.uint64(size)):

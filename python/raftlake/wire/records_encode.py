@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raftlake.errors import InvariantViolation
+from raftlake.errors import ErrorCode, InvariantViolation, RequestRejected
 from raftlake.wire.batch_header import HEADER_BYTES
 from raftlake.wire.batch_records import Record, assemble_batch, build_batch, seal_batch
 from raftlake.wire.compression import Compression, compress
@@ -59,11 +59,13 @@ def encode_from_arrow(
     Columns are arrays or chunked arrays of one length; None is a column of nulls. `key` and `value` are binary or string of
     any width, `headers` list<struct<key string, value binary>>, `timestamps` a timestamp of any unit (rounded down to
     milliseconds). A row without a timestamp gets `timestamp_ms`. With a producer id, batches take consecutive sequence
-    numbers from `base_sequence` on, one per record; records per batch: `parse_header(batch).record_count`.
+    numbers from `base_sequence` on, one per record; records per batch: `parse_header(batch).record_count`. Raises
+    RequestRejected(INVALID_RECORD) for a header with a null key.
     """
     rows = max(len(column) for column in (key, value, headers, timestamps, ()) if column is not None)
     if any(column is not None and len(column) != rows for column in (key, value, headers, timestamps)):
         raise InvariantViolation("the columns to encode have different lengths")
+    headers = None if headers is None else _checked_headers(headers)
     times_ms = _times(timestamps, rows, timestamp_ms)
     producer = _Producer(producer_id, producer_epoch, base_sequence)
     payload_max = batch_bytes_max - HEADER_BYTES
@@ -80,6 +82,14 @@ def _times(timestamps: Arrow | None, rows: int, timestamp_ms: int) -> npt.NDArra
         return _frozen(np.full(rows, timestamp_ms, np.int64))
     column = _combined(timestamps).cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).fill_null(timestamp_ms)
     return _frozen(column.to_numpy(zero_copy_only=False))
+
+
+def _checked_headers(headers: Arrow) -> Arrow:
+    lists = _combined(headers).cast(HEADERS_TYPE)
+    keys, _ = lists.flatten().flatten()
+    if keys.null_count:
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "a record header has a null key")
+    return lists
 
 
 def _combined(column: Arrow) -> Arrow:
@@ -109,7 +119,7 @@ def _records(key: Arrow | None, value: Arrow | None, headers: Arrow | None, time
     nothing: list[None] = [None] * len(times_ms)
     keys = nothing if key is None else _combined(key).cast(pa.large_binary()).to_pylist()
     values = nothing if value is None else _combined(value).cast(pa.large_binary()).to_pylist()
-    lists = nothing if headers is None else _combined(headers).cast(HEADERS_TYPE).to_pylist()
+    lists = nothing if headers is None else headers.to_pylist()
     return [
         Record(0, time_ms, key_, value_, tuple((item["key"], item["value"]) for item in items or ()))
         for time_ms, key_, value_, items in zip(times_ms.tolist(), keys, values, lists, strict=True)
@@ -179,12 +189,11 @@ def _bytes_column(column: Arrow | None, rows: int) -> _BytesColumn:
 def _header_columns(headers: Arrow | None, rows: int) -> _HeaderColumns:
     if headers is None:
         return _HeaderColumns(_frozen(np.zeros(rows + 1, np.int64)), _bytes_column(None, 0), _bytes_column(None, 0))
-    # Null lists may still span elements: they count as empty.
-    lists = _combined(headers).cast(HEADERS_TYPE)
-    counts = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    # A null list may still span elements: it counts as empty, and `flatten` leaves them out.
+    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.zeros(rows + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    items = lists.flatten()
+    items = headers.flatten()
     keys, values = items.flatten()
     return _HeaderColumns(_frozen(ends), _bytes_column(keys, len(items)), _bytes_column(values, len(items)))
 

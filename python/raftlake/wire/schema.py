@@ -19,7 +19,6 @@ from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 from kio.schema.errors import ErrorCode as KioErrorCode
-from kio.serial.readers import read_timedelta_i32
 from kio.static.protocol import Entity
 
 from raftlake.errors import InvariantViolation, WireError
@@ -39,6 +38,7 @@ from raftlake.wire.primitives import (
     write_tag,
     write_uvarint,
 )
+from raftlake.wire.values import milliseconds, to_milliseconds
 
 #: A value of any field: the static types are kio's dataclasses', which this module handles generically.
 Value: TypeAlias = Any
@@ -254,13 +254,11 @@ def _write_error_code(out: bytearray, value: Value) -> None:
 
 
 def _read_timedelta(view: memoryview, position: int) -> tuple[Value, int]:
-    I32.unpack_from(view, position)
-    value, size = read_timedelta_i32(bytes(view[position : position + 4]), 0)
-    return value, position + size
+    return milliseconds(I32.unpack_from(view, position)[0]), position + 4
 
 
 def _write_timedelta(out: bytearray, value: Value) -> None:
-    out += I32.pack(round(value.total_seconds() * 1000))
+    out += I32.pack(to_milliseconds(value))
 
 
 def _read_id(view: memoryview, position: int) -> tuple[Value, int]:

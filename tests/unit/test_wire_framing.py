@@ -1,0 +1,103 @@
+"""Framing: who owns the memory of a frame, how much a size prefix can claim, and what comes before a refusal."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from raftlake.errors import WireError
+from raftlake.wire.framing import FRAME_BYTES_FIRST, STAGING_BYTES, FrameDecoder
+
+
+def put(decoder: FrameDecoder, content: bytes) -> list[bytearray]:
+    """One read of `content`, which must fit into the buffer."""
+    buffer = decoder.get_buffer(-1)
+    buffer[: len(content)] = content
+    return decoder.buffer_updated(len(content))
+
+
+def put_all(decoder: FrameDecoder, content: bytes) -> list[bytearray]:
+    frames: list[bytearray] = []
+    while content:
+        size = min(len(content), len(decoder.get_buffer(-1)))
+        frames += put(decoder, content[:size])
+        content = content[size:]
+    return frames
+
+
+def framed(content: bytes) -> bytes:
+    return len(content).to_bytes(4, "big") + content
+
+
+def test_frames_own_their_memory() -> None:
+    decoder = FrameDecoder(1 << 20)
+    first, second = put(decoder, framed(b"abc") + framed(b"defg"))
+    put(decoder, framed(b"zzzzzzzzzzzz"))
+    first[0:1] = b"X"
+    assert (first, second) == (b"Xbc", b"defg")
+
+
+def test_an_empty_frame_is_a_frame() -> None:
+    assert put(FrameDecoder(10), bytes(8)) == [b"", b""]
+
+
+def test_a_large_frame_is_received_into_its_own_memory() -> None:
+    size = 3 * STAGING_BYTES
+    decoder = FrameDecoder(1 << 20)
+    assert put(decoder, framed(b"s") + size.to_bytes(4, "big") + b"begin") == [b"s"]
+    buffer = decoder.get_buffer(-1)
+    assert len(buffer) == size - 5
+    buffer[:] = b"x" * len(buffer)
+    (frame,) = decoder.buffer_updated(len(buffer))
+    assert frame == b"begin" + b"x" * (size - 5)
+    buffer[0:1] = b"y"
+    assert frame[5:6] == b"y"
+    assert put(decoder, framed(b"next")) == [b"next"]
+
+
+def test_a_frame_of_the_staging_buffers_size() -> None:
+    for size in (STAGING_BYTES - 5, STAGING_BYTES - 4, STAGING_BYTES - 3, STAGING_BYTES):
+        content = bytes(range(256)) * (size // 256 + 1)
+        assert put_all(FrameDecoder(1 << 20), framed(content[:size]) + framed(b"n")) == [content[:size], b"n"]
+
+
+def test_memory_follows_what_arrived_and_not_what_was_claimed() -> None:
+    decoder = FrameDecoder(512 << 20)
+    tracemalloc.start()
+    try:
+        put(decoder, (500 << 20).to_bytes(4, "big") + b"x")
+        assert len(decoder.get_buffer(-1)) <= FRAME_BYTES_FIRST
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= 2 * FRAME_BYTES_FIRST
+
+
+def test_a_frame_that_grows_is_whole() -> None:
+    content = b"".join(n.to_bytes(4, "big") for n in range(9 * FRAME_BYTES_FIRST // 4 + 3))
+    (frame,) = put_all(FrameDecoder(64 << 20), framed(content))
+    assert frame == content
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), 101, (1 << 31) - 1])
+def test_bad_sizes_are_refused(size: int) -> None:
+    decoder = FrameDecoder(100)
+    with pytest.raises(WireError, match="frame of"):
+        put(decoder, size.to_bytes(4, "big", signed=True))
+    with pytest.raises(WireError):
+        decoder.get_buffer(-1)
+    with pytest.raises(WireError):
+        decoder.buffer_updated(1)
+
+
+def test_good_frames_before_a_bad_size_are_not_lost() -> None:
+    decoder = FrameDecoder(100)
+    assert put(decoder, framed(b"good") + b"\xff" * 4) == [b"good"]
+    assert decoder.failure is not None
+    with pytest.raises(WireError):
+        decoder.get_buffer(-1)
+
+
+def test_the_largest_allowed_frame_passes() -> None:
+    assert put(FrameDecoder(100), framed(b"x" * 100)) == [b"x" * 100]

@@ -1,0 +1,205 @@
+"""Produce and Fetch: record bytes are neither copied nor detached, sizes are right, amounts are bounded, defaults hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.errors import ErrorCode, WireError
+from raftlake.wire import common, fetch, parts, produce
+from raftlake.wire.api import ApiKey, RequestHeader, decode_request, decode_response, encode_request, encode_response
+from raftlake.wire.batches import Record, build_batch, stamp, validate
+from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
+from raftlake.wire.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    FetchTopicResult,
+    ForgottenTopic,
+)
+from raftlake.wire.fetch_response import SnapshotId
+from raftlake.wire.find_quorum import FindQuorumPartitionResult, FindQuorumResponse, FindQuorumTopicResult
+from raftlake.wire.primitives import BytesLike
+from raftlake.wire.produce import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopic,
+    ProduceTopicResult,
+)
+from raftlake.wire.read_offset import ReadOffsetPartitionResult, ReadOffsetResponse, ReadOffsetTopicResult
+
+TOPIC_ID = bytes(range(16))
+
+
+def frame_of(pieces: list[BytesLike]) -> bytearray:
+    whole = bytearray(b"".join(pieces))
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    return whole[4:]
+
+
+def header(key: ApiKey, version: int) -> RequestHeader:
+    return RequestHeader(key, version, 1, None)
+
+
+@pytest.mark.parametrize("version", [8, 12, 13])
+def test_produced_records_are_a_slice_of_the_frame(version: int) -> None:
+    batch = build_batch([Record(value=b"v" * 5000)], timestamp_ms=1)
+    request = ProduceRequest(-1, 1000, None, [ProduceTopic("t", TOPIC_ID, [ProducePartition(0, batch)])])
+    pieces = encode_request(ApiKey.PRODUCE, version, 1, "c", request)
+    assert any(piece is batch for piece in pieces)
+    frame = frame_of(pieces)
+    _, decoded = decode_request(frame)
+    records = decoded.topics[0].partitions[0].records
+    stamp(records, 0, 77, 3)
+    assert validate(records)[0].base_offset == 77
+    assert bytes(records) in bytes(frame)
+
+
+def test_fetched_records_are_sent_from_where_they_lie() -> None:
+    large, small = bytes(1 << 20), b"small"
+    response = FetchResponse(
+        [
+            FetchTopicResult(
+                "t", TOPIC_ID, [FetchPartitionResult(n, ErrorCode.NONE, records=r) for n, r in enumerate((large, small, large))]
+            )
+        ]
+    )
+    pieces = encode_response(header(ApiKey.FETCH, 17), response)
+    assert sum(piece is large for piece in pieces) == 2
+    assert sum(len(piece) for piece in pieces if piece is not large) < 200
+    _, decoded = decode_response(ApiKey.FETCH, 17, frame_of(pieces))
+    assert [result.records for result in decoded.topics[0].partitions] == [large, small, large]
+
+
+@pytest.mark.parametrize("size", [0, 1, parts.COPY_BYTES_MAX, parts.COPY_BYTES_MAX + 1])
+def test_sizes_are_right_around_the_copying_limit(size: int) -> None:
+    response = FetchResponse([FetchTopicResult("t", None, [FetchPartitionResult(0, ErrorCode.NONE, records=bytes(size))])])
+    assert decode_response(ApiKey.FETCH, 11, frame_of(encode_response(header(ApiKey.FETCH, 11), response)))[1] == response
+
+
+def test_a_raft_fetch_as_kafka_4_sends_it() -> None:
+    """Version 18 of a voter: topic by id, the replica's state, directory and high watermark in tagged fields."""
+    frame = bytes.fromhex(
+        "0001 0012 00000007 0001 63 00"  # key, version, correlation id, client id "c", no tags
+        "000001f4 00000000 00100000 00"  # waits 500 ms, min 0, max 1 MiB, read uncommitted
+        "00000000 ffffffff"  # no session
+        "02 000102030405060708090a0b0c0d0e0f"  # one topic
+        "02 00000000 00000003 0000000000000005 00000002 0000000000000000 00000000"  # one partition
+        "02 00 10 ffffffffffffffffffffffffffffffff 01 08 0000000000000004 00"  # its tags, the topic's tags
+        "01 01"  # nothing forgotten, no rack
+        "02 00 02 02 78 01 0d 00000002 ffffffffffffffff 00".replace(" ", "")  # cluster "x", replica 2
+    )
+    got, request = decode_request(frame)
+    assert got == RequestHeader(ApiKey.FETCH, 18, 7, "c")
+    partition = FetchPartition(0, 3, 5, 2, 0, 0, b"\xff" * 16, 4)
+    assert request == FetchRequest(
+        wait_ms_max=500,
+        bytes_min=0,
+        bytes_max=1 << 20,
+        topics=[FetchTopic(None, TOPIC_ID, [partition])],
+        cluster_id="x",
+        replica_id=2,
+    )
+    assert frame_of(encode_request(ApiKey.FETCH, 18, 7, "c", request)) == frame
+
+
+def test_fields_that_a_version_lacks_are_not_sent() -> None:
+    request = FetchRequest(
+        wait_ms_max=1,
+        bytes_min=2,
+        topics=[FetchTopic("t", TOPIC_ID, [FetchPartition(0, 3, 5, 2, 7, 9, b"d" * 16, 4)])],
+        forgotten=[ForgottenTopic("u", TOPIC_ID, [1, 2])],
+        session_id=8,
+        session_epoch=9,
+        rack_id="r",
+        cluster_id="x",
+        replica_id=2,
+        replica_epoch=6,
+    )
+    _, oldest = decode_request(frame_of(encode_request(ApiKey.FETCH, 4, 1, None, request)))
+    assert oldest == FetchRequest(
+        wait_ms_max=1, bytes_min=2, replica_id=2, topics=[FetchTopic("t", None, [FetchPartition(0, -1, 5, -1, -1, 9)])]
+    )
+    result = FetchPartitionResult(0, ErrorCode.FENCED_LEADER_EPOCH, current_leader=LeaderAndEpoch(1, 2))
+    response = FetchResponse([FetchTopicResult("t", None, [result])], node_endpoints=[NodeEndpoint(1, "h", 9)])
+    _, old = decode_response(ApiKey.FETCH, 11, frame_of(encode_response(header(ApiKey.FETCH, 11), response)))
+    assert old.topics[0].partitions[0].current_leader is None
+    assert old.node_endpoints == []
+
+
+def test_answers_name_leaders_and_where_they_are() -> None:
+    endpoints = [NodeEndpoint(1, "host", 9092), NodeEndpoint(2, "::1", 70_000)]
+    fetched = FetchPartitionResult(
+        3,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        diverging_epoch=EpochEndOffset(4, 99),
+        current_leader=LeaderAndEpoch(1, 5),
+        snapshot_id=SnapshotId(10, 2),
+        records=None,
+    )
+    response = FetchResponse([FetchTopicResult(None, TOPIC_ID, [fetched])], node_endpoints=endpoints)
+    assert decode_response(ApiKey.FETCH, 16, frame_of(encode_response(header(ApiKey.FETCH, 16), response)))[1] == response
+    produced = ProducePartitionResult(
+        3, ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message="no", current_leader=LeaderAndEpoch(1, 5)
+    )
+    answer = ProduceResponse([ProduceTopicResult("t", None, [produced])], node_endpoints=endpoints)
+    assert decode_response(ApiKey.PRODUCE, 10, frame_of(encode_response(header(ApiKey.PRODUCE, 10), answer)))[1] == answer
+
+
+def test_private_answers() -> None:
+    read = ReadOffsetResponse(
+        "c", ErrorCode.NONE, [ReadOffsetTopicResult("t", [ReadOffsetPartitionResult(1, ErrorCode.NONE, 7, 2, 3)])]
+    )
+    frame = frame_of(encode_response(header(ApiKey.READ_OFFSET, 0), read))
+    assert frame == bytes.fromhex("00000001 00 0263 0000 02 0274 02 00000001 0000 0000000000000007 00000002 00000003 00 00 00")
+    assert decode_response(ApiKey.READ_OFFSET, 0, frame) == (1, read)
+    found = FindQuorumResponse(
+        ErrorCode.NONE,
+        [FindQuorumTopicResult("t", [FindQuorumPartitionResult(1, ErrorCode.NONE, 2, 3, [NodeEndpoint(2, "h", 9)])])],
+    )
+    frame = frame_of(encode_response(header(ApiKey.FIND_QUORUM, 0), found))
+    assert frame == bytes.fromhex(
+        "00000001 00 0000 02 0274 02 00000001 0000 00000002 00000003 02 00000002 0268 00000009 00 00 00 00"
+    )
+    assert decode_response(ApiKey.FIND_QUORUM, 0, frame) == (1, found)
+
+
+def test_the_number_of_partitions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all topics, and in what a fetch session forgets: an element costs more than its bytes."""
+    for module in (fetch, produce):
+        monkeypatch.setattr(module, "PARTITIONS_MAX", 10)
+    assert common.PARTITIONS_MAX >= 100_000
+
+    def produced(topics: int, count: int) -> ProduceRequest:
+        return ProduceRequest(1, 1, None, [ProduceTopic("t", None, [ProducePartition(n, b"") for n in range(count)])] * topics)
+
+    def fetched(topics: int, count: int) -> FetchRequest:
+        asked = [FetchPartition(n, -1, 0, -1, -1, 1) for n in range(count)]
+        return FetchRequest(wait_ms_max=0, bytes_min=0, topics=[FetchTopic("t", None, asked)] * topics)
+
+    forgetful = FetchRequest(wait_ms_max=0, bytes_min=0, topics=[], forgotten=[ForgottenTopic("t", None, range(11))])
+    decode_request(frame_of(encode_request(ApiKey.PRODUCE, 9, 1, None, produced(2, 4))))
+    decode_request(frame_of(encode_request(ApiKey.FETCH, 12, 1, None, fetched(2, 4))))
+    for key, version, request in (
+        (ApiKey.PRODUCE, 9, produced(2, 5)),
+        (ApiKey.PRODUCE, 3, produced(11, 0)),
+        (ApiKey.FETCH, 12, fetched(2, 5)),
+        (ApiKey.FETCH, 4, fetched(11, 0)),
+        (ApiKey.FETCH, 12, forgetful),
+    ):
+        with pytest.raises(WireError, match="more than 10 partitions"):
+            decode_request(frame_of(encode_request(key, version, 1, None, request)))
+
+
+def test_record_errors_of_other_servers_are_read_over() -> None:
+    """Kafka names the records at fault; the message says it in words."""
+    body = "00000001 02 0274 02 00000000 0057 ffffffffffffffff ffffffffffffffff ffffffffffffffff".replace(
+        " ", ""
+    ) + "02 00000004 04626164 00 04616c6c 00 00 00000000 00".replace(" ", "")
+    _, answer = decode_response(ApiKey.PRODUCE, 9, bytes.fromhex("00000001 00" + body[8:]))
+    assert answer.topics[0].partitions[0].error_message == "all"
+    assert answer.topics[0].partitions[0].error is ErrorCode.INVALID_RECORD
