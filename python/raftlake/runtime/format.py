@@ -9,6 +9,7 @@ from pathlib import Path
 
 from raftlake.errors import ConfigError
 from raftlake.raft.types import NodeId
+from raftlake.runtime.log import quote
 from raftlake.runtime.values import NODE_ID_MAX
 from raftlake.storage.meta import FILE_NAME, MetaProperties, format_directory, read_meta
 
@@ -23,7 +24,7 @@ def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None)
     if not 0 <= node_id <= NODE_ID_MAX:
         raise ConfigError(f"node.id={node_id}: out of range; accepted is 0 to {NODE_ID_MAX}")
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
-        raise ConfigError(f"cluster.id={cluster_id}: accepted are 1 to 64 of the characters A-Z a-z 0-9 _ . -")
+        raise ConfigError(f"cluster.id={quote(cluster_id)}: accepted are 1 to 64 of the characters A-Z a-z 0-9 _ . -")
     if not (data_dir / FILE_NAME).exists():
         return format_directory(data_dir, node_id=NodeId(node_id), cluster_id=cluster_id)
     meta = read_meta(data_dir)

@@ -132,12 +132,12 @@ class KvHandlers:
 
     async def _propose(self, request: Request, txn: Txn) -> TxnResult:
         rejected_as_400(lambda: encode(txn))
-        started_ms = self._node.clock.now_ms()
+        started_us = self._metrics.start_commit()
         future: asyncio.Future[ProposeOutcome] = asyncio.get_running_loop().create_future()
         self._node.kv.propose(txn, lambda outcome: None if future.done() else future.set_result(outcome))
         outcome = await future
         if outcome.status is ProposeStatus.DONE and outcome.result is not None:
-            self._metrics.note_commit(started_ms)
+            self._metrics.note_commit(started_us)
             return outcome.result
         if outcome.status is ProposeStatus.UNKNOWN:
             raise HttpError(504, "the write was proposed and its outcome is unknown: it may have happened, or may still happen")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, WireError
-from raftlake.ports import Clock, PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.api_versions import answer_api_versions
@@ -50,7 +50,9 @@ class RequestMetrics(Protocol):
 
     def count_request(self, api: str) -> None: ...
 
-    def note_commit(self, started_ms: int) -> None: ...
+    def start_commit(self) -> int: ...
+
+    def note_commit(self, started_us: int) -> None: ...
 
 
 class Listener:
@@ -67,7 +69,6 @@ class Listener:
         on_fatal: Callable[[RaftlakeError], None],
         notice_alive: Callable[[NodeId], None],
         metrics: RequestMetrics,
-        clock: Clock,
     ) -> None:
         self.limits = limits
         self._node = node
@@ -77,7 +78,6 @@ class Listener:
         self._on_fatal = on_fatal
         self._notice_alive = notice_alive
         self._metrics = metrics
-        self._clock = clock
         self._connections: dict[Connection, None] = {}
         #: Connections above the limit whose first request has not come yet.
         self._extra: dict[Connection, asyncio.TimerHandle] = {}
@@ -191,10 +191,10 @@ class Listener:
 
     def _timed(self, reply: Callable[[object], None]) -> Callable[[object], None]:
         """An append with acks=all is answered when it is committed."""
-        started_ms = self._clock.now_ms()
+        started_us = self._metrics.start_commit()
 
         def timed(answer: object) -> None:
-            self._metrics.note_commit(started_ms)
+            self._metrics.note_commit(started_us)
             reply(answer)
 
         return timed

@@ -14,40 +14,42 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from raftlake.ports import Clock, GroupId
+from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import Partition
+from raftlake.runtime.clock import SystemClock
 
 WINDOW_SECONDS = 30
 _GROUP_LABELS = ["topic", "partition"]
 
 
 class Latency:
-    """Average and maximum over the window, by whole seconds: (second, count, sum, maximum)."""
+    """Average and maximum over the window, by whole seconds: (second, count, sum, maximum), in microseconds."""
 
     def __init__(self) -> None:
         self._buckets: deque[list[int]] = deque()
 
-    def note(self, now_ms: int, latency_ms: int) -> None:
-        second = now_ms // 1000
+    def note(self, now_us: int, latency_us: int) -> None:
+        second = now_us // 1_000_000
         if not self._buckets or self._buckets[-1][0] != second:
             self._buckets.append([second, 0, 0, 0])
             self._expire(second)
         bucket = self._buckets[-1]
         bucket[1] += 1
-        bucket[2] += latency_ms
-        bucket[3] = max(bucket[3], latency_ms)
+        bucket[2] += latency_us
+        bucket[3] = max(bucket[3], latency_us)
 
-    def read(self, now_ms: int) -> tuple[float, float]:
+    def read(self, now_us: int) -> tuple[float, float]:
         """(average, maximum) in milliseconds; both 0 without a sample."""
-        self._expire(now_ms // 1000)
+        self._expire(now_us // 1_000_000)
         count = sum(bucket[1] for bucket in self._buckets)
         if count == 0:
             return 0.0, 0.0
-        return sum(bucket[2] for bucket in self._buckets) / count, float(max(bucket[3] for bucket in self._buckets))
+        largest = max(bucket[3] for bucket in self._buckets)
+        return sum(bucket[2] for bucket in self._buckets) / count / 1000, largest / 1000
 
     def _expire(self, second: int) -> None:
         while self._buckets and self._buckets[0][0] <= second - WINDOW_SECONDS:
@@ -76,7 +78,7 @@ class Rate:
 class NodeMetrics:
     """The metrics of one node. `connections` tells how many connections each listener has."""
 
-    def __init__(self, node: ReplicaNode, clock: Clock, connections: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, node: ReplicaNode, clock: SystemClock, connections: Callable[[], Mapping[str, int]]) -> None:
         self._node = node
         self._clock = clock
         self._connections = connections
@@ -85,17 +87,21 @@ class NodeMetrics:
         self._appended = Rate()
         self._fetched = Rate()
         self._log_ends: dict[GroupId, int] = {}
-        self._leaderless_since_ms: int | None = clock.now_ms()
+        self._leaderless_since_us: int | None = clock.now_us()
         self.requests: dict[str, int] = {}
         node.role_listeners.append(self._on_role)
         self._registry = CollectorRegistry()
         self._registry.register(_NodeCollector(self))
         ProcessCollector(namespace="raftlake", registry=self._registry)
 
-    def note_commit(self, started_ms: int) -> None:
-        """An append that came at `started_ms` is committed."""
-        now_ms = self._clock.now_ms()
-        self.commit_latency.note(now_ms, now_ms - started_ms)
+    def start_commit(self) -> int:
+        """An append has come; the value goes to `note_commit`."""
+        return self._clock.now_us()
+
+    def note_commit(self, started_us: int) -> None:
+        """The append is committed."""
+        now_us = self._clock.now_us()
+        self.commit_latency.note(now_us, now_us - started_us)
 
     def count_request(self, api: str) -> None:
         self.requests[api] = self.requests.get(api, 0) + 1
@@ -123,19 +129,19 @@ class NodeMetrics:
         """The time from losing sight of the metadata log's leader to knowing the next one."""
         if group != METADATA_GROUP:
             return
-        now_ms = self._clock.now_ms()
+        now_us = self._clock.now_us()
         if report.leader_id == NO_LEADER:
-            if self._leaderless_since_ms is None:
-                self._leaderless_since_ms = now_ms
-        elif self._leaderless_since_ms is not None:
-            self.election_latency.note(now_ms, now_ms - self._leaderless_since_ms)
-            self._leaderless_since_ms = None
+            if self._leaderless_since_us is None:
+                self._leaderless_since_us = now_us
+        elif self._leaderless_since_us is not None:
+            self.election_latency.note(now_us, now_us - self._leaderless_since_us)
+            self._leaderless_since_us = None
 
     def collect(self) -> Iterator[Metric]:
         yield from _group_gauges(self._node)
-        now_ms = self._clock.now_ms()
+        now_us = self._clock.now_us()
         for name, latency in (("commit_latency", self.commit_latency), ("election_latency", self.election_latency)):
-            average, maximum = latency.read(now_ms)
+            average, maximum = latency.read(now_us)
             yield GaugeMetricFamily(f"raftlake_{name}_avg", f"Average {name} of the last 30 s, in ms", value=average)
             yield GaugeMetricFamily(f"raftlake_{name}_max", f"Largest {name} of the last 30 s, in ms", value=maximum)
         for name, rate in (("append_records", self._appended), ("fetch_records", self._fetched)):

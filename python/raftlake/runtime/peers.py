@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from raftlake.errors import WireError
 from raftlake.ports import ControlRpc, FetchRpc, PeerReply, PeerRpc
@@ -58,8 +59,8 @@ class _Connection(asyncio.BufferedProtocol):
         self.unanswered: deque[_Request] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods without the base class.
+        self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:

@@ -76,10 +76,17 @@ async def _serve(settings: Settings, parent_fd: int | None) -> int:
     server = NodeServer(settings, asyncio.get_running_loop())
     try:
         await server.start()
-        server.watch_signals(parent_fd)
-        return await server.run()
-    finally:
+    except BaseException:
         server.close()
+        raise
+    server.watch_signals(parent_fd)
+    exit_code = await server.run()
+    try:
+        server.close()
+    except StorageError as error:
+        event(logger, logging.ERROR, f"not closed cleanly: {error}", node=settings.node_id)
+        return 1
+    return exit_code
 
 
 class NodeServer:
@@ -176,7 +183,6 @@ class NodeServer:
             on_fatal=self._driver.fail,
             notice_alive=self._network.notice_alive,
             metrics=self._metrics,
-            clock=self._clock,
         )
 
     def watch_signals(self, parent_fd: int | None) -> None:

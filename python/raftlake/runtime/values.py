@@ -21,7 +21,8 @@ _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]
 
 def fail(key: str, value: str, accepted: str) -> ConfigError:
     """The error for one bad value, in the one wording that all of them share."""
-    return ConfigError(f"{key}={value}: {accepted}")
+    shown = value if value.isprintable() else repr(value)
+    return ConfigError(f"{key}={shown}: {accepted}")
 
 
 def parse_int(key: str, value: str, *, low: int, high: int) -> int:

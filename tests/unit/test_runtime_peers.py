@@ -1,0 +1,383 @@
+"""The way to the peers against scripted servers: order, time, loss, reconnecting, and news of dead processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from runtime_fakes import LOOPBACK, TOPIC_ID, FakeNode, address_of, run, settle, until
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import (
+    ControlReply,
+    ControlRpc,
+    FetchReply,
+    FetchRpc,
+    GroupId,
+    PeerMessage,
+    ProposeReply,
+    ProposeRpc,
+    ReadOffsetRpc,
+)
+from raftlake.raft.config import RaftConfig
+from raftlake.raft.events import FailureReason
+from raftlake.raft.messages import BeginQuorumEpochRequest
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.runtime.peer_codec import PeerCodec
+from raftlake.runtime.peers import TcpNetwork
+from raftlake.runtime.sockets import bind
+from raftlake.wire import fetch, produce, read_offset
+from raftlake.wire.api import ApiKey, RequestHeader, decode_request, encode_response, response_type
+
+FAST = RaftConfig(request_timeout_ms=60, retry_backoff_ms=5, retry_backoff_ms_max=40)
+PATIENT = RaftConfig(request_timeout_ms=5000, retry_backoff_ms=5, retry_backoff_ms_max=40)
+
+
+@dataclass
+class Peer:
+    """A scripted node: keeps the requests of each connection; answers when told, or at once with `auto`."""
+
+    auto: bool = True
+    requests: list[tuple[RequestHeader, Any, asyncio.StreamWriter]] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    server: asyncio.Server | None = None
+    address: Endpoint = LOOPBACK
+
+    async def start(self) -> None:
+        listening = bind(self.address, "listeners")
+        self.address = address_of(listening)
+        self.server = await asyncio.start_server(self._serve, sock=listening)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                header, message = decode_request(bytearray(await reader.readexactly(size)))
+                self.requests.append((header, message, writer))
+                if self.auto:
+                    self.answer(len(self.requests) - 1)
+        writer.close()
+
+    def answer(self, index: int) -> None:
+        header, message, writer = self.requests[index]
+        writer.writelines(encode_response(header, answer_to(header, message)))
+
+    def stop(self) -> None:
+        assert self.server is not None
+        self.server.close()
+
+    def drop(self) -> None:
+        """Like a killed process: reset every connection and take no new one."""
+        self.stop()
+        for writer in self.writers:
+            writer.transport.abort()
+        self.writers.clear()
+
+
+def answer_to(header: RequestHeader, message: Any) -> object:
+    if header.api_key == ApiKey.FETCH:
+        return fetch.FetchResponse([], session_id=message.session_id + 1)
+    if header.api_key == ApiKey.PRODUCE:
+        result = produce.ProducePartitionResult(0, ErrorCode.NONE, 42)
+        return produce.ProduceResponse([produce.ProduceTopicResult("__cluster_metadata", None, [result])])
+    if header.api_key == ApiKey.READ_OFFSET:
+        return read_offset.ReadOffsetResponse(None, ErrorCode.NONE, [])
+    return response_type(ApiKey(header.api_key), header.api_version)(error_code=ErrorCode.NONE, topics=())  # type: ignore[call-arg]
+
+
+@dataclass
+class Net:
+    network: TcpNetwork
+    unreachable: list[int]
+
+
+@contextlib.asynccontextmanager
+async def network(peers: dict[int, Endpoint], timing: RaftConfig = PATIENT) -> AsyncIterator[Net]:
+    unreachable: list[int] = []
+    codec = PeerCodec(node_id=1, peers=peers)  # type: ignore[arg-type]
+    codec.attach(FakeNode())
+    tcp = TcpNetwork(
+        loop=asyncio.get_running_loop(),
+        node_id=1,  # type: ignore[arg-type]
+        peers=peers,  # type: ignore[arg-type]
+        timing=timing,
+        codec=codec,
+        on_unreachable=unreachable.append,
+        response_bytes_max=1 << 20,
+    )
+    try:
+        yield Net(tcp, unreachable)
+    finally:
+        tcp.close()
+
+
+def begin() -> ControlRpc:
+    body = BeginQuorumEpochRequest(leader_id=1, leader_epoch=1)  # type: ignore[arg-type]
+    return ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, body),))
+
+
+def fetch_round(wait_ms: int = 0) -> FetchRpc:
+    return FetchRpc(
+        cluster_id=None,
+        replica_id=1,
+        session_id=0,
+        session_epoch=0,
+        wait_ms_max=wait_ms,
+        size_max=1000,
+        messages=(),  # type: ignore[arg-type]
+    )
+
+
+def ask(net: Net, rpc: Any, to: int = 2) -> list[Any]:
+    """Send; the list gets what `done` was called with."""
+    got: list[Any] = []
+    net.network.send(to, rpc, got.append)  # type: ignore[arg-type]
+    assert got == [], "done was called from within send"
+    return got
+
+
+def scripted(test: Callable[[Peer, Net], Any], timing: RaftConfig = PATIENT, *, auto: bool = True) -> None:
+    async def main() -> None:
+        peer = Peer(auto=auto)
+        await peer.start()
+        async with network({1: Endpoint("127.0.0.1", 1), 2: peer.address}, timing) as net:
+            await test(peer, net)
+        peer.stop()
+
+    run(main())
+
+
+def test_every_kind_of_rpc_gets_its_answer() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        rpcs = [
+            begin(),
+            fetch_round(),
+            ProposeRpc(batch=b"batch"),
+            ReadOffsetRpc(cluster_id=None, read_timestamp_ms=1, groups=()),
+        ]
+        results = [ask(net, rpc) for rpc in rpcs]
+        await until(lambda: all(results))
+        assert [type(result[0]).__name__ for result in results] == [
+            "ControlReply",
+            "FetchReply",
+            "ProposeReply",
+            "ReadOffsetReply",
+        ]
+        assert results[2] == [ProposeReply(error=ErrorCode.NONE, base_offset=42)]  # type: ignore[arg-type]
+        assert all(len(result) == 1 for result in results)
+        assert {header.client_id for header, _, _ in peer.requests} == {"raftlake-node-1"}
+        assert net.unreachable == []
+
+    scripted(test)
+
+
+def test_a_parked_fetch_or_proposal_does_not_hold_up_a_vote() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        fetching, proposing = ask(net, fetch_round()), ask(net, ProposeRpc(batch=b"x"))
+        await until(lambda: len(peer.requests) == 2)
+        beginning = ask(net, begin())
+        await until(lambda: len(peer.requests) == 3)
+        peer.answer(2)
+        await until(lambda: bool(beginning))
+        assert not fetching and not proposing
+        assert len({id(writer) for _, _, writer in peer.requests}) == 3
+
+    scripted(test, auto=False)
+
+
+def test_answers_of_one_connection_come_in_order() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        results = [ask(net, begin()) for _ in range(20)]
+        await until(lambda: len(peer.requests) == 20)
+        assert len(peer.writers) == 1
+        correlation_ids = [header.correlation_id for header, _, _ in peer.requests]
+        assert correlation_ids == sorted(set(correlation_ids))
+        for index in range(20):
+            peer.answer(index)
+            await until(lambda: bool(results[index]))  # noqa: B023
+            assert not any(results[index + 1 :])
+
+    scripted(test, auto=False)
+
+
+def test_a_peer_that_never_answers_times_out_and_is_connected_anew() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        first, second = ask(net, begin()), ask(net, begin())
+        await until(lambda: bool(first and second))
+        assert first == second == [FailureReason.TIMED_OUT]
+        peer.auto = True
+        again = ask(net, begin())
+        await until(lambda: bool(again))
+        assert isinstance(again[0], ControlReply)
+        assert len(peer.writers) == 2
+        # It was this node that closed the connection: nothing is known of the peer's process.
+        assert net.unreachable == []
+
+    scripted(test, FAST, auto=False)
+
+
+def test_a_fetch_has_its_wait_on_top_of_the_timeout() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        short, long = ask(net, begin()), ask(net, fetch_round(wait_ms=100))
+        await until(lambda: bool(short))
+        assert short == [FailureReason.TIMED_OUT] and not long
+        await until(lambda: bool(long))
+        assert long == [FailureReason.TIMED_OUT]
+        assert loop.time() - started >= 0.159
+
+    scripted(test, FAST, auto=False)
+
+
+def test_a_peer_that_dies_is_news_and_fails_what_was_under_way() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        fetching = ask(net, fetch_round(wait_ms=500))
+        await until(lambda: len(peer.requests) == 1)
+        peer.drop()
+        await until(lambda: bool(fetching))
+        assert fetching == [FailureReason.DISCONNECTED]
+        assert net.unreachable == [2]
+        # A refused connect says it once more.
+        refused = ask(net, fetch_round())
+        await until(lambda: bool(refused))
+        assert refused == [FailureReason.DISCONNECTED]
+        assert net.unreachable == [2, 2]
+
+    scripted(test, auto=False)
+
+
+def test_a_peer_that_was_never_there_is_no_news() -> None:
+    async def main() -> None:
+        with bind(LOOPBACK, "listeners") as free:
+            nobody = address_of(free)
+        async with network({2: nobody}) as net:
+            for _ in range(3):
+                refused = ask(net, begin())
+                await until(lambda: bool(refused))  # noqa: B023
+                assert refused == [FailureReason.DISCONNECTED]
+            assert net.unreachable == []
+
+    run(main())
+
+
+def test_a_peer_outside_the_voters_cannot_be_reached() -> None:
+    async def main() -> None:
+        async with network({}) as net:
+            got = ask(net, begin(), to=9)
+            await until(lambda: bool(got))
+            assert got == [FailureReason.DISCONNECTED]
+
+    run(main())
+
+
+def test_requests_wait_for_the_backoff_and_then_go_out() -> None:
+    async def main() -> None:
+        peer = Peer()
+        with bind(LOOPBACK, "listeners") as free:
+            peer.address = address_of(free)
+        slow = RaftConfig(request_timeout_ms=5000, retry_backoff_ms=100, retry_backoff_ms_max=100)
+        async with network({2: peer.address}, slow) as net:
+            refused = ask(net, begin())
+            await until(lambda: bool(refused))
+            await peer.start()
+            waiting = ask(net, begin())
+            await settle()
+            assert not waiting and not peer.writers
+            await until(lambda: bool(waiting))
+            assert isinstance(waiting[0], ControlReply)
+        peer.stop()
+
+    run(main())
+
+
+def test_a_sign_of_life_ends_the_backoff() -> None:
+    async def main() -> None:
+        peer = Peer()
+        with bind(LOOPBACK, "listeners") as free:
+            peer.address = address_of(free)
+        glacial = RaftConfig(request_timeout_ms=600_000, retry_backoff_ms=300_000, retry_backoff_ms_max=300_000)
+        async with network({2: peer.address}, glacial) as net:
+            refused = ask(net, begin())
+            await until(lambda: bool(refused))
+            await peer.start()
+            waiting = ask(net, begin())
+            net.network.notice_alive(2)  # type: ignore[arg-type]
+            await until(lambda: bool(waiting))
+            assert isinstance(waiting[0], ControlReply)
+        peer.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "garbage", [struct.pack(">i", -1), struct.pack(">i", 5 << 20), struct.pack(">ii", 4, 77), struct.pack(">i", 5) + b"short"]
+)
+def test_garbage_from_a_peer_ends_the_connection_only(garbage: bytes) -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        got = ask(net, begin())
+        await until(lambda: len(peer.requests) == 1)
+        peer.writers[0].write(garbage)
+        await until(lambda: bool(got))
+        assert got == [FailureReason.DISCONNECTED]
+        assert net.unreachable == []
+        peer.auto = True
+        again = ask(net, begin())
+        await until(lambda: bool(again))
+        assert isinstance(again[0], ControlReply)
+
+    scripted(test, auto=False)
+
+
+def test_an_answer_without_a_request_ends_the_connection() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        got = ask(net, begin())
+        await until(lambda: bool(got))
+        peer.answer(0)
+        again: list[Any] = []
+        while not (again and isinstance(again[0], ControlReply)):
+            again = ask(net, begin())
+            await until(lambda: bool(again))  # noqa: B023
+        assert len(peer.writers) == 2
+
+    scripted(test)
+
+
+def test_records_of_an_answer_are_slices_of_the_frame() -> None:
+    group = GroupId("flights", 3, TOPIC_ID)
+    records = bytes(range(256)) * 100
+
+    async def test(peer: Peer, net: Net) -> None:
+        got = ask(net, fetch_round())
+        await until(lambda: len(peer.requests) == 1)
+        header, _, writer = peer.requests[0]
+        net.network.codec._names[TOPIC_ID] = "flights"
+        result = fetch.FetchPartitionResult(3, ErrorCode.NONE, records=records)
+        writer.writelines(encode_response(header, fetch.FetchResponse([fetch.FetchTopicResult(None, TOPIC_ID, [result])])))
+        await until(lambda: bool(got))
+        assert isinstance(got[0], FetchReply)
+        (message,) = got[0].messages
+        assert message.group == group
+        (batch,) = message.body.batches  # type: ignore[union-attr]
+        assert isinstance(batch.payload, memoryview) and batch.payload == records
+
+    scripted(test, auto=False)
+
+
+def test_closing_reports_nothing_more() -> None:
+    async def test(peer: Peer, net: Net) -> None:
+        got = ask(net, begin())
+        await until(lambda: len(peer.requests) == 1)
+        net.network.close()
+        peer.answer(0)
+        peer.drop()
+        await settle()
+        assert got == [] and net.unreachable == []
+
+    scripted(test, FAST, auto=False)
