@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raftkit.replica import Replica, position
 
+from raftkit.replica import Replica, position
 from raftlake.errors import InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -39,7 +39,13 @@ def test_a_new_leader_starts_with_its_leader_change_record() -> None:
     """KIP-595 "Vote Response Handling" 3; the epoch starts at the log end, whatever is committed."""
     replica = Replica.leader(epoch=6, log=(((1, 0), (3, 5)), 9), flushed=False)
     (record,) = replica.took(do.AppendLeaderChange)
-    assert (record.offset, record.epoch, record.leader_id, record.voters, record.granting_voters) == (9, 6, 1, (1, 2, 3), (1, 2))
+    assert (record.offset, record.epoch, record.leader_id, record.voters, record.granting_voters) == (
+        9,
+        6,
+        1,
+        (1, 2, 3),
+        (1, 2),
+    )
     core = replica.core
     assert (core.epoch_start_offset, core.log_end, core.flushed_end) == (9, 10, 9)
     assert core.history.entries()[-1] == (6, 9)

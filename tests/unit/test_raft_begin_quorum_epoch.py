@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raftkit.replica import CONFIG, Replica
 
+from raftkit.replica import CONFIG, Replica
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft.messages import BeginQuorumEpochRequest, BeginQuorumEpochResponse, FetchRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 import typing
 
 import pytest
-from raftkit.replica import Replica, position
 
+from raftkit.replica import Replica, position
 from raftlake.errors import InvariantViolation
 from raftlake.raft import core
 from raftlake.raft.actions import Action

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raftkit.replica import CONFIG, Replica, key
 
+from raftkit.replica import CONFIG, Replica, key
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -53,9 +53,7 @@ def test_later_successors_wait_by_rank_and_strangers_to_the_list_longest(success
 
 def test_another_disk_in_the_list_is_not_us() -> None:
     replica = Replica.follower(epoch=6, leader=2, directory=b"new")
-    request = EndQuorumEpochRequest(
-        leader_id=NodeId(2), leader_epoch=Epoch(6), preferred_candidates=(key(1, b"old"), key(3))
-    )
+    request = EndQuorumEpochRequest(leader_id=NodeId(2), leader_epoch=Epoch(6), preferred_candidates=(key(1, b"old"), key(3)))
     replica.step(on.RequestReceived(request_id=1, request=request))
     assert replica.role == "Follower"
 

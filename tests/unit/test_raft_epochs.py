@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from raftkit.replica import position
 
+from raftkit.replica import position
 from raftlake.errors import InvariantViolation
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.types import Epoch, Offset

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raftkit.replica import Replica, key, position, voter_set
 
+from raftkit.replica import Replica, key, position, voter_set
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -33,9 +33,7 @@ def test_an_impossible_position_is_refused_first(offset: int, last_epoch: int, e
     assert answer.error is ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.parametrize(
-    ("epoch", "error"), [(5, ErrorCode.FENCED_LEADER_EPOCH), (7, ErrorCode.UNKNOWN_LEADER_EPOCH)]
-)
+@pytest.mark.parametrize(("epoch", "error"), [(5, ErrorCode.FENCED_LEADER_EPOCH), (7, ErrorCode.UNKNOWN_LEADER_EPOCH)])
 @pytest.mark.parametrize("replica", [2, 9, 1])
 def test_the_epoch_is_checked_before_who_asks(epoch: int, error: ErrorCode, replica: int) -> None:
     """KAFKA-13837."""
@@ -133,7 +131,9 @@ def test_reconciliation_finds_the_common_prefix(data: st.DataObject) -> None:
     taken = dict(enumerate(mine))
     for offset in range(shared, data.draw(st.integers(shared, 14))):
         low = theirs[-1] if theirs else 1
-        choices = [epoch for epoch in range(low, 6) if taken.get(offset) != epoch and (offset < shared or epoch not in mine[shared:])]
+        choices = [
+            epoch for epoch in range(low, 6) if taken.get(offset) != epoch and (offset < shared or epoch not in mine[shared:])
+        ]
         if not choices:
             break
         theirs.append(data.draw(st.sampled_from(choices)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raftkit.replica import CONFIG, Replica, batch, position
 
+from raftkit.replica import CONFIG, Replica, batch, position
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -108,7 +108,7 @@ def test_batches_are_cut_at_the_first_that_cannot_be(batches: list, end: tuple[i
     assert log_end(replica) == end
     assert replica.core.high_watermark == end[0], "only what we have is committed here"
     appended = replica.took(do.AppendFetched)
-    assert [one.batches for one in appended] == ([tuple(batches[: 1])] if end == (10, 6) else [])
+    assert [one.batches for one in appended] == ([tuple(batches[:1])] if end == (10, 6) else [])
 
 
 def test_a_leader_that_sends_nothing_usable_is_not_asked_in_a_tight_loop() -> None:
@@ -286,9 +286,7 @@ def _records(replica: Replica, *, leader: int, epoch: int = 6):  # type: ignore[
     from raftlake.raft.messages import FetchResponse
     from raftlake.raft.types import Epoch
 
-    return FetchResponse(
-        error=ErrorCode.NONE, leader_id=NodeId(leader), leader_epoch=Epoch(epoch), batches=(batch(9, 10, 6),)
-    )
+    return FetchResponse(error=ErrorCode.NONE, leader_id=NodeId(leader), leader_epoch=Epoch(epoch), batches=(batch(9, 10, 6),))
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from raftkit.replica import voter_set
 
+from raftkit.replica import voter_set
 from raftlake.raft.quorum import Tally, largest_reached_by
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raftkit.replica import Replica
 
+from raftkit.replica import Replica
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on

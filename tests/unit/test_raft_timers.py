@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from raftkit.replica import CONFIG, START_MS, Replica
 
+from raftkit.replica import CONFIG, START_MS, Replica
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import EndQuorumEpochRequest, VoteRequest

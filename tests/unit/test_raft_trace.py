@@ -5,8 +5,8 @@ from __future__ import annotations
 import typing
 
 import pytest
-from raftkit.replica import Replica, batch, key, position
 
+from raftkit.replica import Replica, batch, key, position
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -34,16 +34,12 @@ END = EndQuorumEpochRequest(leader_id=N(1), leader_epoch=E(4), preferred_candida
 
 MESSAGES = {
     "Vote pre_vote epoch=4 last=17@3": VOTE,
-    "Vote granted leader=- epoch=4": VoteResponse(
-        error=ErrorCode.NONE, leader_id=N(-1), leader_epoch=E(4), vote_granted=True
-    ),
+    "Vote granted leader=- epoch=4": VoteResponse(error=ErrorCode.NONE, leader_id=N(-1), leader_epoch=E(4), vote_granted=True),
     "Vote rejected FENCED_LEADER_EPOCH leader=2 epoch=5": VoteResponse(
         error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=N(2), leader_epoch=E(5), vote_granted=False
     ),
     "BeginQuorumEpoch epoch=4": BEGIN,
-    "BeginQuorumEpoch leader=1 epoch=4": BeginQuorumEpochResponse(
-        error=ErrorCode.NONE, leader_id=N(1), leader_epoch=E(4)
-    ),
+    "BeginQuorumEpoch leader=1 epoch=4": BeginQuorumEpochResponse(error=ErrorCode.NONE, leader_id=N(1), leader_epoch=E(4)),
     "EndQuorumEpoch epoch=4 successors=3,2": END,
     "EndQuorumEpoch leader=1 epoch=4": EndQuorumEpochResponse(error=ErrorCode.NONE, leader_id=N(1), leader_epoch=E(4)),
     "Fetch epoch=4 at=17@3 hw=9": FETCH,

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from raftkit.replica import Replica, key
 
+from raftkit.replica import Replica, key
 from raftlake.errors import InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import transitions

@@ -9,7 +9,6 @@ import struct
 from typing import Any
 
 import pytest
-from runtime_fakes import Call, FakeNode, Wire, connect, run, served, settle, until
 
 from raftlake.errors import ErrorCode, InvariantViolation, StorageError
 from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, ProposeRpc
@@ -17,6 +16,7 @@ from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.listener import EXTRA_CONNECTIONS
 from raftlake.wire import fetch, find_quorum, produce
 from raftlake.wire.api import ApiKey, encode_request
+from runtime_fakes import Call, FakeNode, Wire, connect, run, served, settle, until
 
 
 def find(topic: str = "t") -> find_quorum.FindQuorumRequest:
@@ -210,8 +210,9 @@ def test_a_slow_reader_stops_being_served_and_is_served_again_when_it_reads() ->
         node = FakeNode(on_call=lambda call: call.reply(answer))
         async with served(node, limits=ConnectionLimits(unsent_bytes_max=200_000)) as on:
             wire = await connect(on.address)
-            for correlation_id in range(100):
-                wire.send(ApiKey.FETCH, 12, fetch_of(), correlation_id=correlation_id)
+            # In one write, so that one read of the server may bring them all.
+            requests = [b"".join(encode_request(ApiKey.FETCH, 12, index, "t", fetch_of())) for index in range(100)]
+            wire.writer.write(b"".join(requests))
             served_before = -1
             while len(node.calls) != served_before:
                 served_before = len(node.calls)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from runtime_fakes import LOOPBACK, TOPIC_ID, FakeNode, address_of, run, settle, until
 
 from raftlake.errors import ErrorCode
 from raftlake.ports import (
@@ -33,6 +32,7 @@ from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.sockets import bind
 from raftlake.wire import fetch, produce, read_offset
 from raftlake.wire.api import ApiKey, RequestHeader, decode_request, encode_response, response_type
+from runtime_fakes import LOOPBACK, TOPIC_ID, FakeNode, address_of, run, settle, until
 
 FAST = RaftConfig(request_timeout_ms=60, retry_backoff_ms=5, retry_backoff_ms_max=40)
 PATIENT = RaftConfig(request_timeout_ms=5000, retry_backoff_ms=5, retry_backoff_ms_max=40)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -189,16 +188,3 @@ def test_loops_are_loaded_once_they_pay(monkeypatch: pytest.MonkeyPatch) -> None
     assert loader.kernels_for(0) is kernels
     monkeypatch.setattr(records_loading, "find_spec", lambda name: None)
     assert KernelLoader(plain_rows_max=0).kernels_for(1 << 40) is None
-
-
-def test_the_varints_of_the_compiled_loops() -> None:
-    kernels = COMPILED.kernels_for(0)
-    assert kernels is not None
-    target = np.zeros(16, np.uint8)
-    for value in (0, -1, 1, 63, -64, 64, -65, 1 << 31, -(1 << 40), (1 << 63) - 1, -(1 << 63)):
-        end = kernels.write_varint(target, 0, value)
-        assert end == kernels.varint_size(value)
-        assert kernels.read_varint(target, 0, end) == (value, end)
-        assert kernels.read_varint(target, 0, end - 1)[1] == -1
-    target[:] = 0xFF
-    assert kernels.read_varint(target, 0, 16)[1] == -1
