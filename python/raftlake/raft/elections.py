@@ -58,7 +58,7 @@ def send_votes(group: GroupState, now_ms: int) -> None:
         return VoteRequest(
             candidate=group.local,
             epoch=group.epoch,
-            log_end=group.log_end_position,
+            log_end=group.synced_position,
             pre_vote=pre_vote,
             voter_directory_id=group.voters.voters[voter].directory_id,
             voter_id=voter,

@@ -125,6 +125,12 @@ class GroupState:
         """The log end and the epoch of the last record: how up-to-date this log is."""
         return OffsetAndEpoch(self.log_end, self.history.last_epoch)
 
+    @property
+    def synced_position(self) -> OffsetAndEpoch:
+        """What is sure to be in this log after a crash. Only this may be claimed in an election: a candidate that lost its tail
+        after a voter granted it for that tail is granted again when it asks again in the same epoch."""
+        return OffsetAndEpoch(self.flushed_end, self.history.epoch_before(self.flushed_end))
+
     def random_election_timeout_ms(self) -> int:
         """Uniform in [T, 2T), as Kafka draws it."""
         return self.config.election_timeout_ms + self.rng.randrange(self.config.election_timeout_ms)
