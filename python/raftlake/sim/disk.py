@@ -66,6 +66,7 @@ class LogImage:
     batches: list[StoredBatch] = field(default_factory=list)
     #: End offset of each batch, for binary search.
     ends: list[int] = field(default_factory=list)
+    #: Of a log that begins above 0 the first entry is the epoch of the record before its start.
     epochs: list[tuple[Epoch, Offset]] = field(default_factory=list)
     #: End offset (exclusive) that a completed flush covers.
     synced_end: int = 0
@@ -84,16 +85,10 @@ class LogImage:
             start=self.start,
             batches=self.batches[:count],
             ends=ends,
-            epochs=cut_epochs(self.epochs, end),
+            epochs=[entry for index, entry in enumerate(self.epochs) if entry[1] < end or (index == 0 and self.start > 0)],
             synced_end=min(self.synced_end, end),
             inherited_end=end,
         )
-
-
-def cut_epochs(epochs: Sequence[tuple[Epoch, Offset]], end_offset: int) -> list[tuple[Epoch, Offset]]:
-    """The epochs that start before `end_offset`; the first one stays even so, because a log that was reset or fully
-    truncated still remembers the epoch of the record before its start."""
-    return [entry for index, entry in enumerate(epochs) if entry[1] < end_offset or (index == 0 and entry[1] == end_offset)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +123,9 @@ class MemoryLog:
 
     @property
     def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
-        return self._image.epochs
+        epochs = self._image.epochs
+        # The epoch before the log start is not shown once the first record has another one.
+        return epochs[1:] if len(epochs) > 1 and epochs[0][1] == epochs[1][1] else epochs
 
     def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> None:
         self._disk.machine.port_call("append")
@@ -196,10 +193,9 @@ class MemoryLog:
             count = bisect_right(image.ends, segment.end_offset)
             del image.batches[:count], image.ends[:count]
             image.start = segment.end_offset
-        later = [index for index, (_, offset) in enumerate(image.epochs) if offset <= image.start]
-        if later:
-            epoch = image.epochs[later[-1]][0]
-            image.epochs[: later[-1] + 1] = [(epoch, Offset(image.start))]
+        before = [epoch for epoch, offset in image.epochs if offset < image.start]
+        if before:
+            image.epochs[: len(before)] = [(before[-1], Offset(image.start))]
         return Offset(image.start)
 
     def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:

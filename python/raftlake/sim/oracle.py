@@ -36,6 +36,8 @@ class Append:
     producer: str
     sequence: int
     values: tuple[bytes, ...]
+    #: A plain producer goes on after an unknown outcome, so what it sent first may well be appended last.
+    keeps_order: bool = True
     base_offset: int | None = None
     refused: bool = False
 
@@ -81,9 +83,11 @@ class Oracle:
 
     # --- appends ---
 
-    def append_sent(self, partition: int, producer: str, sequence: int, values: tuple[bytes, ...]) -> Append:
+    def append_sent(
+        self, partition: int, producer: str, sequence: int, values: tuple[bytes, ...], *, keeps_order: bool = True
+    ) -> Append:
         """A producer is about to send a batch; retries of it are the same `Append`."""
-        append = Append(partition, producer, sequence, values)
+        append = Append(partition, producer, sequence, values, keeps_order)
         self.appends.append(append)
         return append
 
@@ -271,9 +275,9 @@ def replay(
 
 
 def _check_order(appends: Sequence[Append], offsets: Mapping[bytes, int]) -> None:
-    """The records of one producer stand in the order in which it sent them."""
+    """The records of an idempotent producer stand in the order in which it sent them."""
     last: dict[str, tuple[int, int]] = {}
-    for append in sorted(appends, key=lambda append: append.sequence):
+    for append in sorted((append for append in appends if append.keeps_order), key=lambda append: append.sequence):
         for position, value in enumerate(append.values):
             offset = offsets.get(value)
             if offset is None:

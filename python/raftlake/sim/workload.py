@@ -184,7 +184,9 @@ class Producer(Client):
         append = self._append
         if append is None:
             values = tuple(f"{self.name}-{self._sequence + index}".encode() for index in range(self.rng.randrange(1, 4)))
-            append = self.shared.oracle.append_sent(self._partition, self.name, self._sequence, values)
+            append = self.shared.oracle.append_sent(
+                self._partition, self.name, self._sequence, values, keeps_order=self._idempotent
+            )
             self._append = append
             self._sequence += len(values)
         records = [Record(value=value) for value in append.values]
