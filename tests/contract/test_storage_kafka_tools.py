@@ -1,0 +1,49 @@
+"""Kafka's own kafka-dump-log reads what we write: segments, indexes and their agreement."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contract.batches import fill
+from raftlake.ports import GroupId
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.dump import dump
+
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+Tool = Callable[..., "subprocess.CompletedProcess[str]"]
+
+pytestmark = pytest.mark.java
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """A closed log of several segments and epochs."""
+    directory = FileLogDirectory(tmp_path, segment_bytes=60_000, post=None)
+    log = directory.open(GroupId("orders", 0, bytes(15) + b"\x01"))
+    for epoch in (1, 2, 5):
+        fill(log, 300, count=3, epoch=epoch, size=120)
+    directory.close()
+    return sorted(log.path.glob("0*"))
+
+
+def test_indexes_lead_to_the_batches_that_they_name(files: list[Path], kafka_tool: Tool) -> None:
+    indexes = [str(path) for path in files if path.suffix in (".index", ".timeindex")]
+    assert len(indexes) > 4
+    text = kafka_tool(DUMP, "--files", ",".join(indexes)).stdout
+    assert "ismatch" not in text and "out of order" not in text
+    ours = [line for path in indexes for line in dump(Path(path))]
+    assert [line for line in text.splitlines() if line.startswith(("offset: ", "timestamp: "))] == ours
+    text = kafka_tool(DUMP, "--index-sanity-check", "--files", ",".join(indexes)).stdout
+    assert text.count("passed sanity check") == len(indexes)
+
+
+def test_every_batch_is_valid_and_described_in_the_same_words(files: list[Path], kafka_tool: Tool) -> None:
+    segments = [path for path in files if path.suffix == ".log"]
+    text = kafka_tool(DUMP, "--files", ",".join(map(str, segments))).stdout
+    theirs = [line.replace("deleteHorizonMs: OptionalLong.empty ", "") for line in text.splitlines() if "baseOffset" in line]
+    assert len(theirs) == 900
+    assert theirs == [line for path in segments for line in dump(path)]
