@@ -42,6 +42,7 @@ def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
             ),
             cluster_id=node.cluster_id,
             controller_id=node.metadata_leader_id,
+            error_code=kafka_error(ErrorCode.NONE),
             topics=tuple(topics),
         )
     )
