@@ -30,7 +30,6 @@ from raftlake.wire.primitives import (
     DECODE_ERRORS,
     I32,
     BytesLike,
-    read_nullable_string,
     require_end,
     skip_tags,
     write_nullable_string,
@@ -148,8 +147,9 @@ _HOT: Mapping[int, _HotCodec] = {
     ),
 }
 
-#: Key, version, correlation id; the client id follows as a legacy string in every version of the header.
-_REQUEST_HEAD = struct.Struct(">hhi")
+#: Key, version, correlation id, and the length of the client id, which is a legacy string in every version of the header.
+_REQUEST_HEAD = struct.Struct(">hhih")
+_KEY_VERSION_CORRELATION = struct.Struct(">hhi")
 
 
 def decode_request(frame: BytesLike) -> tuple[RequestHeader, Message]:
@@ -159,8 +159,14 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Message]:
     """
     view = memoryview(frame)
     try:
-        key, version, correlation_id = _REQUEST_HEAD.unpack_from(view, 0)
-        client_id, position = read_nullable_string(view, _REQUEST_HEAD.size, False)
+        key, version, correlation_id, client_id_bytes = _REQUEST_HEAD.unpack_from(view, 0)
+        position = _REQUEST_HEAD.size
+        client_id: str | None = None
+        if client_id_bytes != -1:
+            position += client_id_bytes
+            if not _REQUEST_HEAD.size <= position <= len(view):
+                raise WireError(f"client id of {client_id_bytes} bytes in a frame of {len(view)} bytes")
+            client_id = str(view[_REQUEST_HEAD.size : position], "utf-8")
         api = _APIS.get(key)
         if api is None or not api.version_min <= version <= api.version_max:
             raise UnsupportedRequest(RequestHeader(key if api is None else api.key, version, correlation_id, client_id))
@@ -186,7 +192,7 @@ def encode_request(
     api = _require_api(api_key, version)
     parts = Parts()
     out = parts.tail
-    out += _REQUEST_HEAD.pack(api_key, version, correlation_id)
+    out += _KEY_VERSION_CORRELATION.pack(api_key, version, correlation_id)
     write_nullable_string(out, client_id, False)
     if api.is_flexible(version):
         out.append(0)

@@ -75,11 +75,8 @@ def read_varlong(buffer: BytesLike, position: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), position
 
 
-def _slice_end(buffer: BytesLike, position: int, length: int, what: str) -> int:
-    end = position + length
-    if length < 0 or end > len(buffer):
-        raise WireError(f"{what} of {length} bytes at {position} does not fit into {len(buffer)} bytes")
-    return end
+def _does_not_fit(what: str, length: int, position: int, buffer: BytesLike) -> WireError:
+    return WireError(f"{what} of {length} bytes at {position} does not fit into {len(buffer)} bytes")
 
 
 def read_string(buffer: BytesLike, position: int, flexible: bool) -> tuple[str, int]:
@@ -98,7 +95,9 @@ def read_nullable_string(buffer: BytesLike, position: int, flexible: bool) -> tu
         position += 2
     if length == -1:
         return None, position
-    end = _slice_end(buffer, position, length, "string")
+    end = position + length
+    if length < 0 or end > len(buffer):
+        raise _does_not_fit("string", length, position, buffer)
     return str(buffer[position:end], "utf-8"), end
 
 
@@ -112,34 +111,40 @@ def read_nullable_bytes(buffer: memoryview, position: int, flexible: bool) -> tu
         position += 4
     if length == -1:
         return None, position
-    end = _slice_end(buffer, position, length, "byte string")
+    end = position + length
+    if length < 0 or end > len(buffer):
+        raise _does_not_fit("byte string", length, position, buffer)
     return buffer[position:end], end
 
 
 def read_nullable_count(buffer: BytesLike, position: int, flexible: bool, size_min: int) -> tuple[int | None, int]:
     """The length of an array whose elements have at least `size_min` bytes each; None for a null array."""
+    if flexible and buffer[position] == 0:
+        return None, position + 1
+    if not flexible and I32.unpack_from(buffer, position)[0] == -1:
+        return None, position + 4
+    return read_count(buffer, position, flexible, size_min)
+
+
+def read_count(buffer: BytesLike, position: int, flexible: bool, size_min: int) -> tuple[int, int]:
+    """As `read_nullable_count`, for an array that may not be null."""
     if flexible:
         count, position = read_uvarint(buffer, position)
         count -= 1
     else:
         (count,) = I32.unpack_from(buffer, position)
         position += 4
-    if count == -1:
-        return None, position
     if count < 0 or count * size_min > len(buffer) - position:
+        if count == -1:
+            raise WireError("an array that may not be null is null")
         raise WireError(f"array of {count} elements at {position} does not fit into {len(buffer)} bytes")
     return count, position
 
 
-def read_count(buffer: BytesLike, position: int, flexible: bool, size_min: int) -> tuple[int, int]:
-    count, position = read_nullable_count(buffer, position, flexible, size_min)
-    if count is None:
-        raise WireError("an array that may not be null is null")
-    return count, position
-
-
 def read_id(buffer: BytesLike, position: int) -> tuple[bytes, int]:
-    end = _slice_end(buffer, position, ID_BYTES, "id")
+    end = position + ID_BYTES
+    if end > len(buffer):
+        raise _does_not_fit("id", ID_BYTES, position, buffer)
     return bytes(buffer[position:end]), end
 
 
@@ -158,7 +163,9 @@ def read_tags(buffer: BytesLike, position: int) -> tuple[list[tuple[int, int, in
             raise WireError(f"tagged field {tag} follows {previous}")
         previous = tag
         length, position = read_uvarint(buffer, position)
-        end = _slice_end(buffer, position, length, "tagged field")
+        end = position + length
+        if end > len(buffer):
+            raise _does_not_fit("tagged field", length, position, buffer)
         tags.append((tag, position, end))
         position = end
     return tags, position

@@ -108,7 +108,7 @@ def decode_request(view: memoryview, position: int, version: int) -> tuple[Produ
             (index,) = I32.unpack_from(view, position)
             records, position = read_nullable_bytes(view, position + 4, flexible)
             if flexible:
-                position = skip_tags(view, position)
+                position = position + 1 if view[position] == 0 else skip_tags(view, position)
             partitions.append(ProducePartition(index, records))
         if flexible:
             position = skip_tags(view, position)
