@@ -12,12 +12,14 @@ from typing import cast
 
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId, LogStore
+from raftlake.raft.types import Offset
 from raftlake.storage.files import FilePool, descriptors_max
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
 from raftlake.storage.partition import ensure_partition, list_partitions, remove_partition, sweep
 from raftlake.storage.recovery import open_log
+from raftlake.storage.recovery_points import RecoveryPoints
 
 SEGMENT_BYTES = 128 << 20
 #: Positions in an index file are 32 bits wide.
@@ -40,6 +42,7 @@ class FileLogDirectory:
         self._lock = DirectoryLock(path)
         sweep(path)
         self._pool = FilePool(files_max if files_max is not None else descriptors_max())
+        self._points = RecoveryPoints(path)
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self._is_closed = False
@@ -53,7 +56,7 @@ class FileLogDirectory:
         """Raises StorageError: the disk failed, or the log holds damage that may not be cut away."""
         log = self._logs.get(group)
         if log is None:
-            log = open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes)
+            log = open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes, self._points)
             self._logs[group] = log
         return log
 
@@ -61,6 +64,7 @@ class FileLogDirectory:
         log = self._logs.pop(group, None)
         if log is not None:
             log.abandon()
+        self._points.lower(group, Offset(0))
         remove_partition(self.path, group)
 
     def groups(self) -> Sequence[GroupId]:
@@ -100,8 +104,10 @@ class FileLogDirectory:
         self._is_closed = True
         self._flusher.close()
         try:
+            usable = [log for log in self._logs.values() if log.failure_unless_deleted() is None]
             for log in self._logs.values():
                 log.close()
+            self._points.record({log.group: log.end_offset for log in usable})
         finally:
             self._let_go()
 

@@ -19,6 +19,7 @@ from raftlake.ports import BatchSpan, GroupId, SegmentInfo, TimestampAndOffset
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, read_file, replace_file, storage_error, sync_directory
+from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.scan import BatchAt
 from raftlake.storage.segment import Segment
 
@@ -49,7 +50,14 @@ class FileLog:
     """See `ports.LogStore` for the contract. Used from the driver's thread only. Made by `recovery.open_log`."""
 
     def __init__(
-        self, group: GroupId, path: Path, pool: FilePool, segment_bytes: int, segments: list[Segment], epochs: LeaderEpochs
+        self,
+        group: GroupId,
+        path: Path,
+        pool: FilePool,
+        segment_bytes: int,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        points: RecoveryPoints,
     ) -> None:
         assert segments and segments[-1].is_active
         self.group = group
@@ -59,6 +67,7 @@ class FileLog:
         self._segments = segments
         self._active = segments[-1]
         self._epochs = epochs
+        self._points = points
         self._names_changed = False
         self._failure: str | None = None
         self._deleted = False
@@ -142,6 +151,7 @@ class FileLog:
             raise InvariantViolation(f"{self.group}: truncation to {end_offset}, but the log begins at {self.start_offset}")
         try:
             if end_offset < self.end_offset:
+                self._points.lower(self.group, end_offset)
                 self._truncate_segments(end_offset)
         except StorageError as error:
             raise self._fail(error) from error
@@ -162,6 +172,7 @@ class FileLog:
         first record (none at offset 0). Raises StorageError."""
         self._require_usable()
         try:
+            self._points.lower(self.group, start.offset)
             replace_file(self.path / RESET_FILE_NAME, f"0\n{start.offset} {start.epoch}\n".encode())
             for segment in self._segments:
                 segment.close()

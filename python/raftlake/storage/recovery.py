@@ -2,9 +2,10 @@
 
 Every segment but the last was synced before its successor was created, so for those the chain of offsets is checked and no
 more. The last one is read whole: headers, chain and CRCs. Where it stops being valid, one question decides. Does an intact
-batch with later offsets follow? Then bytes in the middle are damaged, and what follows may have been acknowledged: a
-`StorageError`. Otherwise it is the torn end of a write that was never reported as synced: it is cut. (Damage of the very
-last batches looks the same; the quorum's other copies protect those.) All that is kept is synced before it is used.
+batch with later offsets follow, or was more than that durable at the last clean stop? Then bytes are damaged that may have
+been acknowledged: a `StorageError`. Otherwise it is the torn end of a write that was never reported as synced: it is cut.
+(Damage of the very last batches that were written since looks the same; the quorum's other copies protect those.) All that
+is kept is synced before it is used.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from raftlake.storage.epochs import Entry, LeaderEpochs
 from raftlake.storage.files import FilePool, storage_error, sync_directory
 from raftlake.storage.index import SegmentIndex
 from raftlake.storage.log import FileLog, perform_reset, read_pending_reset
+from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
 from raftlake.storage.scan import WINDOW_LARGE, BrokenBatch, find_batch_after, is_zero, walk
 from raftlake.storage.segment import Segment, file_name
 
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 
-def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> FileLog:
+def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int, points: RecoveryPoints) -> FileLog:
     """Open or create the log in an existing directory, recovered and durable. Raises StorageError."""
     pending = read_pending_reset(path)
     bases = list_segments(path)
@@ -38,12 +40,14 @@ def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> 
         if pending is not None:
             segments.append(perform_reset(path, pending, pool, epochs))
         elif not bases:
+            # Whoever removed the files wants this replica to begin anew.
+            points.lower(group, Offset(0))
             segments.append(Segment.create(path, Offset(0), pool))
         else:
             for base, following in pairwise(bases):
                 segments.append(open_sealed(path, base, following, pool))
             epochs = LeaderEpochs(path, known_epochs(path, segments, bases[0], bases[-1]))
-            segments.append(recover_last(path, bases[-1], pool, epochs))
+            segments.append(recover_last(path, bases[-1], pool, epochs, points.of(group)))
             if epoch_files.load(path) != list(epochs.all_entries):
                 epochs.save()
         sync_names(path)
@@ -51,7 +55,7 @@ def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> 
         for segment in segments:
             segment.close()
         raise
-    return FileLog(group, path, pool, segment_bytes, segments, epochs)
+    return FileLog(group, path, pool, segment_bytes, segments, epochs, points)
 
 
 def list_segments(path: Path) -> list[Offset]:
@@ -107,12 +111,12 @@ def known_epochs(path: Path, sealed: list[Segment], start: Offset, last_base: Of
     return list(history.all_entries)
 
 
-def recover_last(path: Path, base: Offset, pool: FilePool, epochs: LeaderEpochs) -> Segment:
+def recover_last(path: Path, base: Offset, pool: FilePool, epochs: LeaderEpochs, durable_end: Offset) -> Segment:
     """The last segment, cut behind its last intact batch and synced; its epochs are added. Raises StorageError."""
     segment = Segment(path / file_name(base), base, base, 0, pool, SegmentIndex(base))
     segment.is_active = True
     try:
-        cut_torn_tail(segment, epochs)
+        cut_torn_tail(segment, epochs, durable_end)
         segment.sync()
     except OSError as error:
         segment.close()
@@ -123,8 +127,9 @@ def recover_last(path: Path, base: Offset, pool: FilePool, epochs: LeaderEpochs)
     return segment
 
 
-def cut_torn_tail(segment: Segment, epochs: LeaderEpochs) -> None:
+def cut_torn_tail(segment: Segment, epochs: LeaderEpochs, durable_end: Offset) -> None:
     """Take the intact batches into the segment and the history; cut what follows them. Raises OSError, StorageError."""
+    reason = "the file ends there"
     descriptor = segment.file.descriptor()
     end = os.fstat(descriptor).st_size
     batches = walk(
@@ -136,7 +141,14 @@ def cut_torn_tail(segment: Segment, epochs: LeaderEpochs) -> None:
             segment.adopt(batch)
             epochs.note(batch.epoch, batch.base_offset)
     except BrokenBatch as broken:
+        reason = broken.reason
         require_torn_tail(descriptor, broken, end, segment.end_offset)
+    if segment.end_offset < durable_end:
+        raise StorageError(
+            f"{segment.path} is damaged at byte {segment.size} (offset {segment.end_offset}): {reason}, "
+            f"but {durable_end - 1} was durable according to {FILE_NAME}. Nothing was cut. Remove {segment.path.parent} to let this replica begin anew"
+        )
+    if segment.size < end:
         os.ftruncate(descriptor, segment.size)
 
 
