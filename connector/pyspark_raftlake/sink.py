@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_raftlake import errors
 from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import UnsupportedMode
 from pyspark_raftlake.options import SinkOptions
@@ -51,6 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
         self._columns = sink_columns(schema, options.topic)
+        require_topic(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_task(self._options, self._columns, iterator)
@@ -81,12 +81,12 @@ def write_task(options: SinkOptions, columns: Sequence[str], batches: Iterator[A
 
 
 def require_topic(options: SinkOptions) -> None:
-    """ConfigError when the topic of the options does not exist: before any task runs."""
-    if options.topic is None:
-        return
-    existing = {topic.name for topic in client_of(options.quorum).topics()}
-    if options.topic not in existing:
-        raise errors.missing_topics([options.topic], existing)
+    """ConfigError when the topic of the options does not exist: before any task runs. What the client knows is good enough,
+    because Spark makes a writer twice per batch."""
+    from pyspark_raftlake.writer import count_partitions
+
+    if options.topic is not None:
+        count_partitions(client_of(options.quorum), options.topic)
 
 
 def count_rows(messages: Messages) -> int:

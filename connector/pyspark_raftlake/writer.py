@@ -223,13 +223,16 @@ class _TaskWriter:
         return column if data_type is None else column.cast(data_type)
 
     def _count_partitions(self, topic: str) -> int:
-        count = self._partition_counts.get(topic)
-        if count is None:
-            try:
-                count = len(self._client.partitions(topic))
-            except RequestRejected as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
-                raise errors.missing_topics([topic], [known.name for known in self._client.topics()]) from error
-            self._partition_counts[topic] = count
-        return count
+        if topic not in self._partition_counts:
+            self._partition_counts[topic] = count_partitions(self._client, topic)
+        return self._partition_counts[topic]
+
+
+def count_partitions(client: WriteClient, topic: str) -> int:
+    """How many partitions a topic has; ConfigError when there is no such topic."""
+    try:
+        return len(client.partitions(topic))
+    except RequestRejected as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise errors.missing_topics([topic], [known.name for known in client.topics()]) from error

@@ -92,6 +92,9 @@ class FakeQuorum:
         self.calls.append(f"recreate {topic}")
         self.create(topic, len(self.logs[topic]))
 
+    def grow(self, topic: str, partitions: int) -> None:
+        self.logs[topic] += [FakeLog() for _ in range(partitions - len(self.logs[topic]))]
+
     def set_bounds(self, topic: str, *bounds: tuple[int, int]) -> None:
         for log, (start, end) in zip(self.logs[topic], bounds, strict=True):
             log.start, log.end = start, end

@@ -1,0 +1,410 @@
+"""Planning against a quorum in memory: positions, admission control, data loss, replays.
+
+Covers log_view, positions and data_loss.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from connector.fakelog import FakeQuorum
+from pyspark_raftlake.errors import DataLoss
+from pyspark_raftlake.log_view import LogView
+from pyspark_raftlake.offsets import TopicPartition
+from pyspark_raftlake.options import SourceOptions, parse_source_options
+from pyspark_raftlake.planning import (
+    SPREAD_OFFSETS_MIN,
+    RangePartition,
+    StreamPlanner,
+    check_before_start,
+    plan_batch_query,
+)
+from pyspark_raftlake.positions import resolve_end, resolve_start
+from raftlake.errors import ConfigError
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+ALL = ReadAllAvailable()
+
+
+def options_of(**options: str) -> SourceOptions:
+    selection = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": "t"}
+    return parse_source_options({"kafka.bootstrap.servers": "a:1", **selection, **options})
+
+
+def view_of(quorum: FakeQuorum, options: SourceOptions) -> LogView:
+    return LogView(quorum, options.selection, options.consistency)
+
+
+class Query:
+    """One run of a streaming query over a fake quorum; `restart` begins another run from the same checkpoint."""
+
+    def __init__(self, quorum: FakeQuorum, **options: str) -> None:
+        self.quorum = quorum
+        self.options = options_of(**options).for_stream()
+        self.now_ms = 0.0
+        self.end: dict[TopicPartition, int] | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        view = view_of(self.quorum, self.options)
+        self.planner = StreamPlanner(view, self.options, now_ms=lambda: self.now_ms)
+
+    def start_available_now(self) -> None:
+        self.restart()
+        self.planner.prepare_available_now()
+
+    def batch(self, limit: ReadLimit | None = None) -> list[str]:
+        """Plan the next batch as Spark does and return its ranges."""
+        start = dict(self.planner.initial_offsets()) if self.end is None else self.end
+        self.end = dict(self.planner.plan_end(start, self.planner.default_limit() if limit is None else limit))
+        return self.ranges(start, self.end)
+
+    def ranges(self, start: Any, end: Any) -> list[str]:
+        return [str(task.range) for task in self.planner.plan_tasks(start, end)]
+
+
+@pytest.fixture
+def quorum() -> FakeQuorum:
+    made = FakeQuorum(t=2, other=1)
+    made.set_bounds("t", (0, 100), (10, 40))
+    return made
+
+
+# --- positions ---------------------------------------------------------------------------------------------------------------
+
+
+def test_earliest_and_latest(quorum: FakeQuorum) -> None:
+    assert Query(quorum, startingOffsets="earliest").planner.initial_offsets() == {T0: 0, T1: 10}
+    assert Query(quorum).planner.initial_offsets() == {T0: 100, T1: 40}
+
+
+def test_offsets_per_partition_may_be_mixed(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets='{"t":{"0":7,"1":-2}}')
+    assert query.planner.initial_offsets() == {T0: 7, T1: 10}
+
+
+def test_every_partition_must_be_named(quorum: FakeQuorum) -> None:
+    with pytest.raises(ConfigError, match=r"you must specify all TopicPartitions.*Specified: t-0\. Assigned: t-0, t-1"):
+        Query(quorum, startingOffsets='{"t":{"0":7}}').planner.initial_offsets()
+
+
+def test_no_partition_may_be_unknown(quorum: FakeQuorum) -> None:
+    options = options_of(startingOffsets='{"t":{"0":7,"1":20,"2":0}}')
+    with pytest.raises(ConfigError, match=r"'startingOffsets' names partitions that do not exist: t-2 .*t has 2"):
+        check_before_start(view_of(quorum, options), options)
+
+
+@pytest.mark.parametrize(("offset", "moved_to"), [(5, 10), (41, 40)])
+def test_starting_offsets_outside_of_the_log(quorum: FakeQuorum, offset: int, moved_to: int) -> None:
+    named = f'{{"t":{{"0":0,"1":{offset}}}}}'
+    with pytest.raises(DataLoss, match=rf"startingOffsets for t-1 is {offset}, but the log holds \[10, 40\).*failOnDataLoss"):
+        Query(quorum, startingOffsets=named).planner.initial_offsets()
+    query = Query(quorum, startingOffsets=named, failOnDataLoss="false")
+    assert query.planner.initial_offsets() == {T0: 0, T1: moved_to}
+
+
+def test_timestamps(quorum: FakeQuorum) -> None:
+    quorum.logs["t"][0].times = {0: 1000, 50: 2000}
+    quorum.logs["t"][1].times = {10: 1500}
+    assert Query(quorum, startingTimestamp="1001").planner.initial_offsets() == {T0: 50, T1: 10}
+    per_partition = '{"t":{"0":1000,"1":1500}}'
+    assert Query(quorum, startingOffsetsByTimestamp=per_partition).planner.initial_offsets() == {T0: 0, T1: 10}
+    with pytest.raises(ConfigError, match=r"No offset matched from request of topic-partition t-1 and timestamp 1600\."):
+        Query(quorum, startingTimestamp="1600").planner.initial_offsets()
+    late = Query(quorum, startingTimestamp="1600", startingOffsetsByTimestampStrategy="latest")
+    assert late.planner.initial_offsets() == {T0: 50, T1: 40}
+
+
+def test_the_ends_of_a_batch_query(quorum: FakeQuorum) -> None:
+    quorum.logs["t"][0].times = {0: 1000, 50: 2000}
+    by_time = options_of(endingTimestamp="1500").for_batch()
+    assert resolve_end(view_of(quorum, by_time), by_time.ending, by_time) == {T0: 50, T1: 40}
+    by_offset = options_of(endingOffsets='{"t":{"0":-1,"1":20}}').for_batch()
+    assert resolve_end(view_of(quorum, by_offset), by_offset.ending, by_offset) == {T0: 100, T1: 20}
+    beyond = options_of(endingOffsets='{"t":{"0":101,"1":20}}').for_batch()
+    with pytest.raises(DataLoss, match="endingOffsets for t-0 is 101, but the log ends at 100"):
+        resolve_end(view_of(quorum, beyond), beyond.ending, beyond)
+
+
+def test_a_start_is_late_bound_where_it_is_the_end(quorum: FakeQuorum) -> None:
+    options = options_of(startingOffsets='{"t":{"0":-1,"1":-2}}').for_stream()
+    assert resolve_start(view_of(quorum, options), options.starting, options).late_bound == {T0}
+
+
+# --- topics ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_topic_is_named_with_those_that_exist(quorum: FakeQuorum) -> None:
+    options = options_of(subscribe="t,nope")
+    with pytest.raises(ConfigError, match="Topic 'nope' does not exist; existing topics: other, t"):
+        check_before_start(view_of(quorum, options), options)
+
+
+def test_a_topic_that_one_node_does_not_list_yet_is_asked_for_by_name(quorum: FakeQuorum) -> None:
+    quorum.unlisted.add("t")
+    assert Query(quorum).planner.initial_offsets() == {T0: 100, T1: 40}
+    assert "describe t" in quorum.calls
+
+
+def test_assigned_partitions_must_exist(quorum: FakeQuorum) -> None:
+    options = options_of(assign='{"t":[0,7]}')
+    with pytest.raises(ConfigError, match="'assign' names partitions that do not exist: t-7"):
+        check_before_start(view_of(quorum, options), options)
+
+
+def test_only_assigned_partitions_are_read(quorum: FakeQuorum) -> None:
+    assert Query(quorum, assign='{"t":[1]}', startingOffsets="earliest").batch() == ["[10, 40) of t-1"]
+
+
+def test_a_pattern_finds_new_topics(quorum: FakeQuorum) -> None:
+    query = Query(quorum, subscribePattern="o.*", startingOffsets="earliest")
+    quorum.set_bounds("other", (0, 3))
+    assert query.batch() == ["[0, 3) of other-0"]
+    quorum.create("orders", 1)
+    quorum.set_bounds("orders", (0, 5))
+    assert query.batch() == ["[0, 5) of orders-0"]
+
+
+def test_a_pattern_may_match_nothing_yet(quorum: FakeQuorum) -> None:
+    options = options_of(subscribePattern="x.*")
+    check_before_start(view_of(quorum, options), options)
+    query = Query(quorum, subscribePattern="x.*", startingOffsets="latest")
+    assert query.batch() == []
+    quorum.create("x1", 1)
+    quorum.set_bounds("x1", (0, 2))
+    assert query.batch() == ["[0, 2) of x1-0"]
+
+
+# --- batches -----------------------------------------------------------------------------------------------------------------
+
+
+def test_batches_follow_one_another(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    assert query.batch() == ["[0, 100) of t-0", "[10, 40) of t-1"]
+    assert query.batch() == []
+    quorum.set_bounds("t", (0, 100), (10, 45))
+    assert query.batch() == ["[40, 45) of t-1"]
+    assert query.planner.seen_latest() == {T0: 100, T1: 45}
+
+
+def test_nothing_new_is_exactly_the_start(quorum: FakeQuorum) -> None:
+    """Spark compares the texts: another order would look like news for ever."""
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    end = query.end
+    query.batch()
+    assert list((query.end or {}).items()) == list((end or {}).items())
+
+
+def test_max_offsets_per_trigger(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", maxOffsetsPerTrigger="13")
+    assert query.planner.default_limit() == ReadMaxRows(13)
+    assert query.batch() == ["[0, 10) of t-0", "[10, 13) of t-1"]
+    assert query.batch() == ["[10, 20) of t-0", "[13, 16) of t-1"]
+    assert query.batch(ALL) == ["[20, 100) of t-0", "[16, 40) of t-1"], "Trigger.Once takes all"
+
+
+def test_new_partitions_take_part_in_the_limit(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    query.batch(ALL)
+    quorum.grow("t", 3)
+    quorum.set_bounds("t", (0, 100), (10, 40), (0, 1000))
+    assert query.batch() == ["[0, 10) of t-2"]
+
+
+def test_min_offsets_per_trigger(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="10s")
+    assert query.planner.default_limit() == ReadMinRows(5)
+    query.batch()
+    quorum.set_bounds("t", (0, 104), (10, 40))
+    assert query.batch() == [], "four are too few"
+    query.now_ms = 10_000
+    assert query.batch() == ["[100, 104) of t-0"], "but not for ever"
+    quorum.set_bounds("t", (0, 109), (10, 40))
+    assert query.batch() == ["[104, 109) of t-0"]
+    quorum.set_bounds("t", (0, 110), (10, 40))
+    assert query.batch(ALL) == ["[109, 110) of t-0"]
+
+
+def test_both_limits(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", minOffsetsPerTrigger="5", maxOffsetsPerTrigger="13")
+    assert query.batch() == ["[0, 10) of t-0", "[10, 13) of t-1"]
+
+
+def test_a_limit_of_bytes_is_refused(quorum: FakeQuorum) -> None:
+    with pytest.raises(ConfigError, match="read limit"):
+        Query(quorum, startingOffsets="earliest").batch(ReadMaxBytes(5))
+
+
+def test_available_now_stops_at_what_was_there(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", maxOffsetsPerTrigger="100")
+    query.start_available_now()
+    quorum.set_bounds("t", (0, 500), (10, 40))
+    quorum.create("other2", 1)
+    seen = [query.batch(), query.batch(), query.batch()]
+    assert seen == [["[0, 76) of t-0", "[10, 33) of t-1"], ["[76, 100) of t-0", "[33, 40) of t-1"], []]
+    query.start_available_now()
+    assert query.batch() == ["[100, 200) of t-0"]
+
+
+def test_available_now_ignores_the_minimum(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", minOffsetsPerTrigger="1000")
+    query.start_available_now()
+    assert query.batch() == ["[0, 100) of t-0", "[10, 40) of t-1"]
+
+
+def test_linearizable_plans_ask_for_proof(quorum: FakeQuorum) -> None:
+    quorum.logs["t"][0].stale_end = 90
+    assert Query(quorum, startingOffsets="earliest").batch() == ["[0, 90) of t-0", "[10, 40) of t-1"]
+    query = Query(quorum, startingOffsets="earliest", consistency="linearizable")
+    assert query.batch() == ["[0, 100) of t-0", "[10, 40) of t-1"]
+    assert "read_offset t" in quorum.calls
+
+
+# --- restarts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restarted_query_goes_on_where_it_was(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (0, 120), (10, 40))
+    query.restart()
+    assert query.batch() == ["[100, 120) of t-0"]
+
+
+def test_a_replayed_first_batch_of_a_query_from_latest_loses_nothing(quorum: FakeQuorum) -> None:
+    """Spark keeps the end of batch 0 and not its start. After a crash it asks for the start again, and "latest" has moved."""
+    query = Query(quorum)
+    assert query.batch() == []
+    logged_end = dict(query.end or {})
+    quorum.set_bounds("t", (0, 130), (10, 40))
+    query.restart()
+    start_again = query.planner.initial_offsets()
+    assert start_again == {T0: 130, T1: 40}
+    assert query.ranges(start_again, logged_end) == []
+    query.end = logged_end
+    assert query.batch() == ["[100, 130) of t-0"]
+
+
+def test_the_first_batch_from_latest_marks_the_place_only(quorum: FakeQuorum) -> None:
+    query = Query(quorum)
+    query.planner.initial_offsets()
+    quorum.set_bounds("t", (0, 105), (10, 40))
+    assert query.batch() == []
+    assert query.batch() == ["[100, 105) of t-0"]
+
+
+# --- data loss ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lower_watermark_of_a_lagging_replica_is_no_loss(quorum: FakeQuorum) -> None:
+    """estuary/flow#3092: after a hand-off the watermark fell back, and Spark aborted."""
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.logs["t"][0].stale_end = 60
+    assert query.batch() == []
+    assert query.end == {T0: 100, T1: 40}
+
+
+def test_an_end_that_is_proven_lower_is_a_loss(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (0, 60), (10, 40))
+    query.restart()
+    with pytest.raises(DataLoss, match=r"Partition t-0's offset was changed from 100 to 60, some data may have been missed\. "):
+        query.batch()
+
+
+def test_after_a_loss_a_tolerant_query_reads_the_new_log_from_its_beginning(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    query.batch()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 60), (0, 400))
+    query.restart()
+    assert query.batch() == ["[40, 400) of t-1"], "of a topic that is longer than the old one was, nobody can tell"
+    assert query.batch() == ["[0, 60) of t-0"]
+
+
+def test_a_topic_that_was_recreated_while_the_query_runs_is_noticed_by_its_id(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 200), (0, 200))
+    with pytest.raises(DataLoss, match="Topic t was deleted and created again"):
+        query.batch()
+    tolerant = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    tolerant.batch()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 300), (0, 300))
+    assert tolerant.batch() == []
+    assert tolerant.batch() == ["[0, 300) of t-0", "[0, 300) of t-1"]
+
+
+def test_a_deleted_topic(quorum: FakeQuorum) -> None:
+    query = Query(quorum, subscribe="t,other", startingOffsets="earliest")
+    tolerant = Query(quorum, subscribe="t,other", startingOffsets="earliest", failOnDataLoss="false")
+    quorum.set_bounds("other", (0, 3))
+    query.batch()
+    tolerant.batch()
+    del quorum.logs["other"]
+    quorum.set_bounds("t", (0, 101), (10, 40))
+    with pytest.raises(DataLoss, match=r"other-0 are gone\. Some data may have been missed"):
+        query.batch()
+    assert tolerant.batch() == ["[100, 101) of t-0"]
+
+
+def test_offsets_that_retention_removed_stop_a_restarted_query(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (150, 200), (10, 40))
+    query.restart()
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[100, 150\) of t-0: the log begins at 150"):
+        query.batch()
+
+
+def test_a_new_partition_that_has_lost_its_beginning(quorum: FakeQuorum) -> None:
+    query = Query(quorum, subscribePattern=".*", startingOffsets="earliest")
+    query.batch()
+    quorum.create("late", 1)
+    quorum.set_bounds("late", (5, 9))
+    with pytest.raises(DataLoss, match="Added partition late-0 starts from 5 instead of 0"):
+        query.batch()
+
+
+# --- tasks -------------------------------------------------------------------------------------------------------------------
+
+
+def test_large_ranges_are_spread_over_the_nodes_and_small_ones_are_read_from_the_leader() -> None:
+    quorum = FakeQuorum(t=3)
+    quorum.set_bounds("t", (0, SPREAD_OFFSETS_MIN), (0, SPREAD_OFFSETS_MIN - 1), (0, 9 * SPREAD_OFFSETS_MIN))
+    options = options_of(minPartitions="8", startingOffsets="earliest").for_batch()
+    tasks = plan_batch_query(view_of(quorum, options), options)
+    assert [task.node_id for task in tasks] == [1, None, 3, 1, 2, 3, 1, 2]
+    assert sum(task.range.size for task in tasks) == 11 * SPREAD_OFFSETS_MIN - 1
+
+
+def test_a_batch_query_without_data_has_no_tasks() -> None:
+    options = options_of().for_batch()
+    assert plan_batch_query(view_of(FakeQuorum(t=2), options), options) == []
+
+
+def test_a_batch_query_whose_end_lies_before_its_start(quorum: FakeQuorum) -> None:
+    quorum.logs["t"][0].times = {50: 2000}
+    options = options_of(
+        startingTimestamp="1", startingOffsetsByTimestampStrategy="latest", endingOffsets='{"t":{"0":5,"1":40}}'
+    )
+    batch = options.for_batch()
+    with pytest.raises(DataLoss, match="Partition t-0 ends at 5, before its start 50"):
+        plan_batch_query(view_of(quorum, batch), batch)
+
+
+def test_tasks_cross_to_executors_by_pickle(quorum: FakeQuorum) -> None:
+    options = options_of(includeHeaders="true").for_batch()
+    (first, _) = plan_batch_query(view_of(quorum, options), options)
+    copy = pickle.loads(pickle.dumps(first))
+    assert isinstance(copy, RangePartition)
+    assert (copy.range, copy.quorum, copy.include_headers) == (first.range, options.quorum, True)

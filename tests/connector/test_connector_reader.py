@@ -1,0 +1,185 @@
+"""Reading a range on an executor: whole, in order, bounded, across nodes; and what lost data does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from connector.fakelog import FakeQuorum
+from pyspark_raftlake import reader
+from pyspark_raftlake.errors import DataLoss, IncompleteRange
+from pyspark_raftlake.options import Quorum
+from pyspark_raftlake.planning import RangePartition
+from pyspark_raftlake.ranges import OffsetRange
+from pyspark_raftlake.reader import read_range
+from pyspark_raftlake.schema import source_schema
+from raftlake.client.errors import OffsetOutOfRange
+from raftlake.client.types import FetchedBytes
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.batches import Record, build_batch, leader_change_batch
+
+
+def batch_of(values: list[str], compression: str = "none") -> bytearray:
+    records = [Record(0, 1_700_000_000_123, value[:1].encode(), value.encode()) for value in values]
+    return build_batch(records, timestamp_ms=0, compression=compression)
+
+
+def filled(*batches: list[str]) -> FakeQuorum:
+    quorum = FakeQuorum(t=1)
+    for values in batches:
+        quorum.logs["t"][0].append(batch_of(values))
+    return quorum
+
+
+def task(start: int, end: int, *, node_id: int | None = None, headers: bool = False, fail: bool = True) -> RangePartition:
+    return RangePartition(
+        range=OffsetRange(topic="t", partition=0, start=start, end=end),
+        quorum=Quorum(bootstrap_servers="a:1", client_id="c"),
+        node_id=node_id,
+        include_headers=headers,
+        fail_on_data_loss=fail,
+    )
+
+
+def rows(quorum: FakeQuorum, asked: RangePartition) -> list[tuple[int, str]]:
+    table = pa.Table.from_batches(list(read_range(quorum, asked)), source_arrow(asked))
+    return list(zip(table["offset"].to_pylist(), [value.decode() for value in table["value"].to_pylist()], strict=True))
+
+
+def source_arrow(asked: RangePartition) -> Any:
+    return to_arrow_schema(source_schema(include_headers=asked.include_headers), timezone="UTC")
+
+
+NOTHING = FetchedBytes(buffers=(), high_watermark=9, log_start_offset=0, next_offset=0, node_id=1)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_the_arrow_schema_is_exactly_sparks(headers: bool) -> None:
+    asked = task(0, 2, headers=headers)
+    (batch,) = read_range(filled(["a", "b"]), asked)
+    assert batch.schema.equals(source_arrow(asked))
+
+
+def test_many_log_batches_become_one_arrow_batch_cut_to_the_range() -> None:
+    quorum = filled(["a", "b", "c"], ["d", "e"], ["f", "g"])
+    (batch,) = read_range(quorum, task(1, 6))
+    assert batch.column("offset").to_pylist() == [1, 2, 3, 4, 5]
+    assert batch.column("value").to_pylist() == [b"b", b"c", b"d", b"e", b"f"]
+    assert batch.column("timestamp").to_pylist()[0].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+
+
+def test_a_range_of_several_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FETCH_BYTES_MIN", 1)
+    monkeypatch.setattr(reader, "FETCH_BYTES_MAX", 1)
+    quorum = filled(["a", "b"], ["c"], ["d", "e"])
+    assert [batch.num_rows for batch in read_range(quorum, task(0, 5))] == [2, 1, 2]
+    assert [offset for offset, _ in quorum.fetches] == [0, 2, 3]
+
+
+def test_the_next_fetch_is_under_way_while_rows_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FETCH_BYTES_MIN", 1)
+    monkeypatch.setattr(reader, "FETCH_BYTES_MAX", 1)
+    quorum = filled(["a"], ["b"], ["c"])
+    batches = read_range(quorum, task(0, 3))
+    next(batches)
+    assert [offset for offset, _ in quorum.fetches] == [0, 1]
+
+
+def test_control_records_occupy_offsets_and_yield_no_rows() -> None:
+    quorum = FakeQuorum(t=1)
+    log = quorum.logs["t"][0]
+    log.append(leader_change_batch(0, 1, 0, 1, [1, 2, 3], [1, 2]))
+    log.append(batch_of(["a"]))
+    log.append(leader_change_batch(2, 2, 0, 2, [1, 2, 3], [1, 2]))
+    assert rows(quorum, task(0, 3)) == [(1, "a")]
+    assert list(read_range(quorum, task(2, 3))) == []
+
+
+def test_the_chosen_node_is_asked_until_another_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FETCH_BYTES_MIN", 1)
+    monkeypatch.setattr(reader, "FETCH_BYTES_MAX", 1)
+    quorum = filled(["a"], ["b"], ["c"])
+    assert len(rows(quorum, task(0, 3, node_id=3))) == 3
+    assert [node for _, node in quorum.fetches] == [3, 3, 3]
+    # The client went on to the leader, because node 3 was down: no reason to try node 3 for every fetch.
+    quorum.fetches.clear()
+    quorum.fetch_script = [quorum._fetch("t", 0, 0, bytes_max=1, wait_ms=0, limit_offset=3, replica=None)]
+    assert len(rows(quorum, task(0, 3, node_id=3))) == 3
+    assert [node for _, node in quorum.fetches] == [3, None, None]
+
+
+def test_a_node_that_is_behind_is_given_time_and_then_left() -> None:
+    quorum = filled(["a", "b"])
+    quorum.fetch_script = [NOTHING, NOTHING]
+    assert rows(quorum, task(0, 2, node_id=2)) == [(0, "a"), (1, "b")]
+    assert quorum.fetches == [(0, 2), (0, None), (0, None)]
+
+
+def test_a_range_that_stays_incomplete_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "STALL_MS_MAX", -1)
+    quorum = filled(["a", "b"])
+    quorum.fetch_script = [NOTHING]
+    with pytest.raises(IncompleteRange, match=r"\[0, 2\) of t-0: no node had offset 0"):
+        list(read_range(quorum, task(0, 2)))
+
+
+def test_offsets_that_retention_removed() -> None:
+    quorum = filled(["a", "b", "c"], ["d"])
+    quorum.logs["t"][0].start = 2
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[0, 2\) of t-0"):
+        list(read_range(quorum, task(0, 4)))
+    assert rows(quorum, task(0, 4, fail=False)) == [(2, "c"), (3, "d")]
+    assert rows(quorum, task(0, 1, fail=False)) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OffsetOutOfRange("t", 0, 5, 0, 2), RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't' does not exist")],
+    ids=["shorter", "deleted"],
+)
+def test_a_topic_that_was_deleted_before_it_was_read(error: RequestRejected) -> None:
+    quorum = filled(["a"])
+    quorum.fetch_script = [error]
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[5, 8\) of t-0"):
+        list(read_range(quorum, task(5, 8)))
+    quorum.fetch_script = [error]
+    assert rows(quorum, task(5, 8, fail=False)) == []
+
+
+def test_other_refusals_are_no_data_loss() -> None:
+    quorum = filled(["a"])
+    quorum.fetch_script = [RequestRejected(ErrorCode.NETWORK_EXCEPTION, "no answer in time")]
+    with pytest.raises(RequestRejected, match="NETWORK_EXCEPTION"):
+        list(read_range(quorum, task(0, 1, fail=False)))
+
+
+def test_compressed_records_that_grow_too_large_come_in_several_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "ARROW_BYTES_MAX", 25_000)
+    quorum = FakeQuorum(t=1)
+    for letter in "abc":
+        quorum.logs["t"][0].append(batch_of([letter * 10_000, letter * 10_000], "gzip"))
+    batches = list(read_range(quorum, task(1, 6)))
+    assert [batch.column("offset").to_pylist() for batch in batches] == [[1], [2, 3], [4, 5]]
+
+
+def test_a_short_range_is_fetched_in_a_small_piece_and_a_long_one_in_large_pieces() -> None:
+    asked: list[int] = []
+
+    class Spy(FakeQuorum):
+        def submit_fetch(self, topic: str, partition: int, offset: int, **arguments: Any) -> Any:
+            asked.append(arguments["bytes_max"])
+            return super().submit_fetch(topic, partition, offset, **arguments)
+
+    quorum = Spy(t=1)
+    for _ in range(5):
+        quorum.logs["t"][0].append(batch_of(["x" * 100] * 10))
+    list(read_range(quorum, task(0, 3)))
+    list(read_range(quorum, task(0, 50)))
+    list(read_range(quorum, task(49, 50)))
+    assert asked == [reader.FETCH_BYTES_MIN] * 3
+    quorum.logs["t"][0].end = 1 << 40
+    next(read_range(quorum, task(0, 1 << 40)))
+    assert asked[3] == reader.FETCH_BYTES_MAX

@@ -1,0 +1,176 @@
+"""The data source that Spark loads by name: schemas, what crosses to executors, the session helper, one client per process."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import pyspark_raftlake
+from connector.fakelog import FakeQuorum
+from pyspark_raftlake import connections, session, source
+from pyspark_raftlake.option_names import SERVERS_ENVIRONMENT
+from pyspark_raftlake.options import Quorum
+from pyspark_raftlake.schema import require_source_schema, sink_columns, source_schema
+from pyspark_raftlake.source import DefaultSource, StreamReader
+from raftlake.errors import ConfigError
+
+OPTIONS = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "startingoffsets": "earliest"}
+PLAIN = "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+
+
+@pytest.fixture
+def quorum(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
+    made = FakeQuorum(t=2)
+    made.set_bounds("t", (0, 10), (0, 20))
+    monkeypatch.setattr(source, "client_of", lambda _: made)
+    return made
+
+
+def test_spark_finds_it_by_the_packages_name() -> None:
+    assert pyspark_raftlake.DefaultSource is DefaultSource
+    assert DefaultSource.name() == "raftlake"
+
+
+def test_looking_the_format_up_loads_neither_client_nor_codec() -> None:
+    """Every Python process of Spark imports the package."""
+    code = "import sys, pyspark_raftlake; print([m for m in ('numba', 'kio', 'raftlake.wire', 'pyarrow') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout
+
+
+@pytest.mark.usefixtures("quorum")
+def test_the_row_is_that_of_the_kafka_connector() -> None:
+    assert DefaultSource(OPTIONS).schema().simpleString() == PLAIN
+    with_headers = DefaultSource({**OPTIONS, "includeHeaders": "true"}).schema()
+    assert with_headers.simpleString() == PLAIN[:-1] + ",headers:array<struct<key:string,value:binary>>>"
+
+
+@pytest.mark.usefixtures("quorum")
+def test_load_refuses_what_cannot_run() -> None:
+    with pytest.raises(ConfigError, match="Unknown option 'topics'"):
+        DefaultSource({**OPTIONS, "topics": "t"}).schema()
+    with pytest.raises(ConfigError, match="Topic 'nope' does not exist; existing topics: t"):
+        DefaultSource({**OPTIONS, "subscribe": "nope"}).schema()
+
+
+def test_a_schema_of_the_users_own() -> None:
+    own = StructType().add("value", StringType())
+    for make in (DefaultSource(OPTIONS).reader, DefaultSource(OPTIONS).streamReader):
+        with pytest.raises(ConfigError, match="fixed schema"):
+            make(own)
+    with pytest.raises(ConfigError, match="fixed schema"):
+        require_source_schema(source_schema(include_headers=True), include_headers=False)
+    not_null = StructType([StructField(f.name, f.dataType, nullable=False) for f in source_schema(include_headers=False)])
+    require_source_schema(not_null, include_headers=False)
+
+
+def test_a_stream_reader_speaks_sparks_protocol(quorum: FakeQuorum) -> None:
+    reader = DefaultSource({**OPTIONS, "maxOffsetsPerTrigger": "6"}).streamReader(source_schema(include_headers=False))
+    assert isinstance(reader, StreamReader)
+    start = reader.initialOffset()
+    assert start == {"t": {"0": 0, "1": 0}}
+    assert reader.reportLatestOffset() is None
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(6)
+    end = reader.latestOffset(start, limit)
+    assert end == {"t": {"0": 2, "1": 4}}
+    assert reader.reportLatestOffset() == {"t": {"0": 10, "1": 20}}
+    assert [str(task.range) for task in reader.partitions(start, end)] == ["[0, 2) of t-0", "[0, 4) of t-1"]  # type: ignore[attr-defined]
+    reader.prepareForTriggerAvailableNow()
+    quorum.set_bounds("t", (0, 99), (0, 99))
+    reader.latestOffset(end, limit)
+    assert reader.reportLatestOffset() == {"t": {"0": 10, "1": 20}}
+
+
+@pytest.mark.usefixtures("quorum")
+def test_readers_cross_to_executors() -> None:
+    schema = source_schema(include_headers=False)
+    batch = pickle.loads(pickle.dumps(DefaultSource(OPTIONS).reader(schema)))
+    stream = pickle.loads(pickle.dumps(DefaultSource(OPTIONS).streamReader(schema)))
+    assert len(batch.partitions()) == 2
+    for reader in (batch, stream):
+        # Spark makes a task of its own when a batch query has none.
+        assert list(reader.read(InputPartition(None))) == []
+
+
+# --- the sink's schema -------------------------------------------------------------------------------------------------------
+
+
+TEXT, BYTES, INT, LONG, TIME = StringType(), BinaryType(), IntegerType(), LongType(), TimestampType()
+
+
+def schema_of(**columns: DataType) -> StructType:
+    return StructType([StructField(name, data_type) for name, data_type in columns.items()])
+
+
+def test_the_sinks_columns() -> None:
+    written_back = schema_of(key=BYTES, value=BYTES, topic=TEXT, partition=INT, offset=LONG, timestamp=TIME)
+    assert sink_columns(written_back, None) == ("topic", "key", "value", "partition")
+    assert sink_columns(written_back, "out") == ("key", "value", "partition")
+    not_null = ArrayType(StructType([StructField("key", TEXT, False), StructField("value", BYTES, False)]), False)
+    assert sink_columns(schema_of(value=TEXT, headers=not_null), "out") == ("value", "headers")
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "words"),
+    [
+        ({"key": TEXT}, "t", "Required attribute 'value' not found"),
+        ({"value": TEXT}, None, "topic option required when no 'topic' attribute is present"),
+        ({"value": INT}, "t", "value attribute unsupported type int. value must be a"),
+        ({"value": TEXT, "key": LONG}, "t", "key attribute unsupported type bigint"),
+        ({"value": TEXT, "partition": LONG}, "t", "partition attribute unsupported type bigint"),
+        ({"value": TEXT, "topic": BYTES}, None, "topic attribute unsupported type binary"),
+        ({"value": TEXT, "headers": MapType(TEXT, BYTES)}, "t", "headers attribute unsupported type map<string,binary>"),
+    ],
+)
+def test_columns_that_cannot_be_written(columns: dict[str, DataType], topic: str | None, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        sink_columns(schema_of(**columns), topic)
+
+
+# --- the session and the client ----------------------------------------------------------------------------------------------
+
+
+class Builder:
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def config(self, name: str, value: str) -> Builder:
+        self.settings[name] = value
+        return self
+
+
+def test_configure_sets_the_batch_size_and_the_default_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SERVERS_ENVIRONMENT, "")
+    builder: Any = Builder()
+    assert session.configure(builder) is builder
+    assert builder.settings == {"spark.sql.execution.arrow.maxRecordsPerBatch": str(session.ARROW_ROWS)}
+    session.configure(builder, "h:1,h:2")
+    assert session.os.environ[SERVERS_ENVIRONMENT] == "h:1,h:2"
+    with pytest.raises(ConfigError, match="is not host:port"):
+        session.configure(builder, "nonsense")
+
+
+def test_one_client_per_process_and_quorum() -> None:
+    one, other = Quorum(bootstrap_servers="a:1", client_id="x"), Quorum(bootstrap_servers="a:1", client_id="y")
+    assert connections.client_of(one) is connections.client_of(Quorum(bootstrap_servers="a:1", client_id="x"))
+    assert connections.client_of(one) is not connections.client_of(other)
+    assert connections.client_of(other).config.client_id == "y"

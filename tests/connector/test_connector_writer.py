@@ -1,0 +1,228 @@
+"""Writing rows on an executor: partitions, order, headers, bounds, errors; and the sink's writers on the driver."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from connector.fakelog import FakeQuorum
+from pyspark_raftlake import sink, writer
+from pyspark_raftlake.errors import InvalidRow, UnsupportedMode
+from pyspark_raftlake.options import parse_sink_options
+from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows
+from pyspark_raftlake.writer import Written, WrittenPartition, write_rows
+from raftlake.client.partitioner import partition_for_key
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
+from raftlake.wire.batches import Record, decode_records
+from raftlake.wire.records import HEADERS_TYPE
+
+SERVERS = {"kafka.bootstrap.servers": "a:1"}
+
+
+def batch(**columns: Any) -> Any:
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "headers": HEADERS_TYPE,
+    }
+    arrays = [pa.array(values, types.get(name)) if isinstance(values, list) else values for name, values in columns.items()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def write(quorum: FakeQuorum, *batches: Any, topic: str | None = "t", **arguments: Any) -> Written:
+    known = ("topic", "key", "value", "headers", "partition")
+    columns = [name for name in known if name in batches[0].schema.names and not (name == "topic" and topic)]
+    return write_rows(quorum, batches, topic=topic, columns=columns, **arguments)
+
+
+def records(quorum: FakeQuorum, topic: str = "t") -> list[list[Record]]:
+    return [[record for one in log.batches for record in decode_records(one)] for log in quorum.logs[topic]]
+
+
+def values(quorum: FakeQuorum, topic: str = "t") -> list[list[bytes | None]]:
+    return [[record.value for record in partition] for partition in records(quorum, topic)]
+
+
+def test_keyed_rows_keep_their_order_in_their_partition() -> None:
+    quorum = FakeQuorum(t=3)
+    keys = [b"k%d" % (index % 7) for index in range(100)]
+    written = write(quorum, batch(key=keys, value=[b"%d" % index for index in range(100)]))
+    expected: list[list[bytes | None]] = [[], [], []]
+    for index, key in enumerate(keys):
+        expected[partition_for_key(key, 3)].append(b"%d" % index)
+    assert values(quorum) == expected
+    assert written.rows == 100
+    assert [(p.partition, p.rows, p.start, p.end) for p in written.partitions] == [
+        (number, len(rows), 0, len(rows)) for number, rows in enumerate(expected) if rows
+    ]
+
+
+def test_rows_of_small_batches_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = FakeQuorum(t=1)
+    write(quorum, *[batch(value=[b"%d" % index]) for index in range(10)])
+    assert len(quorum.logs["t"][0].batches) == 1
+    assert values(quorum) == [[b"%d" % index for index in range(10)]]
+    monkeypatch.setattr(writer, "CHUNK_ROWS_MAX", 4)
+    quorum = FakeQuorum(t=1)
+    write(quorum, *[batch(value=[b"%d" % index]) for index in range(10)])
+    assert len(quorum.logs["t"][0].batches) == 3
+    assert values(quorum) == [[b"%d" % index for index in range(10)]]
+
+
+def test_a_large_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "CHUNK_BYTES_MAX", 2000)
+    quorum = FakeQuorum(t=1)
+    write(quorum, batch(value=[b"%03d" % index * 100 for index in range(50)]))
+    assert len(quorum.logs["t"][0].batches) > 5
+    assert values(quorum) == [[b"%03d" % index * 100 for index in range(50)]]
+
+
+def test_text_and_nulls() -> None:
+    quorum = FakeQuorum(t=1)
+    texts = batch(key=pa.array(["ä", None]), value=pa.array([None, "ö"]))
+    write(quorum, texts)
+    assert [(record.key, record.value) for record in records(quorum)[0]] == [("ä".encode(), None), (None, "ö".encode())]
+
+
+def test_headers() -> None:
+    quorum = FakeQuorum(t=2)
+    headers = [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], [], None]
+    write(quorum, batch(value=[b"x", b"y", b"z"], headers=headers, partition=[1, 0, 1]))
+    assert [[record.headers for record in partition] for partition in records(quorum)] == [
+        [()],
+        [(("a", b"1"), ("b", None)), ()],
+    ]
+
+
+def test_the_partition_column_decides() -> None:
+    quorum = FakeQuorum(t=3)
+    write(quorum, batch(key=[b"k"] * 4, value=[b"0", b"1", b"2", b"3"], partition=[2, 0, 2, 1]))
+    assert values(quorum) == [[b"1"], [b"3"], [b"0", b"2"]]
+
+
+def test_the_topic_column_decides_when_there_is_no_topic_option() -> None:
+    quorum = FakeQuorum(t=1, u=1)
+    rows = batch(value=[b"1", b"2", b"3"], topic=["u", "t", "u"])
+    written = write(quorum, rows, topic=None)
+    assert (values(quorum, "t"), values(quorum, "u")) == ([[b"2"]], [[b"1", b"3"]])
+    assert [(p.topic, p.rows) for p in written.partitions] == [("t", 1), ("u", 2)]
+    write(quorum, rows, topic="t")
+    assert values(quorum, "t") == [[b"2", b"1", b"2", b"3"]]
+
+
+def test_rows_without_a_topic() -> None:
+    with pytest.raises(InvalidRow, match="null topic present in the data"):
+        write(FakeQuorum(t=1), batch(value=[b"1", b"2"], topic=["t", None]), topic=None)
+
+
+def test_topics_that_do_not_exist() -> None:
+    with pytest.raises(ConfigError, match="Topic 'nope' does not exist; existing topics: t"):
+        write(FakeQuorum(t=1), batch(value=[b"1"]), topic="nope")
+
+
+def test_no_rows() -> None:
+    quorum = FakeQuorum(t=1)
+    assert write(quorum, batch(value=[])).partitions == ()
+    assert write_rows(quorum, [], topic="t", columns=["value"]).rows == 0
+    assert quorum.logs["t"][0].batches == []
+
+
+def test_each_task_has_a_producer_of_its_own_and_closes_it() -> None:
+    quorum = FakeQuorum(t=1)
+    write(quorum, batch(value=[b"1"]))
+    with pytest.raises(InvalidRow):
+        write(quorum, batch(value=[b"1"], partition=[9]))
+    assert [producer.is_closed for producer in quorum.producers] == [True, True]
+
+
+def test_a_failed_append_fails_the_task() -> None:
+    quorum = FakeQuorum(t=1)
+    quorum.append_failure = RequestRejected(ErrorCode.MESSAGE_TOO_LARGE, "too large")
+    with pytest.raises(RequestRejected, match="too large"):
+        write(quorum, batch(value=[b"1"]))
+    assert quorum.producers[0].is_closed
+
+
+def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "CHUNK_ROWS_MAX", 1)
+    monkeypatch.setattr(writer, "IN_FLIGHT_BYTES_MAX", 500)
+    longest = 0
+    original = writer._TaskWriter._submit
+
+    def spy(self: Any, *arguments: Any) -> None:
+        nonlocal longest
+        original(self, *arguments)
+        longest = max(longest, len(self._in_flight))
+
+    monkeypatch.setattr(writer._TaskWriter, "_submit", spy)
+    quorum = FakeQuorum(t=1)
+    write(quorum, batch(value=[b"x" * 100] * 20))
+    assert longest == 2
+    assert len(records(quorum)[0]) == 20
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", "snappy"])
+def test_compression(compression: str) -> None:
+    quorum = FakeQuorum(t=1)
+    write(quorum, batch(value=[b"x" * 1000] * 100), compression=compression)
+    assert sum(len(one) for one in quorum.logs["t"][0].batches) < 20_000
+    assert values(quorum) == [[b"x" * 1000] * 100]
+
+
+# --- the driver's side -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quorum(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
+    made = FakeQuorum(t=1)
+    monkeypatch.setattr(sink, "client_of", lambda _: made)
+    return made
+
+
+SCHEMA = StructType().add("key", "string").add("value", "binary")
+
+
+@pytest.mark.usefixtures("quorum")
+def test_overwriting_a_log_is_refused() -> None:
+    with pytest.raises(UnsupportedMode, match="overwrite not allowed"):
+        BatchWriter(parse_sink_options({**SERVERS, "topic": "t"}), SCHEMA, overwrite=True)
+
+
+@pytest.mark.usefixtures("quorum")
+def test_a_missing_topic_is_refused_before_any_task_runs() -> None:
+    options = parse_sink_options({**SERVERS, "topic": "nope"})
+    for make in (lambda: BatchWriter(options, SCHEMA, overwrite=False), lambda: StreamWriter(options, SCHEMA)):
+        with pytest.raises(ConfigError, match="Topic 'nope' does not exist"):
+            make()
+
+
+def test_writers_cross_to_executors_and_write_there(quorum: FakeQuorum) -> None:
+    options = parse_sink_options({**SERVERS, "topic": "t"})
+    rows = batch(key=pa.array(["a", "b"]), value=[b"1", b"2"])
+    for made in (BatchWriter(options, SCHEMA, overwrite=False), StreamWriter(options, SCHEMA)):
+        message = pickle.loads(pickle.dumps(made)).write(iter([rows]))
+        assert count_rows([pickle.loads(pickle.dumps(message)), None]) == 2
+    assert values(quorum) == [[b"1", b"2"] * 2]
+
+
+@pytest.mark.usefixtures("quorum")
+def test_commit_and_abort_tell_what_was_appended(caplog: pytest.LogCaptureFixture) -> None:
+    message = Written((WrittenPartition(topic="t", partition=0, rows=3, start=5, end=8),))
+    options = parse_sink_options({**SERVERS, "topic": "t"})
+    caplog.set_level("INFO")
+    BatchWriter(options, SCHEMA, overwrite=False).commit([message, message])
+    StreamWriter(options, SCHEMA).commit([message], 7)
+    StreamWriter(options, SCHEMA).abort([message, None], 8)
+    BatchWriter(options, SCHEMA, overwrite=False).abort([None])
+    assert [record.getMessage() for record in caplog.records] == [
+        "appended 6 rows",
+        "batch 7: appended 3 rows",
+        "batch 8 failed; 3 rows that its tasks had appended stay in the log",
+        "the query failed; 0 rows that its tasks had appended stay in the log",
+    ]
