@@ -1,8 +1,7 @@
-"""Recovery points: what was durable at a clean stop is never taken for a torn tail, and a legal cut is never taken for damage."""
+"""What was durable at a clean stop is never taken for a torn tail, and a legal cut is never taken for damage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,14 @@ GROUP = GroupId("orders", 0, bytes(range(16)))
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that was closed cleanly with 30 batches in `orders-0`."""
     without_sync(monkeypatch)
     directory = FileLogDirectory(tmp_path, segment_bytes=2_000, post=None)
     fill(directory.open(GROUP), 30)
     directory.open(GroupId("empty", 3))
     directory.close()
-    yield tmp_path
+    return tmp_path
 
 
 def last_segment(place: Path) -> Path:

@@ -144,9 +144,10 @@ def cut_torn_tail(segment: Segment, epochs: LeaderEpochs, durable_end: Offset) -
         reason = broken.reason
         require_torn_tail(descriptor, broken, end, segment.end_offset)
     if segment.end_offset < durable_end:
+        where = f"byte {segment.size} (offset {segment.end_offset})"
         raise StorageError(
-            f"{segment.path} is damaged at byte {segment.size} (offset {segment.end_offset}): {reason}, "
-            f"but {durable_end - 1} was durable according to {FILE_NAME}. Nothing was cut. Remove {segment.path.parent} to let this replica begin anew"
+            f"{segment.path} is damaged at {where}: {reason}, but {durable_end - 1} was durable according to {FILE_NAME}. "
+            f"Nothing was cut. Remove {segment.path.parent} to let this replica begin anew"
         )
     if segment.size < end:
         os.ftruncate(descriptor, segment.size)
