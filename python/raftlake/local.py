@@ -40,6 +40,8 @@ from raftlake.wire.ids import id_to_text
 PARENT_FD = "RAFTLAKE_PARENT_FD"
 PROPERTIES_FILE = "node.properties"
 LOG_FILE = "node.log"
+#: Written by the node itself, once it has the directory to itself.
+PID_FILE = "raftlake.pid"
 HOST = "127.0.0.1"
 
 NODES_MAX = 9
@@ -219,7 +221,7 @@ class LocalQuorum:
             status = self._children[node_id].poll()
             if status is not None:
                 raise LocalQuorumFailed(f"node {node_id} ended with status {status}: {self._last_words(node_id)}")
-            if _get_json(self.nodes[node_id], "/health/ready") is not None:
+            if self._is_ready(node_id):
                 waiting.pop(0)
                 continue
             if time.monotonic() > deadline:
@@ -228,6 +230,15 @@ class LocalQuorum:
                 )
             time.sleep(_POLL_S)
         self.leader(max(0.1, deadline - time.monotonic()))
+
+    def _is_ready(self, node_id: int) -> bool:
+        """Whether our child serves: the pid file says who has the directory, in case somebody else started the node too."""
+        node = self.nodes[node_id]
+        try:
+            owner = (node.directory / PID_FILE).read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return False
+        return owner == str(self._children[node_id].pid) and _get_json(node, "/health/ready") is not None
 
     def _last_words(self, node_id: int) -> str:
         """The last line of the node's output."""

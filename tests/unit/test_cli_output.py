@@ -1,0 +1,185 @@
+"""The command line without a quorum: usage, errors, and how facts are printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raftlake import cli, cli_quorum, cli_topics
+from raftlake.client import NewRecord, QuorumDescription, Record, ReplicaDescription
+from raftlake.errors import ConfigError, RaftlakeError
+
+DIRECTORY = bytes(range(16))
+
+
+def replica(node_id: int, end: int, caught_up: int, *, directory_id: bytes = bytes(16)) -> ReplicaDescription:
+    return ReplicaDescription(
+        replica_id=node_id,
+        directory_id=directory_id,
+        log_end_offset=end,
+        last_fetch_timestamp_ms=-1 if node_id == 2 else 900,
+        last_caught_up_timestamp_ms=caught_up,
+    )
+
+
+def quorum(leader_id: int = 2) -> QuorumDescription:
+    return QuorumDescription(
+        cluster_id="c1",
+        leader_id=leader_id,
+        leader_epoch=7,
+        high_watermark=40,
+        voters=(replica(1, 40, 950), replica(2, 42, 1000, directory_id=DIRECTORY), replica(3, 30, 400)),
+        observers=(replica(4, 5, -1),),
+        listeners={2: ("CONTROLLER://h:9092",), 1: ("CONTROLLER://g:9092",)},
+    )
+
+
+def test_describe_status_has_kafkas_words() -> None:
+    voters = (
+        '[{"id": 1, "endpoints": ["CONTROLLER://g:9092"]}, '
+        '{"id": 2, "directoryId": "AAECAwQFBgcICQoLDA0ODw", "endpoints": ["CONTROLLER://h:9092"]}, {"id": 3}]'
+    )
+    assert cli_quorum.status_lines(quorum()) == [
+        "ClusterId:              c1",
+        "LeaderId:               2",
+        "LeaderEpoch:            7",
+        "HighWatermark:          40",
+        "MaxFollowerLag:         12",
+        "MaxFollowerLagTimeMs:   600",
+        f"CurrentVoters:          {voters}",
+        'CurrentObservers:       [{"id": 4}]',
+    ]
+
+
+def test_describe_replication_lists_the_leader_first() -> None:
+    rows = cli_quorum.replication_facts(quorum())
+    assert [(row["nodeId"], row["lag"], row["status"]) for row in rows] == [
+        (2, 0, "Leader"),
+        (1, 2, "Follower"),
+        (3, 12, "Follower"),
+        (4, 37, "Observer"),
+    ]
+    assert rows[0]["lastFetchTimestamp"] == -1
+    assert list(rows[0]) == [name[0].lower() + name[1:] for name in cli_quorum._COLUMNS]
+
+
+def test_describe_without_a_leader_says_minus_one() -> None:
+    facts = cli_quorum.status_facts(quorum(leader_id=9))
+    assert (facts["maxFollowerLag"], facts["maxFollowerLagTimeMs"]) == (-1, -1)
+    assert {row["status"] for row in cli_quorum.replication_facts(quorum(leader_id=9))} == {"Follower", "Observer"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "--status", "--replication"],
+        ["topics"],
+        ["topics", "create"],
+        ["topics", "create", "t", "--partitions", "0"],
+        ["kv", "put", "k"],
+        ["kv", "put", "k", "v", "--create", "--if-version", "3"],
+        ["produce", "t", "--key-separator", ""],
+        ["local", "--nodes", "0"],
+        ["nonsense"],
+        ["format", "--data-dir", "x"],
+    ],
+)
+def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "local",
+        "format",
+        "serve",
+        "dump",
+        "describe",
+        "topics",
+        "produce",
+        "consume",
+        "kv",
+        "quickstart",
+        "kv watch",
+        "topics list",
+    ],
+)
+def test_every_command_has_help(command: str) -> None:
+    outcome = CliRunner().invoke(cli.app, [*command.split(), "--help"])
+    assert outcome.exit_code == 0
+    assert "Usage" in outcome.stdout
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "raftlake", *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_an_error_is_one_line_that_names_what_is_wrong(tmp_path: Path) -> None:
+    for arguments, named in (
+        (["topics", "list", "-b", "127.0.0.1:1", "--timeout-ms", "200"], "127.0.0.1:1"),
+        (["topics", "list", "-b", "nowhere"], "'nowhere' is not host:port"),
+        (["serve", "--config", str(tmp_path / "absent")], str(tmp_path / "absent")),
+        (["dump", str(tmp_path / "absent.log")], "absent.log"),
+    ):
+        outcome = run(*arguments)
+        assert outcome.returncode == 1
+        assert named in outcome.stderr
+        assert outcome.stderr.count("\n") == 1 and outcome.stderr.startswith("raftlake: ")
+        assert outcome.stdout == ""
+
+
+def test_format_writes_once_and_refuses_another_node(tmp_path: Path) -> None:
+    formatted = run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "4", "--cluster-id", "c1", "--json")
+    assert formatted.returncode == 0
+    facts = json.loads(formatted.stdout)
+    assert (facts["nodeId"], facts["clusterId"]) == (4, "c1")
+    assert run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "4").returncode == 0
+    refused = run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "5")
+    assert refused.returncode == 1
+    assert "node.id=4" in refused.stderr
+    shown = run("dump", str(tmp_path / "d" / "meta.properties"))
+    assert shown.returncode == 0
+    assert "4" in shown.stdout
+
+
+def test_lines_become_records() -> None:
+    assert cli_topics.to_record(b"a:b:c", None, 2) == NewRecord(value=b"a:b:c", partition=2)
+    assert cli_topics.to_record(b"a:b:c", ":", None) == NewRecord(key=b"a", value=b"b:c")
+    with pytest.raises(ConfigError, match="holds no ':'"):
+        cli_topics.to_record(b"abc", ":", None)
+
+
+def test_a_record_as_json_keeps_bytes_that_are_no_text() -> None:
+    record = Record(topic="t", partition=1, offset=5, timestamp_ms=9, key=b"\xff", value="é".encode(), headers=(("h", None),))
+    facts = json.loads(cli_topics.json_line(record))
+    assert facts == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 5,
+        "timestamp": 9,
+        "key": "\\xff",
+        "keyBase64": "/w==",
+        "value": "é",
+        "headers": [{"key": "h", "value": None}],
+    }
+
+
+def test_topic_settings_are_parsed_or_refused_by_name() -> None:
+    assert cli_topics.parse_configs(["a=1", "b="]) == {"a": "1", "b": ""}
+    for wrong in ("a", "=1"):
+        with pytest.raises(ConfigError, match="--config"):
+            cli_topics.parse_configs([wrong])
+
+
+def test_an_error_of_several_lines_is_printed_as_one() -> None:
+    assert cli.one_line(RaftlakeError("a\n  b")) == "a b"
+    assert cli.one_line(RaftlakeError()) == "RaftlakeError"

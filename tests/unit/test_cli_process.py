@@ -1,0 +1,145 @@
+"""The commands against the shared quorum of node processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raftlake import Client, LocalQuorum
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def raftlake(quorum: LocalQuorum) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "raftlake", *arguments, "-b", quorum.bootstrap_servers],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def topic(quorum: LocalQuorum, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own."""
+    with Client(quorum.bootstrap_servers) as client:
+        return client.create_topic(f"cli-{request.node.name}").name
+
+
+def ok(outcome: subprocess.CompletedProcess[str]) -> str:
+    assert outcome.returncode == 0, outcome.stderr
+    return outcome.stdout
+
+
+def refused(outcome: subprocess.CompletedProcess[str]) -> str:
+    assert outcome.returncode == 1
+    assert outcome.stderr.count("\n") == 1, outcome.stderr
+    return outcome.stderr
+
+
+def test_topics(raftlake: Run) -> None:
+    assert "has 2 partitions" in ok(raftlake("topics", "create", "cli-topics", "--partitions", "2"))
+    assert "TOPIC_ALREADY_EXISTS" in refused(raftlake("topics", "create", "cli-topics"))
+    ok(raftlake("topics", "create", "cli-topics", "--if-not-exists"))
+    assert "cli-topics" in ok(raftlake("topics", "list")).splitlines()
+    described = json.loads(ok(raftlake("topics", "describe", "cli-topics", "--json")))
+    assert [row["partition"] for row in described["partitions"]] == [0, 1]
+    assert all(row["startOffset"] == 0 <= row["endOffset"] for row in described["partitions"])
+    assert "LeaderEpoch" in ok(raftlake("topics", "describe", "cli-topics"))
+    ok(raftlake("topics", "delete", "cli-topics"))
+    assert "does not exist" in refused(raftlake("topics", "delete", "cli-topics"))
+    assert "does not exist" in refused(raftlake("topics", "describe", "cli-topics"))
+
+
+def test_lines_in_lines_out(raftlake: Run, topic: str) -> None:
+    assert ok(raftlake("produce", topic, stdin="one\ntwo\nthree\n")) == ""
+    assert ok(raftlake("consume", topic, "--from-beginning", "--linearizable")) == "one\ntwo\nthree\n"
+    assert ok(raftlake("consume", topic, "--from-beginning", "--max-messages", "2")) == "one\ntwo\n"
+    ok(raftlake("produce", topic, "--key-separator", ":", stdin="k:v"))
+    last = ok(raftlake("consume", topic, "--from-beginning", "--linearizable", "--json")).splitlines()[-1]
+    assert (json.loads(last)["key"], json.loads(last)["value"]) == ("k", "v")
+    assert "has 1 partitions" in refused(raftlake("consume", topic, "--partition", "7"))
+    assert "does not exist" in refused(raftlake("produce", "no-such-topic", stdin="x\n"))
+
+
+def test_consume_follows_until_ctrl_c(quorum: LocalQuorum, raftlake: Run, topic: str) -> None:
+    ok(raftlake("produce", topic, stdin="first\n"))
+    consumer = subprocess.Popen(
+        [sys.executable, "-m", "raftlake", "consume", topic, "--from-beginning", "-b", quorum.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert consumer.stdout is not None
+    assert consumer.stdout.readline() == "first\n"
+    ok(raftlake("produce", topic, stdin="second\n"))
+    assert consumer.stdout.readline() == "second\n"
+    os.kill(consumer.pid, signal.SIGINT)
+    _, errors = consumer.communicate(timeout=20)
+    assert consumer.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_kv(raftlake: Run, tmp_path: Path) -> None:
+    version = int(ok(raftlake("kv", "put", "cli/a", "value", "--create")))
+    assert ok(raftlake("kv", "get", "cli/a")) == "value"
+    assert ok(raftlake("kv", "get", "cli/a", "--stale")) in ("value", "")
+    assert f"is at version {version}" in refused(raftlake("kv", "put", "cli/a", "other", "--create"))
+    assert int(ok(raftlake("kv", "put", "cli/a", "-", "--if-version", str(version), stdin="from stdin"))) > version
+    (tmp_path / "value").write_bytes(b"from file")
+    ok(raftlake("kv", "put", "cli/b", "--file", str(tmp_path / "value")))
+    listed = json.loads(ok(raftlake("kv", "list", "cli/", "--values", "--json")))
+    assert [(row["key"], row["value"]) for row in listed] == [("cli/a", "from stdin"), ("cli/b", "from file")]
+    assert [line.split("\t")[2] for line in ok(raftlake("kv", "list", "cli/", "--limit", "1")).splitlines()] == ["cli/a"]
+    seen = ok(raftlake("kv", "watch", "cli/", "--from", str(version - 1), "--max-events", "3")).splitlines()
+    assert [json.loads(line)["value"] for line in seen] == ["value", "from stdin", "from file"]
+    ok(raftlake("kv", "delete", "cli/a"))
+    assert "'cli/a' does not exist" in refused(raftlake("kv", "get", "cli/a"))
+    assert "403" in refused(raftlake("kv", "put", "/raftlake/topics/x", "v"))
+
+
+def test_describe(raftlake: Run, quorum: LocalQuorum) -> None:
+    status = ok(raftlake("describe", "--status"))
+    assert f"LeaderId:               {quorum.leader()}\n" in status
+    facts = json.loads(ok(raftlake("describe", "--status", "--json")))
+    assert [voter["id"] for voter in facts["currentVoters"]] == [1, 2, 3]
+    rows = ok(raftlake("describe", "--replication")).splitlines()
+    assert rows[0].split() == [
+        "NodeId",
+        "DirectoryId",
+        "LogEndOffset",
+        "Lag",
+        "LastFetchTimestamp",
+        "LastCaughtUpTimestamp",
+        "Status",
+    ]
+    assert [row.split()[-1] for row in rows[1:]] == ["Leader", "Follower", "Follower"]
+
+
+def test_dump_of_a_segment(quorum_dir: Path, raftlake: Run) -> None:
+    ok(raftlake("kv", "put", "cli/dump", "v"))
+    segment = quorum_dir / "node-1" / "__cluster_metadata-0" / "00000000000000000000.log"
+    outcome = subprocess.run(
+        [sys.executable, "-m", "raftlake", "dump", str(segment), "--records"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "baseOffset: 0" in ok(outcome)

@@ -1,0 +1,97 @@
+"""LocalQuorum before any process: directories, ports, node.properties, what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from raftlake import local
+from raftlake.errors import ConfigError
+from raftlake.runtime.settings import load_settings
+from raftlake.storage.meta import read_meta
+
+
+def prepare(
+    data_dir: Path, count: int = 3, port: int | None = None, http_port: int | None = None, **settings: str
+) -> dict[int, local.LocalNode]:
+    return local._prepare(data_dir, count, port, http_port, settings)
+
+
+def test_every_node_gets_settings_that_serve_accepts(tmp_path: Path) -> None:
+    nodes = prepare(tmp_path, 3, port=19092, http_port=18092)
+    assert list(nodes) == [1, 2, 3]
+    for node_id, node in nodes.items():
+        settings = load_settings(node.properties)
+        assert settings.node_id == node_id
+        assert settings.data_dir == tmp_path / f"node-{node_id}"
+        assert str(settings.listener) == f"127.0.0.1:{19091 + node_id}"
+        assert str(settings.http_listener) == f"127.0.0.1:{18091 + node_id}"
+        assert [str(endpoint) for endpoint in settings.voters.values()] == [
+            f"127.0.0.1:{port}" for port in (19092, 19093, 19094)
+        ]
+    assert len({read_meta(node.directory).cluster_id for node in nodes.values()}) == 1
+    assert len({read_meta(node.directory).directory_id for node in nodes.values()}) == 3
+
+
+def test_a_second_start_continues_with_the_same_ports_and_identity(tmp_path: Path) -> None:
+    first = prepare(tmp_path)
+    before = [read_meta(node.directory) for node in first.values()]
+    assert prepare(tmp_path) == first
+    assert [read_meta(node.directory) for node in first.values()] == before
+    moved = prepare(tmp_path, port=19192, http_port=18192)
+    assert [node.port for node in moved.values()] == [19192, 19193, 19194]
+    assert [read_meta(node.directory) for node in moved.values()] == before
+
+
+def test_free_ports_differ(tmp_path: Path) -> None:
+    nodes = prepare(tmp_path, 5)
+    assert len({node.port for node in nodes.values()} | {node.http_port for node in nodes.values()}) >= 9
+    assert len({node.port for node in nodes.values()}) == 5
+
+
+def test_settings_reach_every_node(tmp_path: Path) -> None:
+    nodes = prepare(tmp_path / r"a\b", **{"log.segment.bytes": "1048576"})
+    for node in nodes.values():
+        settings = load_settings(node.properties)
+        assert settings.segment_bytes == 1048576
+        assert settings.data_dir == node.directory
+
+
+def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
+    prepare(tmp_path, 3)
+    with pytest.raises(ConfigError, match="holds a quorum of 3 nodes"):
+        prepare(tmp_path, 5)
+
+
+def test_ports_that_overlap_or_do_not_exist_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="both Kafka and HTTP"):
+        prepare(tmp_path, 3, port=19092, http_port=19094)
+    with pytest.raises(ConfigError, match="do not exist"):
+        prepare(tmp_path, 3, port=65535)
+    with pytest.raises(ConfigError, match="nodes: 0"):
+        local.LocalQuorum(nodes=0)
+
+
+def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    local.format_data_dir(tmp_path / "node-1", 1, "one")
+    local.format_data_dir(tmp_path / "node-2", 2, "two")
+    with pytest.raises(ConfigError, match="different clusters: one, two"):
+        prepare(tmp_path, 3)
+
+
+def test_a_broken_properties_file_is_named(tmp_path: Path) -> None:
+    nodes = prepare(tmp_path)
+    nodes[2].properties.write_text("node.id=2\n")
+    with pytest.raises(ConfigError, match="node-2"):
+        prepare(tmp_path)
+
+
+def test_a_child_finds_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = str(Path(local.__file__).resolve().parent.parent)
+    monkeypatch.setattr(local.site, "getsitepackages", list)
+    assert local._python_path(f"/a{os.pathsep}/b").split(os.pathsep) == ["/a", "/b", root]
+    assert local._python_path(root) == root
+    monkeypatch.setattr(local.site, "getsitepackages", lambda: [root])
+    assert local._python_path("") == ""

@@ -1,0 +1,167 @@
+"""LocalQuorum with real nodes: kill, start, continue, and nothing left behind, however the parent ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raftlake import Client, LocalQuorum
+from raftlake.errors import ConfigError
+from raftlake.local import LocalQuorumFailed
+
+pytestmark = pytest.mark.process
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie whose parent is gone does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        first = client.append("t", "before")
+        victim = client.describe_topic("t").partitions[0].leader_id
+        quorum.kill(victim)
+        assert victim not in quorum.running()
+        assert client.append("t", "after").offset == first.offset + 2  # the new leader's own record lies between
+        assert quorum.leader() != victim
+        with pytest.raises(ConfigError, match="not running"):
+            quorum.kill(victim)
+        quorum.start(victim)
+        with pytest.raises(ConfigError, match="running already"):
+            quorum.start(victim)
+        assert [record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)] == [b"before", b"after"]
+
+
+def test_a_killed_node_may_be_started_from_another_terminal(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        quorum.kill(2)
+        other = subprocess.Popen(
+            [sys.executable, "-m", "raftlake", "serve", "--config", str(quorum.nodes[2].properties)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            version = client.kv.put("while it was down", b"")
+            wait_until(
+                lambda: {v.replica_id: v.log_end_offset for v in client.describe_quorum().voters}[2] > version,
+                "it did not catch up",
+            )
+            assert (tmp_path / "node-2" / "raftlake.pid").read_text().strip() == str(other.pid)
+            with pytest.raises(LocalQuorumFailed, match="node 2 ended with status 1"):
+                quorum.start(2)
+        finally:
+            other.send_signal(signal.SIGTERM)
+            assert other.wait(20) == 0
+
+
+def test_a_restart_continues_on_the_same_data(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        client.append("t", "kept")
+        client.kv.put("k", b"kept")
+        servers = quorum.bootstrap_servers
+        pids = [quorum.pid(node_id) for node_id in quorum.nodes]
+    assert not any(is_alive(pid) for pid in pids)
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        assert quorum.bootstrap_servers == servers
+        assert [record.value for record in client.read("t", 0, 0)] == [b"kept"]
+        entry = client.kv.get("k")
+        assert entry is not None and entry.value == b"kept"
+
+
+def test_every_node_at_once_killed_loses_nothing(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        acknowledged = [client.append("t", f"{n}").offset for n in range(100)]
+        for node_id in quorum.nodes:
+            quorum.kill(node_id)
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        found = {record.offset: record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)}
+        assert [found[offset] for offset in acknowledged] == [f"{n}".encode() for n in range(100)]
+
+
+def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=1) as quorum:
+        taken = quorum.nodes[1].port
+        with pytest.raises(LocalQuorumFailed, match=str(taken)):
+            LocalQuorum(nodes=1, data_dir=tmp_path, port=taken)
+
+
+def test_a_temporary_quorum_leaves_nothing() -> None:
+    quorum = LocalQuorum(nodes=1)
+    assert quorum.data_dir.exists()
+    quorum.stop()
+    assert not quorum.data_dir.exists()
+    quorum.stop()
+    with pytest.raises(ConfigError, match="stopped"):
+        quorum.start(1)
+
+
+PARENT = r"""
+import os, sys, time
+from raftlake import LocalQuorum
+quorum = LocalQuorum(nodes=1, data_dir=sys.argv[1])
+fork = os.fork()  # as a multiprocessing child would be made
+if fork:
+    os.write(1, b"%d %d\n" % (quorum.pid(1), fork))
+time.sleep(60)
+os._exit(0)
+"""
+
+
+def test_nodes_do_not_outlive_a_crashed_parent_even_when_its_fork_lives_on(tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    node, fork = map(int, parent.stdout.readline().split())
+    try:
+        assert is_alive(node) and is_alive(fork)
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        wait_until(lambda: not is_alive(node), "the node outlived its parent")
+        assert is_alive(fork)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        parent.stdout.close()
+
+
+def test_the_local_command_says_ready_and_stops_at_ctrl_c(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "raftlake", "local", "--nodes", "1", "--data-dir", str(tmp_path)]
+    with LocalQuorum(nodes=1) as free:
+        port, http_port = free.nodes[1].port, free.nodes[1].http_port
+    process = subprocess.Popen(
+        [*command, "--port", str(port), "--http-port", str(http_port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line == f"ready bootstrap.servers=127.0.0.1:{port} http.servers=127.0.0.1:{http_port}\n"
+    node = int((tmp_path / "node-1" / "raftlake.pid").read_text())
+    with Client(f"127.0.0.1:{port}") as client:
+        client.create_topic("t")
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in errors
+    assert not is_alive(node)
+    assert not (tmp_path / "node-1" / "raftlake.pid").exists()
