@@ -1,8 +1,7 @@
-"""A few replicas of one group in memory: the smallest driver that honours the ordering contract of `raft/actions.py`.
+"""A few replicas of one group in memory, with a network of deliveries ordered by time.
 
-For tests of the core alone. The log of a node is a list of batches, its disk a copy of that list taken when a sync began, its
-network a queue of deliveries ordered by time. Everything is drawn from one seeded generator; with the default `Timing`
-nothing is random at all but the core's own timers.
+For tests of the core alone. Everything is drawn from one seeded generator; with the default `Timing` nothing is random but the
+core's own timers.
 """
 
 from __future__ import annotations
@@ -10,21 +9,17 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import assert_never
 
-from raftlake.errors import ErrorCode
+from raftkit.node import Node
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.core import RaftGroup
-from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, Request, Response
+from raftlake.raft.messages import FetchRequest, Request, Response
 from raftlake.raft.roles import Leader
-from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey, VoterSet
-
-Batch = FetchedBatch
-EMPTY_START = OffsetAndEpoch(Offset(0), Epoch(0))
+from raftlake.raft.types import NodeId, Offset, ReplicaKey, VoterSet
 
 
 @dataclass
@@ -36,238 +31,6 @@ class Timing:
     fetch_wait: int = 500
     loss: float = 0.0
     duplicate: float = 0.0
-
-
-@dataclass
-class Disk:
-    """What survives a crash."""
-
-    batches: list[Batch] = field(default_factory=list)
-    start: OffsetAndEpoch = EMPTY_START
-    election: ElectionState | None = None
-
-
-class Node:
-    def __init__(self, cluster: Cluster, node_id: int) -> None:
-        self.cluster = cluster
-        self.id = NodeId(node_id)
-        self.disk = Disk()
-        self.batches: list[Batch] = []
-        self.start = self.disk.start
-        self.core: RaftGroup | None = None
-        self.generation = 0
-        self.is_flushing = False
-        self.is_dirty = False
-        self.answer_sequence = 0
-        #: Per leader: its answer counter when it sent the last answer that we received.
-        self.seen: dict[NodeId, int] = {}
-        #: Fetches that the core has not answered yet, by replica, with the way to answer them.
-        self.waiting: dict[NodeId, tuple[FetchRequest, Callable[[FetchResponse], None]]] = {}
-        self.release_next: dict[NodeId, None] = {}
-        self.reads: dict[int, do.AnswerRead] = {}
-        self.responders: dict[int, Callable[[Response], None]] = {}
-        self.wake_at_ms: int | None = None
-        #: Values below the high watermark, in order.
-        self.applied: list[object] = []
-
-    @property
-    def log_end(self) -> Offset:
-        return self.batches[-1].end_offset if self.batches else self.start.offset
-
-    @property
-    def alive(self) -> RaftGroup:
-        assert self.core is not None, f"node {self.id} is down"
-        return self.core
-
-    def epochs(self) -> list[tuple[Epoch, Offset]]:
-        entries = [] if self.start.epoch == 0 else [(self.start.epoch, self.start.offset)]
-        for batch in self.batches:
-            if not entries or batch.epoch != entries[-1][0]:
-                entries.append((batch.epoch, batch.base_offset))
-        return entries
-
-    def boot(self) -> None:
-        self.generation += 1
-        self.batches = list(self.disk.batches)
-        self.start = self.disk.start
-        self.waiting.clear()
-        self.release_next.clear()
-        self.responders.clear()
-        self.seen.clear()
-        self.answer_sequence = 0
-        self.is_flushing = self.is_dirty = False
-        self.core = RaftGroup(
-            self.cluster.config,
-            self.cluster.key(self.id),
-            self.cluster.voters,
-            epochs=self.epochs(),
-            log_start=self.start.offset,
-            log_end=self.log_end,
-            election=self.disk.election,
-            rng=self.cluster.random,
-            now_ms=self.cluster.now_ms,
-        )
-        self.step(on.Started())
-
-    def crash(self) -> None:
-        """Lose the process and everything that was not synced."""
-        self.core = None
-        self.generation += 1
-        self.wake_at_ms = None
-
-    def step(self, event: on.Event) -> None:
-        if self.core is None:
-            return
-        actions = self.core.step(event, self.cluster.now_ms)
-        self.cluster.on_step(self, event, actions)
-        for action in actions:
-            self.perform(action)
-        self.schedule_wake()
-        self.cluster.check_invariants(self)
-
-    def schedule_wake(self) -> None:
-        deadline = self.alive.next_deadline_ms()
-        if deadline is None or (self.wake_at_ms is not None and self.wake_at_ms <= deadline):
-            return
-        self.wake_at_ms = deadline
-        generation = self.generation
-
-        def wake() -> None:
-            if generation == self.generation and self.core is not None:
-                self.wake_at_ms = None
-                due = self.core.next_deadline_ms()
-                if due is not None and due <= self.cluster.now_ms:
-                    self.step(on.DeadlineReached())
-                else:
-                    self.schedule_wake()
-
-        self.cluster.at(max(deadline, self.cluster.now_ms), wake)
-
-    def perform(self, action: do.Action) -> None:
-        match action:
-            case do.SaveElectionState():
-                self.disk.election = action.state
-            case do.AppendRecords():
-                offset = action.base_offset
-                assert offset == self.log_end
-                values = action.payload
-                assert isinstance(values, tuple)
-                for value, size in values:
-                    end = Offset(offset + size)
-                    self.batches.append(Batch(base_offset=offset, end_offset=end, epoch=action.epoch, payload=value))
-                    offset = end
-                assert offset == action.end_offset
-                self.flush()
-            case do.AppendLeaderChange():
-                assert action.offset == self.log_end
-                end = Offset(action.offset + 1)
-                payload = ("leader", action.leader_id)
-                self.batches.append(Batch(base_offset=action.offset, end_offset=end, epoch=action.epoch, payload=payload))
-                self.flush()
-            case do.AppendFetched():
-                assert action.batches[0].base_offset == self.log_end
-                self.batches.extend(action.batches)
-                self.flush()
-            case do.TruncateTo():
-                while self.batches and self.batches[-1].end_offset > action.end_offset:
-                    self.batches.pop()
-                assert self.log_end == action.end_offset, "truncated inside a batch"
-                self.flush()
-            case do.ResetLog():
-                self.batches.clear()
-                self.start = action.start
-                self.flush()
-            case do.SendRequest():
-                self.cluster.send(self, action.destination, action.request)
-            case do.Respond():
-                self.responders.pop(action.request_id)(action.response)
-            case do.AnswerFetch():
-                self.answer_fetch(action)
-            case do.ReleaseFetchRounds():
-                for voter in self.alive.other_voters:
-                    if voter in self.waiting:
-                        self.answer_empty(voter)
-                    else:
-                        self.release_next[voter] = None
-            case do.AdvanceHighWatermark():
-                self.applied = [batch.payload for batch in self.batches if batch.end_offset <= action.high_watermark]
-            case do.AnswerRead():
-                self.reads[action.read_id] = action
-            case do.ReportRole():
-                pass
-            case _:
-                assert_never(action)
-
-    def flush(self) -> None:
-        """Start a sync of what is in the log now; one at a time."""
-        if self.is_flushing:
-            self.is_dirty = True
-            return
-        self.is_flushing, self.is_dirty = True, False
-        batches, start, end = list(self.batches), self.start, self.log_end
-        generation, log_generation = self.generation, self.alive.log_generation
-
-        def done() -> None:
-            if generation != self.generation or self.core is None:
-                return
-            self.disk.batches, self.disk.start = batches, start
-            self.is_flushing = False
-            if self.is_dirty:
-                self.flush()
-            self.step(on.RecordsFlushed(end_offset=end, generation=log_generation))
-
-        self.cluster.after(self.cluster.draw(self.cluster.timing.flush), done)
-
-    def receive_fetch(self, request: FetchRequest, follows: int, answer: Callable[[FetchResponse], None]) -> None:
-        replica = request.replica.id
-        self.waiting[replica] = (request, answer)
-        self.step(on.FetchRequestReceived(request=request, follows=follows))
-        if self.waiting.get(replica, (None,))[0] is not request:
-            return
-        if self.release_next.pop(replica, 0) is None:
-            self.answer_empty(replica)
-            return
-        generation = self.generation
-
-        def expire() -> None:
-            if generation == self.generation and self.waiting.get(replica, (None,))[0] is request:
-                self.answer_empty(replica)
-
-        self.cluster.after(self.cluster.timing.fetch_wait, expire)
-
-    def answer_empty(self, replica: NodeId) -> None:
-        core = self.alive
-        _, answer = self.waiting.pop(replica)
-        answer(
-            FetchResponse(
-                error=ErrorCode.NONE,
-                leader_id=core.leader_id,
-                leader_epoch=core.epoch,
-                high_watermark=core.high_watermark,
-            )
-        )
-
-    def answer_fetch(self, action: do.AnswerFetch) -> None:
-        held = self.waiting.get(action.replica_id)
-        if held is None or held[0] is not action.request:
-            return  # It was answered when its wait was over; the replica has asked again.
-        del self.waiting[action.replica_id]
-        self.release_next.pop(action.replica_id, None)
-        batches: tuple[Batch, ...] = ()
-        if action.error is ErrorCode.NONE and action.diverging is None and action.snapshot_id is None:
-            batches = tuple(batch for batch in self.batches if batch.base_offset >= action.request.fetch_offset)
-        held[1](
-            FetchResponse(
-                error=action.error,
-                leader_id=action.leader_id,
-                leader_epoch=action.leader_epoch,
-                high_watermark=action.high_watermark,
-                log_start_offset=self.start.offset,
-                diverging=action.diverging,
-                snapshot_id=action.snapshot_id,
-                batches=batches,
-            )
-        )
 
 
 class Cluster:
@@ -293,6 +56,7 @@ class Cluster:
         self.leaders: dict[int, int] = {}
         self.committed: dict[int, tuple[int, object]] = {}
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._run_at_once = 0
         self._order = itertools.count()
         self._request_ids = itertools.count(1)
         self._read_ids = itertools.count(1)
@@ -318,8 +82,7 @@ class Cluster:
         """Let time pass."""
         end_ms = self.now_ms + duration_ms
         while self._queue and self._queue[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self._queue)
-            action()
+            self._run_next()
         self.now_ms = end_ms
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int = 30_000) -> int:
@@ -328,9 +91,15 @@ class Cluster:
         while not condition():
             assert self._queue, "nothing will ever happen again"
             assert self.now_ms - start_ms <= limit_ms, f"condition does not hold after {limit_ms} ms"
-            self.now_ms, _, action = heapq.heappop(self._queue)
-            action()
+            self._run_next()
         return self.now_ms - start_ms
+
+    def _run_next(self) -> None:
+        at_ms, _, action = heapq.heappop(self._queue)
+        self._run_at_once = self._run_at_once + 1 if at_ms == self.now_ms else 0
+        assert self._run_at_once < 10_000, "a busy loop: time stands still"
+        self.now_ms = at_ms
+        action()
 
     # --- nodes
 

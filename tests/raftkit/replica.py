@@ -297,9 +297,7 @@ class Replica:
     def respond(self, source: int, request: Request, response: Response) -> list[do.Action]:
         return self.step(on.ResponseReceived(source=NodeId(source), request=request, response=response))
 
-    def fail(
-        self, peer: int, request: Request, reason: on.FailureReason = on.FailureReason.DISCONNECTED
-    ) -> list[do.Action]:
+    def fail(self, peer: int, request: Request, reason: on.FailureReason = on.FailureReason.DISCONNECTED) -> list[do.Action]:
         return self.step(on.RequestFailed(peer=NodeId(peer), request=request, reason=reason))
 
     def vote_in_flight(self, voter: int) -> VoteRequest:

@@ -61,8 +61,8 @@ def test_an_epoch_beyond_the_wire_is_refused() -> None:
 
 @pytest.mark.parametrize("role", ["Follower", "Leader", "Resigned"])
 def test_a_second_leader_of_an_epoch_is_refused(role: str) -> None:
-    """KIP-595: "if the leaderId for epoch 5 was known to be A, then a voter will reject a BeginQuorumEpoch request from a separate
-    voter B from the same epoch". Kafka stops the process; a claim of somebody else is no bug of ours."""
+    """KIP-595: "if the leaderId for epoch 5 was known to be A, then a voter will reject a BeginQuorumEpoch request from a
+    separate voter B from the same epoch". Kafka stops the process; a claim of somebody else is no bug of ours."""
     replica = Replica.in_role(role, epoch=6)
     before = replica.view
     response = replica.begin(3, 6)
@@ -128,7 +128,7 @@ def test_a_sync_of_older_records_does_not_announce_the_leader() -> None:
 
 
 def test_it_is_repeated_with_a_growing_backoff_until_it_is_endorsed() -> None:
-    """KIP-595: "The leader will continue sending BeginQuorumEpoch to each known voter until it has received its endorsement"."""
+    """KIP-595: "continue sending BeginQuorumEpoch to each known voter until it has received its endorsement"."""
     replica = Replica.leader(epoch=6)
     endorse(replica, 3)
     waits = []
@@ -144,7 +144,10 @@ def test_it_is_repeated_with_a_growing_backoff_until_it_is_endorsed() -> None:
 
 
 def test_a_fetch_is_an_endorsement() -> None:
-    """KIP-595: "may also be inferred through a received FetchQuorumRecords request"; testFetchShouldBeTreatedAsLeaderAcknowledgement."""
+    """KIP-595: "may also be inferred through a received FetchQuorumRecords request".
+
+    Kafka: testFetchShouldBeTreatedAsLeaderAcknowledgement.
+    """
     replica = Replica.leader(epoch=6)
     request = replica.core.role.begins.in_flight[NodeId(2)]  # type: ignore[union-attr]
     replica.fetch(2, 0, 0)

@@ -36,6 +36,21 @@ def test_a_cut_off_voter_is_never_due_at_once_for_ever(role: str, seed: int) -> 
     assert replica.core.epoch <= 7, "cut off, pre-vote keeps the epoch (Resigned moves it once)"
 
 
+def test_a_lost_election_leaves_no_retry_due() -> None:
+    """A failed request waits for its retry; once the election is lost nobody is asked again, and nothing may stay due."""
+    for last in ("refusal", "failure"):
+        replica = Replica.candidate(epoch=6, voters=(1, 2, 3, 4, 5))
+        failing = replica.vote_in_flight(5)
+        if last == "refusal":
+            replica.fail(5, failing)
+        for voter in (2, 3, 4):
+            replica.answer_vote(voter, granted=False)
+        if last == "failure":
+            replica.fail(5, failing)
+        replica.pass_time(100)
+        assert replica.core.epoch == 6
+
+
 def test_the_first_pre_vote_of_a_node_without_a_leader_comes_quickly() -> None:
     waits = {Replica.unattached(epoch=0, seed=seed).pass_until_role("Prospective") for seed in SEEDS}
     assert min(waits) >= 1

@@ -25,7 +25,7 @@ LOG = (((1, 0), (3, 5)), 9)
     [((-5, 0), False), ((5, -1), False), ((5, 8), False), ((5, 9), False), ((-5, 0), True), ((5, 9), True)],
 )
 def test_an_impossible_log_end_is_refused_before_the_epoch_bump(role: str, last: tuple[int, int], pre_vote: bool) -> None:
-    """testInvalidVoteRequest, testInvalidPreVoteRequest; a candidate's epoch is above all its records, a prospective's is not."""
+    """testInvalidVoteRequest, testInvalidPreVoteRequest: a candidate's epoch is above all its records."""
     replica = Replica.in_role(role, epoch=6)
     before = replica.view
     response = replica.vote(3, 8, last, pre_vote=pre_vote)

@@ -168,6 +168,9 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
     Elections") steps down at once and backs off by `quorum.election.jitter.max.ms`; pre-vote makes that harmless.
     """
     tally = candidate.tally
+    if tally.is_lost:
+        # Nobody is asked again, so nothing may stay due.
+        candidate.votes.retry_at_ms.clear()
     is_over = tally.is_lost or (tally.has_refusal and all(voter in candidate.votes.failures for voter in tally.unrecorded))
     if candidate.is_split or not is_over:
         return

@@ -115,7 +115,9 @@ def _take_from_round(group: GroupState, source: NodeId, request: VoteRequest) ->
 def _retry(group: GroupState, voter: NodeId, is_current: bool, now_ms: int) -> None:
     """Keep asking while the round can still be won; the role may have changed since the answer was matched."""
     role = group.role
-    if is_current and isinstance(role, (Prospective, Candidate)) and voter not in role.votes.in_flight:
+    if not is_current or not isinstance(role, (Prospective, Candidate)):
+        return
+    if voter not in role.votes.in_flight and not role.tally.is_lost:
         outbox.schedule_retry(group, role.votes, voter, now_ms)
         if isinstance(role, Candidate):
             elections.notice_split_vote(group, role, now_ms)
