@@ -1,25 +1,19 @@
-"""Planning against a quorum in memory: positions, admission control, data loss, replays.
-
-Covers log_view, positions and data_loss.
-"""
+"""Planning against a quorum in memory: positions, topics, admission control, tasks. Covers log_view and positions."""
 
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from connector.fakelog import FakeQuorum
+from connector.fakequery import ALL, Query, options_of, view_of
 from pyspark_raftlake.errors import DataLoss
-from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import TopicPartition
-from pyspark_raftlake.options import SourceOptions, parse_source_options
 from pyspark_raftlake.planning import (
     SPREAD_OFFSETS_MIN,
     RangePartition,
-    StreamPlanner,
     check_before_start,
     plan_batch_query,
 )
@@ -27,44 +21,6 @@ from pyspark_raftlake.positions import resolve_end, resolve_start
 from raftlake.errors import ConfigError
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-ALL = ReadAllAvailable()
-
-
-def options_of(**options: str) -> SourceOptions:
-    selection = {} if {"assign", "subscribePattern"} & options.keys() else {"subscribe": "t"}
-    return parse_source_options({"kafka.bootstrap.servers": "a:1", **selection, **options})
-
-
-def view_of(quorum: FakeQuorum, options: SourceOptions) -> LogView:
-    return LogView(quorum, options.selection, options.consistency)
-
-
-class Query:
-    """One run of a streaming query over a fake quorum; `restart` begins another run from the same checkpoint."""
-
-    def __init__(self, quorum: FakeQuorum, **options: str) -> None:
-        self.quorum = quorum
-        self.options = options_of(**options).for_stream()
-        self.now_ms = 0.0
-        self.end: dict[TopicPartition, int] | None = None
-        self.restart()
-
-    def restart(self) -> None:
-        view = view_of(self.quorum, self.options)
-        self.planner = StreamPlanner(view, self.options, now_ms=lambda: self.now_ms)
-
-    def start_available_now(self) -> None:
-        self.restart()
-        self.planner.prepare_available_now()
-
-    def batch(self, limit: ReadLimit | None = None) -> list[str]:
-        """Plan the next batch as Spark does and return its ranges."""
-        start = dict(self.planner.initial_offsets()) if self.end is None else self.end
-        self.end = dict(self.planner.plan_end(start, self.planner.default_limit() if limit is None else limit))
-        return self.ranges(start, self.end)
-
-    def ranges(self, start: Any, end: Any) -> list[str]:
-        return [str(task.range) for task in self.planner.plan_tasks(start, end)]
 
 
 @pytest.fixture
@@ -263,116 +219,6 @@ def test_linearizable_plans_ask_for_proof(quorum: FakeQuorum) -> None:
     query = Query(quorum, startingOffsets="earliest", consistency="linearizable")
     assert query.batch() == ["[0, 100) of t-0", "[10, 40) of t-1"]
     assert "read_offset t" in quorum.calls
-
-
-# --- restarts ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_restarted_query_goes_on_where_it_was(quorum: FakeQuorum) -> None:
-    query = Query(quorum, startingOffsets="earliest")
-    query.batch()
-    quorum.set_bounds("t", (0, 120), (10, 40))
-    query.restart()
-    assert query.batch() == ["[100, 120) of t-0"]
-
-
-def test_a_replayed_first_batch_of_a_query_from_latest_loses_nothing(quorum: FakeQuorum) -> None:
-    """Spark keeps the end of batch 0 and not its start. After a crash it asks for the start again, and "latest" has moved."""
-    query = Query(quorum)
-    assert query.batch() == []
-    logged_end = dict(query.end or {})
-    quorum.set_bounds("t", (0, 130), (10, 40))
-    query.restart()
-    start_again = query.planner.initial_offsets()
-    assert start_again == {T0: 130, T1: 40}
-    assert query.ranges(start_again, logged_end) == []
-    query.end = logged_end
-    assert query.batch() == ["[100, 130) of t-0"]
-
-
-def test_the_first_batch_from_latest_marks_the_place_only(quorum: FakeQuorum) -> None:
-    query = Query(quorum)
-    query.planner.initial_offsets()
-    quorum.set_bounds("t", (0, 105), (10, 40))
-    assert query.batch() == []
-    assert query.batch() == ["[100, 105) of t-0"]
-
-
-# --- data loss ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_lower_watermark_of_a_lagging_replica_is_no_loss(quorum: FakeQuorum) -> None:
-    """estuary/flow#3092: after a hand-off the watermark fell back, and Spark aborted."""
-    query = Query(quorum, startingOffsets="earliest")
-    query.batch()
-    quorum.logs["t"][0].stale_end = 60
-    assert query.batch() == []
-    assert query.end == {T0: 100, T1: 40}
-
-
-def test_an_end_that_is_proven_lower_is_a_loss(quorum: FakeQuorum) -> None:
-    query = Query(quorum, startingOffsets="earliest")
-    query.batch()
-    quorum.set_bounds("t", (0, 60), (10, 40))
-    query.restart()
-    with pytest.raises(DataLoss, match=r"Partition t-0's offset was changed from 100 to 60, some data may have been missed\. "):
-        query.batch()
-
-
-def test_after_a_loss_a_tolerant_query_reads_the_new_log_from_its_beginning(quorum: FakeQuorum) -> None:
-    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
-    query.batch()
-    quorum.recreate("t")
-    quorum.set_bounds("t", (0, 60), (0, 400))
-    query.restart()
-    assert query.batch() == ["[40, 400) of t-1"], "of a topic that is longer than the old one was, nobody can tell"
-    assert query.batch() == ["[0, 60) of t-0"]
-
-
-def test_a_topic_that_was_recreated_while_the_query_runs_is_noticed_by_its_id(quorum: FakeQuorum) -> None:
-    query = Query(quorum, startingOffsets="earliest")
-    query.batch()
-    quorum.recreate("t")
-    quorum.set_bounds("t", (0, 200), (0, 200))
-    with pytest.raises(DataLoss, match="Topic t was deleted and created again"):
-        query.batch()
-    tolerant = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
-    tolerant.batch()
-    quorum.recreate("t")
-    quorum.set_bounds("t", (0, 300), (0, 300))
-    assert tolerant.batch() == []
-    assert tolerant.batch() == ["[0, 300) of t-0", "[0, 300) of t-1"]
-
-
-def test_a_deleted_topic(quorum: FakeQuorum) -> None:
-    query = Query(quorum, subscribe="t,other", startingOffsets="earliest")
-    tolerant = Query(quorum, subscribe="t,other", startingOffsets="earliest", failOnDataLoss="false")
-    quorum.set_bounds("other", (0, 3))
-    query.batch()
-    tolerant.batch()
-    del quorum.logs["other"]
-    quorum.set_bounds("t", (0, 101), (10, 40))
-    with pytest.raises(DataLoss, match=r"other-0 are gone\. Some data may have been missed"):
-        query.batch()
-    assert tolerant.batch() == ["[100, 101) of t-0"]
-
-
-def test_offsets_that_retention_removed_stop_a_restarted_query(quorum: FakeQuorum) -> None:
-    query = Query(quorum, startingOffsets="earliest")
-    query.batch()
-    quorum.set_bounds("t", (150, 200), (10, 40))
-    query.restart()
-    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[100, 150\) of t-0: the log begins at 150"):
-        query.batch()
-
-
-def test_a_new_partition_that_has_lost_its_beginning(quorum: FakeQuorum) -> None:
-    query = Query(quorum, subscribePattern=".*", startingOffsets="earliest")
-    query.batch()
-    quorum.create("late", 1)
-    quorum.set_bounds("late", (5, 9))
-    with pytest.raises(DataLoss, match="Added partition late-0 starts from 5 instead of 0"):
-        query.batch()
 
 
 # --- tasks -------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,137 @@
+"""Restarts and lost data: what a query that goes on from a checkpoint reads, and when data_loss ends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from connector.fakelog import FakeQuorum
+from connector.fakequery import Query
+from pyspark_raftlake.data_loss import report_data_loss
+from pyspark_raftlake.errors import DataLoss
+from pyspark_raftlake.offsets import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def quorum() -> FakeQuorum:
+    made = FakeQuorum(t=2, other=1)
+    made.set_bounds("t", (0, 100), (10, 40))
+    return made
+
+
+# --- restarts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_restarted_query_goes_on_where_it_was(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (0, 120), (10, 40))
+    query.restart()
+    assert query.batch() == ["[100, 120) of t-0"]
+
+
+def test_a_replayed_first_batch_of_a_query_from_latest_loses_nothing(quorum: FakeQuorum) -> None:
+    """Spark keeps the end of batch 0 and not its start. After a crash it asks for the start again, and "latest" has moved."""
+    query = Query(quorum)
+    assert query.batch() == []
+    logged_end = dict(query.end or {})
+    quorum.set_bounds("t", (0, 130), (10, 40))
+    query.restart()
+    start_again = query.planner.initial_offsets()
+    assert start_again == {T0: 130, T1: 40}
+    assert query.ranges(start_again, logged_end) == []
+    query.end = logged_end
+    assert query.batch() == ["[100, 130) of t-0"]
+
+
+def test_the_first_batch_from_latest_marks_the_place_only(quorum: FakeQuorum) -> None:
+    query = Query(quorum)
+    query.planner.initial_offsets()
+    quorum.set_bounds("t", (0, 105), (10, 40))
+    assert query.batch() == []
+    assert query.batch() == ["[100, 105) of t-0"]
+
+
+# --- data loss ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lower_watermark_of_a_lagging_replica_is_no_loss(quorum: FakeQuorum) -> None:
+    """estuary/flow#3092: after a hand-off the watermark fell back, and Spark aborted."""
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.logs["t"][0].stale_end = 60
+    assert query.batch() == []
+    assert query.end == {T0: 100, T1: 40}
+
+
+def test_an_end_that_is_proven_lower_is_a_loss(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (0, 60), (10, 40))
+    query.restart()
+    with pytest.raises(DataLoss, match=r"Partition t-0's offset was changed from 100 to 60, some data may have been missed\. "):
+        query.batch()
+
+
+def test_after_a_loss_a_tolerant_query_reads_the_new_log_from_its_beginning(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    query.batch()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 60), (0, 400))
+    query.restart()
+    assert query.batch() == ["[40, 400) of t-1"], "of a topic that is longer than the old one was, nobody can tell"
+    assert query.batch() == ["[0, 60) of t-0"]
+
+
+def test_a_topic_that_was_recreated_while_the_query_runs_is_noticed_by_its_id(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 200), (0, 200))
+    with pytest.raises(DataLoss, match="Topic t was deleted and created again"):
+        query.batch()
+    tolerant = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
+    tolerant.batch()
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 300), (0, 300))
+    assert tolerant.batch() == []
+    assert tolerant.batch() == ["[0, 300) of t-0", "[0, 300) of t-1"]
+
+
+def test_a_deleted_topic(quorum: FakeQuorum) -> None:
+    query = Query(quorum, subscribe="t,other", startingOffsets="earliest")
+    tolerant = Query(quorum, subscribe="t,other", startingOffsets="earliest", failOnDataLoss="false")
+    quorum.set_bounds("other", (0, 3))
+    query.batch()
+    tolerant.batch()
+    del quorum.logs["other"]
+    quorum.set_bounds("t", (0, 101), (10, 40))
+    with pytest.raises(DataLoss, match=r"other-0 are gone\. Some data may have been missed"):
+        query.batch()
+    assert tolerant.batch() == ["[100, 101) of t-0"]
+
+
+def test_offsets_that_retention_removed_stop_a_restarted_query(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.set_bounds("t", (150, 200), (10, 40))
+    query.restart()
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[100, 150\) of t-0: the log begins at 150"):
+        query.batch()
+
+
+def test_a_new_partition_that_has_lost_its_beginning(quorum: FakeQuorum) -> None:
+    query = Query(quorum, subscribePattern=".*", startingOffsets="earliest")
+    query.batch()
+    quorum.create("late", 1)
+    quorum.set_bounds("late", (5, 9))
+    with pytest.raises(DataLoss, match="Added partition late-0 starts from 5 instead of 0"):
+        query.batch()
+
+
+def test_one_policy(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DataLoss, match=r'^gone\. Some data .* "failOnDataLoss" to "false"'):
+        report_data_loss("gone", fail=True)
+    report_data_loss("gone", fail=False)
+    assert [record.getMessage() for record in caplog.records] == ["gone; going on because failOnDataLoss is false"]
