@@ -2,7 +2,8 @@
 
 Owns the framings that Kafka's Java classes read and write: snappy as xerial blocks (raw snappy is read as well), lz4 as
 frames of independent 64 KiB blocks (Java refuses linked ones), gzip and zstd as they come. Invariant: decompression
-never allocates more than about twice its output or `size_max`, whichever is smaller, whatever the compressed bytes claim.
+never fills more memory than about twice its output or `size_max`, whichever is smaller, whatever the compressed bytes
+claim. (zstd may reserve, without touching it, a window of up to 128 MiB: its highest levels legally ask for that.)
 """
 
 from __future__ import annotations
