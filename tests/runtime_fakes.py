@@ -153,7 +153,11 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def served(
-    node: FakeNode | None = None, *, limits: ConnectionLimits | None = None, connections_max: int = 100, peers_only: bool = False
+    node: FakeNode | None = None,
+    *,
+    limits: ConnectionLimits | None = None,
+    connections_max: int = 100,
+    peers_only: bool = False,
 ) -> AsyncIterator[Served]:
     node = node or FakeNode()
     codec = PeerCodec(node_id=1, peers={1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093)})

@@ -34,6 +34,9 @@ from raftlake.wire.primitives import BytesLike
 
 logger = logging.getLogger("raftlake.listener")
 
+#: Answers of one turn that are gathered before they are written.
+WRITE_BYTES = 128 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -95,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._started_bytes = 0
         self._fetches = 0
         self._unsent: list[BytesLike] = []
+        self._unsent_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._is_writable = True
@@ -160,6 +164,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         unsent, self._unsent = self._unsent, []
+        self._unsent_bytes = 0
         if unsent and self._transport is not None:
             self._transport.writelines(unsent)
 
@@ -276,5 +281,9 @@ class Connection(asyncio.BufferedProtocol):
                 # Everything that one turn answers is one write: uvloop would make a system call for each.
                 asyncio.get_running_loop().call_soon(self._send)
             self._unsent += parts
+            self._unsent_bytes += sum(map(len, parts))
+            if self._unsent_bytes >= WRITE_BYTES:
+                # Large answers go to the transport at once, so that it can say when it has enough.
+                self._send()
         if self._waiting:
             self._start_safely()
