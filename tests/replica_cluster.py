@@ -63,7 +63,7 @@ class _Network:
 class Cluster:
     """`nodes` maps ids to running nodes; a stopped one is absent, its disk stays in `disks`."""
 
-    def __init__(self, size: int = 3, *, seed: int = 1, **settings: Any) -> None:
+    def __init__(self, size: int = 3, *, seed: int = 1, segment_bytes: int = 1 << 20, **settings: Any) -> None:
         self.now_ms = 0
         self.nodes: dict[NodeId, ReplicaNode] = {}
         #: Peers that a node cannot reach, as (source, destination).
@@ -75,7 +75,7 @@ class Cluster:
         self._armed: dict[NodeId, int] = {}
         self._connections: dict[tuple[NodeId, NodeId, bool], PeerConnection] = {}
         self.voters = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
-        self.disks = {node_id: SimulatedDisk(_Machine(self)) for node_id in self.voters}
+        self.disks = {node_id: SimulatedDisk(_Machine(self), segment_bytes=segment_bytes) for node_id in self.voters}
         for node_id in self.voters:
             self.start(node_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -261,6 +262,31 @@ def test_what_recovery_keeps_is_synced(node: Node, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("raftlake.storage.segment.sync_data", synced.append)
     node.open()
     assert len(synced) == 1
+
+
+def test_all_logs_are_synced_ahead_at_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.open()
+    assert node.directory is not None
+    for number in range(1, 6):
+        fill(node.directory.open(GroupId("orders", number, GROUP.topic_id)), 40)
+    node.kill()
+    synced: list[int] = []
+    monkeypatch.setattr("raftlake.storage.recovery.sync_data", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    node.open()
+    last = [sorted((node.path / f"orders-{number}").glob("*.log"))[-1] for number in range(6)]
+    assert sorted(synced) == sorted(path.stat().st_ino for path in last)
+
+
+def test_a_sync_that_fails_ahead_is_an_error_too(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports a lost write once: the sync that hears of it must not pass it over."""
+    written(node, 3)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("raftlake.storage.recovery.sync_data", fail)
+    with pytest.raises(StorageError, match=r"cannot sync .*00\.log: Input/output error"):
+        node.open()
 
 
 def test_an_unreadable_disk_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

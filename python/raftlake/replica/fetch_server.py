@@ -97,7 +97,7 @@ class FetchServer:
             session.ready.pop(message.group, None)
             session.held.pop(message.group, None)
             self._step(session, message.group, message.body)
-        for group in self._node.groups_with_reads():
+        for group in self._node.reads.groups_at_core():
             if group in session.parked:
                 self.confirm(group, session.replica_id)
         if session.ready or session.release_next or rpc.wait_ms_max <= 0:
@@ -145,7 +145,7 @@ class FetchServer:
             unknown = AnswerFetch(
                 replica_id=session.replica_id,
                 request=request,
-                error=self._node.why_unknown(group),
+                error=self._node.hosting.why_unknown(group),
                 leader_id=NodeId(-1),
                 leader_epoch=Epoch(-1),
                 high_watermark=Offset(-1),

@@ -11,7 +11,7 @@ The driver never waits and reads no clock but the one it is given; `sim` runs ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import assert_never
 
 from raftlake.errors import ErrorCode, InvariantViolation, RaftlakeError, StorageError
@@ -49,16 +49,12 @@ from raftlake.raft.actions import (
     SendRequest,
     TruncateTo,
 )
-from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import (
     AppendRequested,
     DeadlineReached,
     Event,
-    LogStartAdvanced,
     PeerUnreachable,
-    RecordsFlushed,
     ResignRequested,
-    Started,
 )
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import NO_LEADER, ElectionState, NodeId, Offset, ReplicaKey, Rng, VoterSet
@@ -68,16 +64,17 @@ from raftlake.replica.control import ControlPlane
 from raftlake.replica.describe import QuorumDescription, describe_quorum
 from raftlake.replica.fetch_server import FetchServer
 from raftlake.replica.fetcher import PeerFetcher
+from raftlake.replica.hosting import Hosting
+from raftlake.replica.housekeeping import Housekeeping
 from raftlake.replica.kv_service import KvService
 from raftlake.replica.membership import Membership
 from raftlake.replica.partition import Partition
 from raftlake.replica.reads import ReadService
-from raftlake.replica.retention import first_offset_to_keep
+from raftlake.replica.syncer import LogSyncer
 from raftlake.replica.timers import TimerQueue
 from raftlake.replica.topics import TopicRegistry
 from raftlake.wire.api import RequestHeader
 
-HOUSEKEEPING_INTERVAL_MS = 250
 #: Turns that breed turns without end are a bug, not load.
 PASSES_MAX = 10_000
 
@@ -111,15 +108,14 @@ class ReplicaNode:
         self.partitions: dict[GroupId, Partition] = {}
         self.timers = TimerQueue()
         self.role_listeners: list[RoleListener] = []
-        self._voters = VoterSet({node_id: ReplicaKey(node_id) for node_id in sorted(config.voters)})
+        self.voters = VoterSet({node_id: ReplicaKey(node_id) for node_id in sorted(config.voters)})
         self._dirty: dict[GroupId, Partition] = {}
         self._to_append: dict[GroupId, Partition] = {}
         self._fetchers: dict[NodeId, PeerFetcher] = {}
         self._fetchers_to_send: dict[PeerFetcher, None] = {}
-        self._flushing = False
-        self._directories: dict[tuple[str, int], bytes] = {}
-        self._names_on_disk: dict[bytes, str] = {}
-        self._resigning = False
+        self._syncer = LogSyncer(self)
+        self.is_resigning = False
+        self.hosting = Hosting(self)
         self.fetch_server = FetchServer(self)
         self.control = ControlPlane(self)
         self.reads = ReadService(self)
@@ -127,73 +123,27 @@ class ReplicaNode:
         self.topics = TopicRegistry(self)
         self.membership = Membership(self)
         self._apis = Apis(self)
-        self._next_retention_ms = self.now_ms + config.retention_check_interval_ms
+        self._housekeeping = Housekeeping(self)
 
     # --- life ---
 
     def start(self) -> None:
         """Open the metadata log and every group found on disk, and begin."""
         self.begin_input()
-        for group in self.logs.groups():
-            self._directories[(group.topic, group.partition)] = group.topic_id
-            self._names_on_disk[group.topic_id] = group.topic
-        self.open_group(METADATA_GROUP)
-        for group in self.logs.groups():
-            if group != METADATA_GROUP:
-                self.open_group(group)
-        self._housekeeping()
-
-    def open_group(self, group: GroupId, *, election_delay_ms: int = 0) -> bool:
-        """Host a group; False when its directory holds another incarnation of the topic, whose end is still to be replayed."""
-        if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
-            return False
-        log = self.logs.open(group)
-        self._directories[(group.topic, group.partition)] = group.topic_id
-        core = RaftGroup(
-            self.config.raft,
-            ReplicaKey(self.config.node_id, self.config.directory_id),
-            self._voters,
-            epochs=log.epochs,
-            log_start=log.start_offset,
-            log_end=log.end_offset,
-            election=self.elections.load(group),
-            rng=self.rng,
-            now_ms=self.now_ms,
-        )
-        partition = self.partitions[group] = Partition(group, core, log)
-        self.step(partition, Started(election_delay_ms=election_delay_ms))
-        if self._resigning:
-            self.step(partition, ResignRequested())
-        return True
-
-    def close_group(self, group: GroupId) -> None:
-        """The topic was deleted: forget the group and delete its data."""
-        partition = self.partitions.pop(group, None)
-        if partition is None:
-            return
-        partition.deleted = True
-        partition.on_leadership_lost()
-        partition.on_deleted()
-        partition.outbox.clear()
-        self._dirty.pop(group, None)
-        self._to_append.pop(group, None)
-        self.reads.drop(group)
-        for fetcher in self._fetchers.values():
-            fetcher.forget(group)
-        self.logs.delete(group)
-        del self._directories[(group.topic, group.partition)]
+        self.hosting.open_all()
+        self._housekeeping.run()
 
     def resign(self) -> None:
         """Graceful stop, first half: hand over what is led here and stop campaigning."""
         self.begin_input()
-        self._resigning = True
+        self.is_resigning = True
         for partition in list(self.partitions.values()):
             self.step(partition, ResignRequested())
 
     def is_drained(self) -> bool:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
         me = self.config.node_id
-        return len(self._voters) == 1 or all(
+        return len(self.voters) == 1 or all(
             partition.core.leader_id not in (None, NO_LEADER, me) for partition in self.partitions.values()
         )
 
@@ -257,6 +207,15 @@ class ReplicaNode:
             self.timers.run_due(self.now_ms)
         except (StorageError, InvariantViolation) as error:
             self.fail(error)
+
+    def forget(self, partition: Partition) -> None:
+        """The group is no longer hosted: nothing of it is performed any more."""
+        partition.outbox.clear()
+        self._dirty.pop(partition.group, None)
+        self._to_append.pop(partition.group, None)
+        self.reads.drop(partition.group)
+        for fetcher in self._fetchers.values():
+            fetcher.forget(partition.group)
 
     # --- stepping cores ---
 
@@ -323,7 +282,7 @@ class ReplicaNode:
                 self._perform_dirty()
             else:
                 raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
-            self._start_flush()
+            self._syncer.start()
             self.fetch_server.send_answers()
             self.control.send_all()
             fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
@@ -416,86 +375,15 @@ class ReplicaNode:
         for listener in self.role_listeners:
             listener(partition.group, action)
 
-    # --- syncing ---
-
-    def _start_flush(self) -> None:
-        """One sync at a time; what is written meanwhile waits for the next one and shares it."""
-        if self._flushing:
-            return
-        covered = [
-            (partition, partition.log.end_offset, partition.core.log_generation)
-            for partition in self.partitions.values()
-            if partition.needs_flush
-        ]
-        if not covered:
-            return
-        for partition, _, _ in covered:
-            partition.needs_flush = False
-        self._flushing = True
-
-        def on_flushed(error: StorageError | None) -> None:
-            self._flushing = False
-            self.begin_input()
-            if error is not None:
-                self.fail(error)
-                return
-            try:
-                for partition, end_offset, generation in covered:
-                    if not partition.deleted:
-                        self.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))
-            except InvariantViolation as violation:
-                self.fail(violation)
-
-        self.logs.flush([partition.log for partition, _, _ in covered], on_flushed)
-
-    # --- housekeeping ---
-
-    def _housekeeping(self) -> None:
-        self.timers.schedule(self.now_ms + HOUSEKEEPING_INTERVAL_MS, self._housekeeping)
-        for partition in list(self.partitions.values()):
-            if partition.waiting:
-                partition.expire(self.now_ms)
-        self.membership.tick()
-        if self.now_ms >= self._next_retention_ms:
-            self._next_retention_ms = self.now_ms + self.config.retention_check_interval_ms
-            self._apply_retention()
-
-    def _apply_retention(self) -> None:
-        """Delete closed segments that are too old or too many; never of the metadata log, which has no snapshot to stand in."""
-        for partition in list(self.partitions.values()):
-            if partition.group == METADATA_GROUP:
-                continue
-            keep_from = first_offset_to_keep(
-                partition.log.segments(), self.config, self.clock.wall_ms(), partition.high_watermark
-            )
-            if keep_from > partition.log.start_offset:
-                start = partition.log.advance_start(Offset(keep_from))
-                self.step(partition, LogStartAdvanced(log_start_offset=start))
-
     # --- questions ---
-
-    def groups_with_reads(self) -> Iterable[GroupId]:
-        return self.reads.groups_at_core()
-
-    def why_unknown(self, group: GroupId) -> ErrorCode:
-        """The error for a group that this node does not host."""
-        topic = self.topics.get(group.topic)
-        if topic is not None and topic.topic_id != group.topic_id:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def resolve_topic(self, topic_id: bytes) -> str | None:
         """The name of a topic that this node knows by its id (16 bytes), be it only from a directory on disk."""
-        topic = self.topics.by_id(topic_id)
-        return self._names_on_disk.get(topic_id) if topic is None else topic.name
+        return self.hosting.resolve_topic(topic_id)
 
     def resolve_group(self, topic: str, partition: int) -> GroupId:
-        """The group that a name stands for today; with a zero id where the topic is unknown. A group that was found on disk
-        is known before the metadata log has been replayed up to its topic."""
-        known = self.topics.get(topic)
-        if known is not None:
-            return GroupId(topic, partition, known.topic_id)
-        return GroupId(topic, partition, self._directories.get((topic, partition), bytes(16)))
+        """The group that a name stands for today; with a zero id where the topic is unknown."""
+        return self.hosting.resolve_group(topic, partition)
 
     @property
     def metadata_leader_id(self) -> NodeId:

@@ -161,7 +161,7 @@ class ReadService:
     def read(self, group: GroupId, done: DoneCallback, *, local: bool = True) -> None:
         """Call `done` once with a proven offset of `group` (with `local`: one that this node has reached) or an error."""
         if group not in self._node.partitions:
-            done(unknown_group(group, self._node.why_unknown(group)))
+            done(unknown_group(group, self._node.hosting.why_unknown(group)))
             return
         reads = self._groups.get(group)
         if reads is None:

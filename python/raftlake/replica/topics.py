@@ -125,7 +125,7 @@ class TopicRegistry:
         if old is not None and (topic is None or old.topic_id != topic.topic_id):
             del self._by_name[name], self._by_id[old.topic_id]
             for group in old.groups():
-                self._node.close_group(group)
+                self._node.hosting.close(group)
         if topic is None:
             return
         self._by_name[name] = topic
@@ -141,7 +141,7 @@ class TopicRegistry:
         preferred = (zlib.crc32(group.topic.encode()) + group.partition) % len(voters)
         me = self._node.config.node_id
         rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
-        opened = self._node.open_group(group, election_delay_ms=rank * FIRST_ELECTION_DELAY_MS)
+        opened = self._node.hosting.open(group, election_delay_ms=rank * FIRST_ELECTION_DELAY_MS)
         if opened and rank == 0:
             self._node.step(self._node.partitions[group], CampaignRequested())
 

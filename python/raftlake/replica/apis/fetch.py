@@ -90,7 +90,7 @@ class ParkedFetch:
     def _read_partition(self, group: GroupId, part: FetchPartition, budget: int, *, first: bool) -> FetchPartitionResult:
         partition = self._node.partitions.get(group)
         if partition is None:
-            return FetchPartitionResult(part.index, self._node.why_unknown(group))
+            return FetchPartitionResult(part.index, self._node.hosting.why_unknown(group))
         error = fence(partition, part.current_leader_epoch)
         if error is not ErrorCode.NONE:
             leader_id = partition.core.leader_id

@@ -64,7 +64,7 @@ def list_offsets(node: ReplicaNode, request: Any, reply: Callable[[object], None
 def _list_offset(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCode, int, int, int]:
     partition = node.partitions.get(group)
     if partition is None:
-        return node.why_unknown(group), -1, -1, -1
+        return node.hosting.why_unknown(group), -1, -1, -1
     core = partition.core
     if not core.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1
@@ -140,7 +140,7 @@ def offset_for_leader_epoch(node: ReplicaNode, request: Any, reply: Callable[[ob
 def _epoch_end(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCode, int, int]:
     partition = node.partitions.get(group)
     if partition is None:
-        return node.why_unknown(group), -1, -1
+        return node.hosting.why_unknown(group), -1, -1
     if not partition.core.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1
     error = fence(partition, asked.current_leader_epoch)

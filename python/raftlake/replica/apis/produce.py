@@ -100,7 +100,7 @@ def _produce_one(
         collector.put(topic_index, part_index, partition, error, base_offset, message)
 
     if partition is None:
-        done(node.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
+        done(node.hosting.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
         return
     try:
         headers = _check(node, request, group, part)

@@ -1,4 +1,8 @@
-"""CreateTopics (19) and DeleteTopics (20). Any node takes them: the change goes to the leader of the metadata log."""
+"""CreateTopics (19) and DeleteTopics (20).
+
+Any node takes them: the change is a transaction that goes to the leader of the metadata log, and the answer waits until this
+node has applied it.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""Which groups this node hosts: opening and closing them, and finding them by name or topic id.
+
+One directory holds one incarnation of a topic partition. After a restart the groups found on disk are opened at once,
+before the metadata log has been replayed up to their topics: they can vote and elect meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import GroupId
+from raftlake.raft.core import RaftGroup
+from raftlake.raft.events import ResignRequested, Started
+from raftlake.raft.types import ReplicaKey
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+
+class Hosting:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        #: The topic id whose data each directory (topic, partition) holds.
+        self._directories: dict[tuple[str, int], bytes] = {}
+        self._names_on_disk: dict[bytes, str] = {}
+
+    # --- opening and closing ---
+
+    def open_all(self) -> None:
+        """At start: the metadata log and every group found on disk."""
+        found = self._node.logs.groups()
+        for group in found:
+            self._directories[(group.topic, group.partition)] = group.topic_id
+            self._names_on_disk[group.topic_id] = group.topic
+        self.open(METADATA_GROUP)
+        for group in found:
+            if group != METADATA_GROUP:
+                self.open(group)
+
+    def open(self, group: GroupId, *, election_delay_ms: int = 0) -> bool:
+        """Host a group; False when its directory holds another incarnation of the topic, whose end is still to be replayed."""
+        if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
+            return False
+        node = self._node
+        log = node.logs.open(group)
+        self._directories[(group.topic, group.partition)] = group.topic_id
+        core = RaftGroup(
+            node.config.raft,
+            ReplicaKey(node.config.node_id, node.config.directory_id),
+            node.voters,
+            epochs=log.epochs,
+            log_start=log.start_offset,
+            log_end=log.end_offset,
+            election=node.elections.load(group),
+            rng=node.rng,
+            now_ms=node.now_ms,
+        )
+        partition = node.partitions[group] = Partition(group, core, log)
+        node.step(partition, Started(election_delay_ms=election_delay_ms))
+        if node.is_resigning:
+            node.step(partition, ResignRequested())
+        return True
+
+    def close(self, group: GroupId) -> None:
+        """The topic was deleted: forget the group and delete its data."""
+        partition = self._node.partitions.pop(group, None)
+        if partition is None:
+            return
+        partition.deleted = True
+        partition.on_leadership_lost()
+        partition.on_deleted()
+        self._node.forget(partition)
+        self._node.logs.delete(group)
+        del self._directories[(group.topic, group.partition)]
+
+    # --- finding ---
+
+    def why_unknown(self, group: GroupId) -> ErrorCode:
+        """The error for a group that this node does not host."""
+        topic = self._node.topics.get(group.topic)
+        if topic is not None and topic.topic_id != group.topic_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def resolve_topic(self, topic_id: bytes) -> str | None:
+        """See `ReplicaNode.resolve_topic`."""
+        topic = self._node.topics.by_id(topic_id)
+        return self._names_on_disk.get(topic_id) if topic is None else topic.name
+
+    def resolve_group(self, topic: str, partition: int) -> GroupId:
+        """See `ReplicaNode.resolve_group`. A group that was found on disk is known before its topic's key is replayed."""
+        known = self._node.topics.get(topic)
+        if known is not None:
+            return GroupId(topic, partition, known.topic_id)
+        return GroupId(topic, partition, self._directories.get((topic, partition), bytes(16)))

@@ -1,0 +1,45 @@
+"""What a node does by the clock alone: overdue appends are answered, addresses told, old segments deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlake.raft.events import LogStartAdvanced
+from raftlake.raft.types import Offset
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.retention import first_offset_to_keep
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+INTERVAL_MS = 250
+
+
+class Housekeeping:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
+
+    def run(self) -> None:
+        """One round, which schedules the next."""
+        node = self._node
+        node.timers.schedule(node.now_ms + INTERVAL_MS, self.run)
+        for partition in list(node.partitions.values()):
+            if partition.waiting:
+                partition.expire(node.now_ms)
+        node.membership.tick()
+        if node.now_ms >= self._next_retention_ms:
+            self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
+            self._apply_retention()
+
+    def _apply_retention(self) -> None:
+        """Delete closed segments that are too old or too many; never of the metadata log, which has no snapshot to stand in."""
+        node = self._node
+        for partition in list(node.partitions.values()):
+            if partition.group == METADATA_GROUP:
+                continue
+            log = partition.log
+            keep_from = first_offset_to_keep(log.segments(), node.config, node.clock.wall_ms(), partition.high_watermark)
+            if keep_from > log.start_offset:
+                start = log.advance_start(Offset(keep_from))
+                node.step(partition, LogStartAdvanced(log_start_offset=start))

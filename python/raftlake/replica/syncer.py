@@ -1,0 +1,55 @@
+"""Group commit: one sync at a time for every log of the node that was written since the last one.
+
+What is written while a sync is under way waits for the next and shares it. A sync reports the log end as it was when the sync
+began, with the core's log generation of that moment: a truncation in between makes the report void.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlake.errors import InvariantViolation, StorageError
+from raftlake.raft.events import RecordsFlushed
+from raftlake.raft.types import Offset
+from raftlake.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+Covered = list[tuple[Partition, Offset, int]]
+
+
+class LogSyncer:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._under_way = False
+
+    def start(self) -> None:
+        """End of turn: sync what was written, unless a sync is under way."""
+        if self._under_way:
+            return
+        covered: Covered = [
+            (partition, partition.log.end_offset, partition.core.log_generation)
+            for partition in self._node.partitions.values()
+            if partition.needs_flush
+        ]
+        if not covered:
+            return
+        for partition, _, _ in covered:
+            partition.needs_flush = False
+        self._under_way = True
+        self._node.logs.flush([partition.log for partition, _, _ in covered], lambda error: self._on_synced(covered, error))
+
+    def _on_synced(self, covered: Covered, error: StorageError | None) -> None:
+        self._under_way = False
+        self._node.begin_input()
+        if error is not None:
+            # Never tried again: what the failed sync was to write may be gone from the page cache.
+            self._node.fail(error)
+            return
+        try:
+            for partition, end_offset, generation in covered:
+                if not partition.deleted:
+                    self._node.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))
+        except InvariantViolation as violation:
+            self._node.fail(violation)

@@ -1,0 +1,153 @@
+"""Membership and what a node tells about the cluster and its quorums, through the messages that clients send."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.replica.apis.answers import Answers, from_uuid, to_uuid
+from raftlake.replica.apis.find_quorum import find_quorum
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.describe import describe_quorum
+from raftlake.wire.api import ApiKey
+from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from replica_cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def _schema(name: str, version: int) -> Any:
+    return importlib.import_module(f"kio.schema.{name}.v{version}.request")
+
+
+def test_metadata_lists_nodes_topics_and_leaders(cluster: Cluster) -> None:
+    groups = cluster.create_topic("listed", 2)
+    schema = _schema("metadata", 12)
+    asked = (schema.MetadataRequestTopic(name="listed", topic_id=None), schema.MetadataRequestTopic(name="no", topic_id=None))
+    request = schema.MetadataRequest(topics=asked, include_topic_authorized_operations=False)
+    for node in cluster.nodes.values():
+        answer = cluster.ask(node, ApiKey.METADATA, request, version=12)
+        assert [broker.node_id for broker in answer.brokers] == [1, 2, 3]
+        assert answer.controller_id == cluster.leader().config.node_id
+        listed, missing = answer.topics
+        assert int(missing.error_code) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        leaders = [cluster.leader(group).config.node_id for group in groups]
+        assert [part.leader_id for part in listed.partitions] == leaders
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_answers_in_every_version(cluster: Cluster, version: int) -> None:
+    schema = _schema("metadata", version)
+    fields = {"include_topic_authorized_operations": False, "include_cluster_authorized_operations": False}
+    known = {name: value for name, value in fields.items() if name in schema.MetadataRequest.__slots__}
+    answer = cluster.ask(
+        cluster.leader(), ApiKey.METADATA, schema.MetadataRequest(topics=() if version == 0 else None, **known), version=version
+    )
+    assert type(answer).__version__ == version
+    assert len(answer.brokers) == 3
+
+
+def test_describe_quorum_at_the_leader_and_elsewhere(cluster: Cluster) -> None:
+    schema = _schema("describe_quorum", 2)
+    request = schema.DescribeQuorumRequest(
+        topics=(schema.TopicData(topic_name="__cluster_metadata", partitions=(schema.PartitionData(partition_index=0),)),)
+    )
+    cluster.run(1000)
+    leader = cluster.leader()
+    (topic,) = cluster.ask(leader, ApiKey.DESCRIBE_QUORUM, request, version=2).topics
+    (part,) = topic.partitions
+    assert int(part.error_code) == ErrorCode.NONE
+    assert sorted(replica.replica_id for replica in part.current_voters) == [1, 2, 3]
+    ends = {replica.log_end_offset for replica in part.current_voters}
+    assert ends == {leader.partitions[METADATA_GROUP].log.end_offset}
+    (other,) = cluster.ask(cluster.followers()[0], ApiKey.DESCRIBE_QUORUM, request, version=2).topics
+    assert int(other.partitions[0].error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert other.partitions[0].leader_id == leader.config.node_id
+
+
+def test_describe_cluster_echoes_the_endpoint_type_and_refuses_unknown_ones(cluster: Cluster) -> None:
+    schema = _schema("describe_cluster", 2)
+    for endpoint_type, expected in ((1, ErrorCode.NONE), (2, ErrorCode.NONE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
+        request = schema.DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=endpoint_type, include_fenced_brokers=False
+        )
+        answer = cluster.ask(cluster.leader(), ApiKey.DESCRIBE_CLUSTER, request, version=2)
+        assert int(answer.error_code) == expected
+        assert answer.endpoint_type == endpoint_type
+
+
+def test_a_quorum_formatted_without_a_cluster_id_agrees_on_one(cluster: Cluster) -> None:
+    cluster.run(3000)
+    ids = {node.cluster_id for node in cluster.nodes.values()}
+    assert len(ids) == 1
+    assert None not in ids
+
+
+def test_find_coordinator_is_refused_in_every_version(cluster: Cluster) -> None:
+    for version in range(7):
+        schema = _schema("find_coordinator", version)
+        fields = {"key_type": 0, "key": "g", "coordinator_keys": ("g",)}
+        known = {name: value for name, value in fields.items() if name in schema.FindCoordinatorRequest.__slots__}
+        answer = cluster.ask(cluster.leader(), ApiKey.FIND_COORDINATOR, schema.FindCoordinatorRequest(**known), version=version)
+        refusal = answer.coordinators[0] if version >= 4 else answer
+        assert int(refusal.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_follower_that_stops_fetching_shows_its_lag_in_offsets_and_time() -> None:
+    cluster = Cluster()
+    down = cluster.followers()[0].config.node_id
+    cluster.run(1000)
+    cluster.stop(down)
+    cluster.create_topic("t")
+    cluster.run(5000)
+    described = describe_quorum(cluster.leader(), cluster.leader().partitions[METADATA_GROUP])
+    lagging = next(replica for replica in described.replicas if replica.node_id == down)
+    assert lagging.lag > 0
+    assert described.max_follower_lag == lagging.lag
+    assert described.max_follower_lag_ms >= 4900
+
+
+@pytest.mark.parametrize("asked_by", ["leader", "follower"])
+def test_find_quorum_names_leader_and_voters_anywhere(cluster: Cluster, asked_by: str) -> None:
+    node = cluster.leader() if asked_by == "leader" else cluster.followers()[0]
+    request = FindQuorumRequest(None, [FindQuorumTopic("__cluster_metadata", [0]), FindQuorumTopic("no", [0])])
+    known, unknown = cluster.ask(node, ApiKey.FIND_QUORUM, request).topics
+    (part,) = known.partitions
+    assert part.leader_id == cluster.leader().config.node_id
+    assert part.leader_epoch == cluster.leader().partitions[METADATA_GROUP].core.epoch
+    assert [voter.node_id for voter in part.voters] == [1, 2, 3]
+    assert unknown.partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_find_quorum_of_another_cluster_is_refused(cluster: Cluster) -> None:
+    cluster.run(3000)
+    answer = cluster.ask(cluster.leader(), ApiKey.FIND_QUORUM, FindQuorumRequest("another", []))
+    assert answer.error is ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_find_quorum_is_answered_at_once(cluster: Cluster) -> None:
+    answers: list[object] = []
+    find_quorum(cluster.leader(), FindQuorumRequest(None, []), answers.append)
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_an_answer_is_made_in_the_version_of_its_request_without_the_fields_that_it_lacks(version: int) -> None:
+    schema = _schema("metadata", version)
+    fields = {"include_topic_authorized_operations": False, "include_cluster_authorized_operations": False}
+    known = {name: value for name, value in fields.items() if name in schema.MetadataRequest.__slots__}
+    answers = Answers(schema.MetadataRequest(topics=(), **known))
+    broker = answers.make("MetadataResponseBroker", node_id=1, host="h", port=1, rack=None)
+    assert hasattr(broker, "rack") == (version >= 1)
+
+
+def test_ids_pass_through_kafka_form_and_back() -> None:
+    assert from_uuid(to_uuid(bytes(range(16)))) == bytes(range(16))
+    assert to_uuid(bytes(16)) is None
+    assert from_uuid(None) == bytes(16)

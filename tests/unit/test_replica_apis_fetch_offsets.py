@@ -1,0 +1,88 @@
+"""Consumers' fetches and offsets, at the leader and at followers."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.replica.apis.offsets import find_offset
+from raftlake.wire.api import ApiKey
+from raftlake.wire.batches import decode_records
+from replica_cluster import Cluster, batch, fetch_request
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_a_parked_fetch_is_answered_by_the_append_it_waits_for(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("parked")
+    for node in cluster.nodes.values():
+        end = cluster.leader(group).partitions[group].high_watermark
+        cluster.run(20)
+        answers = cluster.send(node, ApiKey.FETCH, fetch_request(group, end, wait_ms=5000))
+        cluster.run(5)
+        assert not answers
+        cluster.produce(group, batch(b"x"))
+        cluster.run(20, until=lambda answers=answers: bool(answers))  # type: ignore[misc]
+        assert [r.value for r in decode_records(answers[0].topics[0].partitions[0].records)] == [b"x"]
+
+
+def test_a_fetch_that_times_out_leaves_nothing_behind(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("idle")
+    leader = cluster.leader(group)
+    for _ in range(50):
+        assert not cluster.fetch(leader, group, 1, wait_ms=10).records
+    assert not leader.partitions[group]._watermark_waiters
+
+
+def test_offsets_outside_the_log_are_out_of_range_at_the_leader_and_not_available_at_a_follower(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("range")
+    assert cluster.fetch(cluster.leader(group), group, 99).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert cluster.fetch(cluster.followers(group)[0], group, 99).error is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert cluster.fetch(cluster.leader(group), group, -1).error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_consumer_is_fenced_by_epoch_and_told_where_it_diverged(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("fence")
+    cluster.produce(group, batch(b"x"))
+    leader = cluster.leader(group)
+    epoch = leader.partitions[group].core.epoch
+    assert cluster.fetch(leader, group, 1, current_leader_epoch=epoch - 1).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert cluster.fetch(leader, group, 1, current_leader_epoch=epoch + 1).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert cluster.fetch(leader, group, 1, last_fetched_epoch=epoch).diverging_epoch is None
+    assert cluster.fetch(leader, group, 1, last_fetched_epoch=0).error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_consumer_that_read_a_tail_which_was_cut_learns_where_it_diverged() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    cluster.produce(group, batch(b"x"))
+    old_epoch = cluster.leader(group).partitions[group].core.epoch
+    cluster.stop(cluster.leader(group).config.node_id)
+    leader = cluster.leader(group)
+    cluster.produce(group, batch(b"y"))
+    diverging = cluster.fetch(leader, group, 3, last_fetched_epoch=old_epoch).diverging_epoch
+    assert diverging is not None
+    assert (diverging.epoch, diverging.end_offset) == (old_epoch, 2)
+
+
+def test_read_committed_gets_an_empty_list_of_aborted_transactions(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("committed")
+    result = cluster.fetch(cluster.leader(group), group, 0, isolation_level=1)
+    assert result.aborted_transactions == []
+    assert result.last_stable_offset == result.high_watermark
+
+
+def test_offsets_by_time(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("times")
+    cluster.produce(group, batch(b"a", timestamp_ms=5000))
+    cluster.produce(group, batch(b"b", timestamp_ms=9000))
+    cluster.produce(group, batch(b"c", timestamp_ms=7000))
+    partition = cluster.leader(group).partitions[group]
+    assert find_offset(partition, -2)[2] == 0
+    assert find_offset(partition, -1)[2] == 4
+    assert find_offset(partition, -3)[1:3] == (9000, 2)
+    assert find_offset(partition, 9000)[1:3] == (9000, 2)
+    assert find_offset(partition, 9001)[2] == -1

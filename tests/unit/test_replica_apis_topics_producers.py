@@ -1,0 +1,181 @@
+"""Topics and producer ids, through the messages that clients send."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.wire.api import ApiKey
+from replica_cluster import Cluster, batch
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def _schema(name: str, version: int) -> Any:
+    return importlib.import_module(f"kio.schema.{name}.v{version}.request")
+
+
+def _create(cluster: Cluster, node: object, name: str, *, partitions: int = 1, replication: int = -1, **fields: Any) -> Any:
+    schema = _schema("create_topics", 7)
+    topic = schema.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication,
+        assignments=(),
+        configs=fields.pop("configs", ()),
+    )
+    request = schema.CreateTopicsRequest(topics=(topic,), validate_only=fields.pop("validate_only", False))
+    return cluster.ask(node, ApiKey.CREATE_TOPICS, request, version=7).topics[0]  # type: ignore[arg-type]
+
+
+def test_any_node_creates_a_topic_and_all_nodes_host_it(cluster: Cluster) -> None:
+    for node in list(cluster.nodes.values()):
+        name = f"made-at-{node.config.node_id}"
+        result = _create(cluster, node, name, partitions=3)
+        assert int(result.error_code) == ErrorCode.NONE
+        assert result.num_partitions == 3
+        cluster.run(1000)
+        for other in cluster.nodes.values():
+            topic = other.topics.get(name)
+            assert topic is not None
+            assert topic.topic_id == result.topic_id.bytes
+            assert all(group in other.partitions for group in topic.groups())
+
+
+def test_first_leaders_of_a_topic_are_spread_over_the_voters(cluster: Cluster) -> None:
+    groups = cluster.create_topic("spread", 6)
+    leaders = [cluster.leader(group).config.node_id for group in groups]
+    assert set(leaders) == set(cluster.voters)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a/b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("x" * 250, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("__cluster_metadata", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("zero", {"partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ("many", {"partitions": 1_000_000}, ErrorCode.INVALID_PARTITIONS),
+        ("wide", {"replication": 7}, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_what_cannot_be_created_is_refused_with_a_reason(
+    cluster: Cluster, name: str, fields: dict[str, int], expected: ErrorCode
+) -> None:
+    result = _create(cluster, cluster.leader(), name, **fields)
+    assert int(result.error_code) == expected
+    assert result.error_message
+
+
+def test_a_topic_is_created_once(cluster: Cluster) -> None:
+    assert int(_create(cluster, cluster.leader(), "once").error_code) == ErrorCode.NONE
+    assert int(_create(cluster, cluster.followers()[0], "once").error_code) == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_validate_only_changes_nothing(cluster: Cluster) -> None:
+    assert int(_create(cluster, cluster.leader(), "only-validated", validate_only=True).error_code) == ErrorCode.NONE
+    assert cluster.leader().topics.get("only-validated") is None
+
+
+def _delete(cluster: Cluster, node: object, name: str) -> int:
+    schema = _schema("delete_topics", 6)
+    request = schema.DeleteTopicsRequest(topics=(schema.DeleteTopicState(name=name, topic_id=None),), timeout=_timeout())
+    return int(cluster.ask(node, ApiKey.DELETE_TOPICS, request, version=6).responses[0].error_code)  # type: ignore[arg-type]
+
+
+def _timeout() -> Any:
+    import datetime
+
+    return datetime.timedelta(seconds=5)
+
+
+def test_a_deleted_topic_leaves_no_data_and_its_name_starts_anew(cluster: Cluster) -> None:
+    (old,) = cluster.create_topic("again")
+    cluster.produce(old, batch(b"old"))
+    assert _delete(cluster, cluster.followers()[0], "again") == ErrorCode.NONE
+    cluster.run(1000)
+    assert all(old not in disk.logs for disk in cluster.disks.values())
+    (new,) = cluster.create_topic("again")
+    assert new.topic_id != old.topic_id
+    assert cluster.produce(new, batch(b"new")).base_offset == 1
+    assert _delete(cluster, cluster.leader(), "never-there") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_node_that_was_down_while_a_topic_was_replaced_ends_with_the_new_one() -> None:
+    cluster = Cluster()
+    (old,) = cluster.create_topic("t")
+    cluster.produce(old, batch(b"old"))
+    down = cluster.followers()[0].config.node_id
+    cluster.stop(down)
+    assert _delete(cluster, cluster.leader(), "t") == ErrorCode.NONE
+    cluster.run(500)
+    results: list[Any] = []
+    cluster.leader().topics.create("t", 1, {}, lambda *result: results.append(result))
+    cluster.run(2000, until=lambda: bool(results))
+    (new,) = results[0][0].groups()
+    cluster.start(down)
+    cluster.run(3000)
+    node = cluster.nodes[down]
+    assert old not in node.partitions
+    assert new in node.partitions
+    assert cluster.produce(new, batch(b"new")).error is ErrorCode.NONE
+    cluster.run(100)
+    assert node.partitions[new].high_watermark == 2
+
+
+def test_a_restart_does_not_touch_the_data_of_a_topic_that_replaced_another() -> None:
+    cluster = Cluster()
+    cluster.create_topic("t")
+    assert _delete(cluster, cluster.leader(), "t") == ErrorCode.NONE
+    cluster.run(500)
+    (new,) = cluster.create_topic("t")
+    cluster.produce(new, batch(b"kept"))
+    cluster.run(100)
+    for node_id in list(cluster.nodes):
+        cluster.stop(node_id)
+    for node_id in cluster.voters:
+        cluster.start(node_id)
+    leader = cluster.leader(new)
+    cluster.run(2000)
+    assert all(node.partitions[new].high_watermark >= 2 for node in cluster.nodes.values())
+    assert leader.partitions[new].log.end_offset >= 2
+
+
+# --- producer ids ---
+
+
+def _producer_id(cluster: Cluster, node: object, **fields: Any) -> Any:
+    schema = _schema("init_producer_id", 4)
+    request = schema.InitProducerIdRequest(
+        transactional_id=fields.pop("transactional_id", None), transaction_timeout=_timeout(), **fields
+    )
+    return cluster.ask(node, ApiKey.INIT_PRODUCER_ID, request, version=4)  # type: ignore[arg-type]
+
+
+def test_producer_ids_are_unique_over_nodes_and_restarts() -> None:
+    cluster = Cluster()
+    taken = [_producer_id(cluster, node).producer_id for _ in range(3) for node in cluster.nodes.values()]
+    for node_id in list(cluster.nodes):
+        cluster.stop(node_id)
+    for node_id in cluster.voters:
+        cluster.start(node_id)
+    cluster.leader()
+    cluster.run(1000)
+    taken += [_producer_id(cluster, node).producer_id for node in cluster.nodes.values()]
+    assert len(set(taken)) == len(taken) == 12
+
+
+def test_a_known_producer_gets_its_next_epoch_and_a_transactional_one_is_refused(cluster: Cluster) -> None:
+    node = cluster.leader()
+    answer = _producer_id(cluster, node, producer_id=5, producer_epoch=3)
+    assert (answer.producer_id, answer.producer_epoch) == (5, 4)
+    refused = _producer_id(cluster, node, transactional_id="tx")
+    assert int(refused.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE

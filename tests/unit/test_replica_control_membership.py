@@ -1,0 +1,112 @@
+"""Control RPCs between nodes (batched, answered in order) and the cluster id that they check."""
+
+from __future__ import annotations
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, PeerMessage
+from raftlake.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.control import refuse
+from raftlake.replica.node import ReplicaNode
+from replica_cluster import Cluster
+
+
+def _vote(epoch: int = 1) -> VoteRequest:
+    return VoteRequest(
+        candidate=ReplicaKey(NodeId(2)), epoch=Epoch(epoch), log_end=OffsetAndEpoch(Offset(0), Epoch(0)), pre_vote=True
+    )
+
+
+def _receive(cluster: Cluster, node: ReplicaNode, rpc: ControlRpc) -> ControlReply:
+    replies: list[ControlReply] = []
+    node.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
+    cluster.run(10, until=lambda: bool(replies))
+    return replies[0]
+
+
+def test_the_votes_of_many_groups_travel_in_one_rpc() -> None:
+    cluster = Cluster()
+    cluster.create_topic("many", 9)
+    cluster.run(500)
+    sent: list[int] = []
+    deliver = cluster.deliver
+
+    def spy(source: NodeId, peer: NodeId, rpc: object, done: object) -> None:
+        if isinstance(rpc, ControlRpc):
+            sent.append(len(rpc.messages))
+        deliver(source, peer, rpc, done)  # type: ignore[arg-type]
+
+    cluster.deliver = spy  # type: ignore[method-assign, assignment]
+    for node_id in list(cluster.nodes):
+        cluster.stop(node_id)
+    for node_id in cluster.voters:
+        cluster.start(node_id)
+    cluster.run(3000)
+    assert max(sent) >= 3
+
+
+def test_each_group_of_an_rpc_is_answered_in_the_order_asked_also_those_that_are_not_hosted() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    unknown = GroupId("unknown", 0, bytes(15) + b"\x09")
+    messages = tuple(PeerMessage(asked, _vote()) for asked in (unknown, group, METADATA_GROUP))
+    reply = _receive(cluster, cluster.leader(), ControlRpc(cluster_id=None, messages=messages))
+    assert [message.group for message in reply.messages] == [unknown, group, METADATA_GROUP]
+    first = reply.messages[0].body
+    assert isinstance(first, VoteResponse)
+    assert first.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_empty_rpc_is_answered() -> None:
+    cluster = Cluster()
+    assert _receive(cluster, cluster.leader(), ControlRpc(cluster_id=None, messages=())) == ControlReply(error=ErrorCode.NONE)
+
+
+def test_a_foreign_cluster_id_is_refused_before_any_epoch_moves_and_null_is_allowed() -> None:
+    cluster = Cluster()
+    cluster.run(3000)
+    leader = cluster.leader()
+    epoch = leader.partitions[METADATA_GROUP].core.epoch
+    messages = (PeerMessage(METADATA_GROUP, _vote(epoch + 5)),)
+    for foreign in ("", "another"):
+        reply = _receive(cluster, leader, ControlRpc(cluster_id=foreign, messages=messages))
+        assert reply.error is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert leader.partitions[METADATA_GROUP].core.epoch == epoch
+    own = _receive(cluster, leader, ControlRpc(cluster_id=leader.cluster_id, messages=(PeerMessage(METADATA_GROUP, _vote()),)))
+    assert own.error is ErrorCode.NONE
+
+
+def test_a_refusal_exists_for_every_control_request() -> None:
+    leader, epoch = NodeId(1), Epoch(1)
+    requests = (
+        _vote(),
+        BeginQuorumEpochRequest(leader_id=leader, leader_epoch=epoch),
+        EndQuorumEpochRequest(leader_id=leader, leader_epoch=epoch, preferred_candidates=()),
+    )
+    for request in requests:
+        assert refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_nodes_tell_each_other_where_they_are_reached() -> None:
+    cluster = Cluster()
+    cluster.run(3000)
+    for node in cluster.nodes.values():
+        assert node.membership.nodes() == cluster.voters
+        keys, _ = node.kv.machine.list("/raftlake/nodes/", None, 10)
+        assert [key for key, _ in keys] == [f"/raftlake/nodes/{voter}" for voter in cluster.voters]
+
+
+def test_a_graceful_stop_hands_every_group_over_within_a_fraction_of_a_second() -> None:
+    cluster = Cluster()
+    groups = cluster.create_topic("many", 6)
+    cluster.run(1000)
+    leader = cluster.leader()
+    leader.resign()
+    cluster.run(300, until=leader.is_drained)
+    assert all(cluster.leader(group) is not leader for group in [METADATA_GROUP, *groups])

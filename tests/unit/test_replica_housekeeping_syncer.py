@@ -1,0 +1,97 @@
+"""Group commit and what happens by the clock: shared syncs, failed syncs, retention of closed segments."""
+
+from __future__ import annotations
+
+from raftlake.errors import ErrorCode, StorageError
+from raftlake.ports import GroupId
+from raftlake.replica.node import ReplicaNode
+from raftlake.wire.api import ApiKey
+from replica_cluster import Cluster, batch, produce_request
+
+
+def _count_syncs(node: ReplicaNode) -> list[int]:
+    """How many logs each sync of the node covers, from now on."""
+    syncs: list[int] = []
+    flush = node.logs.flush
+    node.logs.flush = lambda logs, done: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign]
+    return syncs
+
+
+def test_logs_written_in_one_turn_share_a_sync_and_what_comes_meanwhile_shares_the_next() -> None:
+    cluster = Cluster(1)
+    groups = cluster.create_topic("t", 3)
+    leader = cluster.leader(groups[0])
+    cluster.run(50)
+    syncs = _count_syncs(leader)
+    answers = [cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x"))) for group in groups]
+    leader.run_turn()
+    answers += [cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"y"))) for group in groups * 2]
+    cluster.run(100, until=lambda: all(answers))
+    assert syncs == [3, 3]
+
+
+def test_an_append_is_not_acknowledged_before_the_sync_that_covers_it() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    cluster.run(50)
+    held: list[object] = []
+    leader.logs.flush = lambda logs, done: held.append(done)  # type: ignore[method-assign]
+    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
+    cluster.run(1000)
+    assert held
+    assert not answers
+
+
+def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    cluster.run(50)
+    tries: list[int] = []
+
+    def fail(logs: object, done: object) -> None:
+        tries.append(1)
+        done(StorageError("no sync"))  # type: ignore[operator]
+
+    leader.logs.flush = fail  # type: ignore[method-assign, assignment]
+    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
+    leader.run_turn()
+    leader.run_turn()
+    assert isinstance(leader.fatal, StorageError)
+    assert tries == [1]
+    assert not answers
+
+
+def _fill(cluster: Cluster, group: GroupId, count: int) -> None:
+    for _ in range(count):
+        assert cluster.produce(group, batch(bytes(1000))).error is ErrorCode.NONE
+
+
+def test_retention_trims_every_replica_and_readers_below_are_out_of_range() -> None:
+    cluster = Cluster(retention_bytes=3000, retention_check_interval_ms=1000, segment_bytes=2000)
+    (group,) = cluster.create_topic("t")
+    _fill(cluster, group, 20)
+    cluster.run(3000)
+    for node in cluster.nodes.values():
+        assert node.partitions[group].log.start_offset > 0
+        assert node.partitions[group].core.log_start == node.partitions[group].log.start_offset
+    assert cluster.fetch(cluster.leader(group), group, 0).error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_replica_that_missed_what_retention_deleted_begins_at_the_leaders_log_start() -> None:
+    cluster = Cluster(retention_bytes=3000, retention_check_interval_ms=1000, segment_bytes=2000)
+    (group,) = cluster.create_topic("t")
+    down = cluster.followers(group)[0].config.node_id
+    cluster.run(500)
+    cluster.stop(down)
+    _fill(cluster, group, 20)
+    cluster.run(3000)
+    start = cluster.leader(group).partitions[group].log.start_offset
+    assert start > 1
+    node = cluster.start(down)
+    cluster.run(3000)
+    leader = cluster.leader(group).partitions[group]
+    assert node.partitions[group].log.start_offset >= 1
+    assert node.partitions[group].log.end_offset == leader.log.end_offset
+    assert node.partitions[group].high_watermark == leader.high_watermark

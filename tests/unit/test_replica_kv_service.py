@@ -1,0 +1,82 @@
+"""The key-value state through the driver: proposing, forwarding, applying, unknown outcomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.kv.commands import Compare, Put, Txn
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from replica_cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def _propose(cluster: Cluster, node: object, txn: Txn, *, anywhere: bool = False) -> ProposeOutcome:
+    outcomes: list[ProposeOutcome] = []
+    kv = node.kv  # type: ignore[attr-defined]
+    (kv.propose_anywhere if anywhere else kv.propose)(txn, outcomes.append)
+    cluster.run(20_000, until=lambda: bool(outcomes))
+    return outcomes[0]
+
+
+def test_compare_and_set_has_one_winner_and_versions_are_offsets(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    create = Txn(compares=(Compare("k", 0),), ops=(Put("k", b"1"),))
+    first = _propose(cluster, leader, create)
+    second = _propose(cluster, leader, create)
+    assert first.result is not None and first.result.succeeded
+    assert second.result is not None and not second.result.succeeded
+    assert second.result.current == (("k", first.result.offset),)
+    entry = leader.kv.machine.get("k")
+    assert entry is not None and entry.version == first.result.offset
+
+
+def test_commands_of_one_turn_share_a_batch_and_each_gets_its_own_version(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    outcomes: list[ProposeOutcome] = []
+    for i in range(10):
+        leader.kv.propose(Txn(compares=(), ops=(Put(f"turn/{i}", b""),)), outcomes.append)
+    cluster.run(1000, until=lambda: len(outcomes) == 10)
+    offsets = [outcome.result.offset for outcome in outcomes if outcome.result is not None]
+    assert offsets == list(range(offsets[0], offsets[0] + 10))
+
+
+def test_a_follower_refuses_to_propose_but_forwards_for_its_own_needs(cluster: Cluster) -> None:
+    follower = cluster.followers()[0]
+    txn = Txn(compares=(), ops=(Put("forwarded", b"v"),))
+    refused = _propose(cluster, follower, txn)
+    assert refused.status is ProposeStatus.NOT_LEADER
+    assert refused.leader_id == cluster.leader().config.node_id
+    forwarded = _propose(cluster, follower, txn, anywhere=True)
+    assert forwarded.status is ProposeStatus.DONE
+    entry = follower.kv.machine.get("forwarded")
+    assert entry is not None and forwarded.result is not None and entry.version == forwarded.result.offset
+
+
+def test_a_proposal_that_a_deposed_leader_had_appended_is_unknown() -> None:
+    cluster = Cluster()
+    leader = cluster.leader()
+    me = leader.config.node_id
+    cluster.cut = {(me, other) for other in cluster.voters if other != me}
+    outcome = _propose(cluster, leader, Txn(compares=(), ops=(Put("k", b"v"),)))
+    assert outcome.status is ProposeStatus.UNKNOWN
+
+
+def test_state_is_equal_on_all_nodes_after_a_full_restart() -> None:
+    cluster = Cluster()
+    for i in range(5):
+        _propose(cluster, cluster.leader(), Txn(compares=(), ops=(Put(f"k{i}", b"v"),)))
+    for node_id in list(cluster.nodes):
+        cluster.stop(node_id)
+    for node_id in cluster.voters:
+        cluster.start(node_id)
+    leader = cluster.leader()
+    cluster.run(2000)
+    states = [node.kv.machine.list("", None, 100) for node in cluster.nodes.values()]
+    assert states[0] == states[1] == states[2]
+    assert leader.partitions[METADATA_GROUP].is_serving
+    assert {key for key, _ in states[0][0]} >= {f"k{i}" for i in range(5)}
