@@ -5,11 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from contract.election_store_contract import Disk, ElectionStoreContract
+import pytest
+from contract.election_store_contract import Disk, ElectionStoreContractfrom contract.file_faults import without_sync
+
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses power."""
+    without_sync(monkeypatch)
 
 
 class TestFileElections(ElectionStoreContract):

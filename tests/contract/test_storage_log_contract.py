@@ -7,9 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+import pytest
+
+from contract.file_faults import without_sync
 from contract.log_store_contract import SEGMENT_BYTES, LogStoreContract
 from raftlake.ports import LogDirectory
 from raftlake.storage.directory import FileLogDirectory
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses power."""
+    without_sync(monkeypatch)
 
 
 class TestFileLog(LogStoreContract):

@@ -17,8 +17,8 @@ from raftlake.storage.files import FilePool, descriptors_max
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
-from raftlake.storage.partition import ensure_partition, list_partitions, remove_partition, sweep
-from raftlake.storage.recovery import open_log
+from raftlake.storage.partition import ensure_partition, list_partitions, partition_path, remove_partition, sweep
+from raftlake.storage.recovery import open_log, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
 
 SEGMENT_BYTES = 128 << 20
@@ -40,9 +40,14 @@ class FileLogDirectory:
         self.path = path
         self._segment_bytes = segment_bytes
         self._lock = DirectoryLock(path)
-        sweep(path)
+        try:
+            sweep(path)
+            sync_ahead([partition_path(path, group) for group in list_partitions(path)])
+            self._points = RecoveryPoints(path)
+        except StorageError:
+            self._lock.release()
+            raise
         self._pool = FilePool(files_max if files_max is not None else descriptors_max())
-        self._points = RecoveryPoints(path)
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self._is_closed = False

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,13 +22,14 @@ from raftlake.ports import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
 from raftlake.storage.epochs import Entry, LeaderEpochs
-from raftlake.storage.files import FilePool, storage_error, sync_directory
+from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
 from raftlake.storage.index import SegmentIndex
 from raftlake.storage.log import FileLog, perform_reset, read_pending_reset
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
 from raftlake.storage.scan import WINDOW_LARGE, BrokenBatch, find_batch_after, is_zero, walk
 from raftlake.storage.segment import Segment, file_name
 
+SYNC_THREADS = 4
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 
@@ -56,6 +59,28 @@ def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int, poi
             segment.close()
         raise
     return FileLog(group, path, pool, segment_bytes, segments, epochs, points)
+
+
+def sync_ahead(paths: Sequence[Path]) -> None:
+    """Sync the last segment and the names of many logs in parallel, so that opening one after the other need not wait for
+    the disk each time. Raises StorageError."""
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-open") as threads:
+        for _ in threads.map(_sync_one, paths):
+            pass
+
+
+def _sync_one(path: Path) -> None:
+    bases = list_segments(path)
+    try:
+        if bases:
+            descriptor = os.open(path / file_name(bases[-1]), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                sync_data(descriptor)
+            finally:
+                os.close(descriptor)
+    except OSError as error:
+        raise storage_error("sync", path / file_name(bases[-1]), error) from error
+    sync_names(path)
 
 
 def list_segments(path: Path) -> list[Offset]:
