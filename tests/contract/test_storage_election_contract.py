@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from contract.election_store_contract import Disk, ElectionStoreContractfrom contract.file_faults import without_sync
 
+from contract.election_store_contract import Disk, ElectionStoreContract
+from contract.file_faults import without_sync
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.storage.directory import FileLogDirectory
