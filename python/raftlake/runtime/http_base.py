@@ -114,7 +114,8 @@ class Request:
 
 
 def too_large(bytes_max: int) -> HttpError:
-    return HttpError(413, f"the body is larger than {bytes_max} bytes", headers=((b"connection", b"close"),))
+    # The connection stays open and the rest of the body is dropped: closed at once, the sender would not see this answer.
+    return HttpError(413, f"the body is larger than {bytes_max} bytes")
 
 
 def decode_percent(raw: bytes, what: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Sequence
 
 from raftlake.kv.history import Change, Compacted
 from raftlake.kv.machine import StateMachine
@@ -20,8 +21,9 @@ from raftlake.runtime.http_base import HttpError, Receive, Request, Send, json_b
 
 HEARTBEAT_SECONDS = 10.0
 STALL_SECONDS = 30.0
-#: Changes taken from the history at once, and values beyond which a piece is sent.
+#: Changes taken from the history at once, and bytes of values beyond which a piece is sent (between transactions).
 CHANGES_MAX = 256
+PIECE_BYTES = 256 * 1024
 
 
 class Watchers:
@@ -65,10 +67,13 @@ class Watchers:
             gone.cancel()
 
     async def _stream(self, cursor: _Cursor, piece: bytes, wake: asyncio.Event, gone: asyncio.Future[None], send: Send) -> None:
-        while not gone.done() and not self._is_closed:
+        while True:
+            # Cleared before anything is looked at, so that what happens from here on is not slept through.
+            wake.clear()
+            if gone.done() or self._is_closed:
+                break
             if piece:
                 await self._send_piece(send, piece, more=True)
-            wake.clear()
             try:
                 piece = cursor.take()
                 if not piece:
@@ -117,10 +122,23 @@ class _Cursor:
         if not changes:
             self.version = max(self.version, latest)
             return b""
-        # Fewer than the limit: the history holds no more, so the cursor stands at its end.
-        self.version = changes[-1].version if len(changes) >= CHANGES_MAX else max(self.version, latest)
+        taken = _first_piece(changes)
+        # All of fewer than the limit: the history holds no more, so the cursor stands at its end.
+        is_all = len(taken) == len(changes) < CHANGES_MAX
+        self.version = max(self.version, latest) if is_all else taken[-1].version
+        changes = taken
         last_of = {change.version: index for index, change in enumerate(changes)}
         return b"".join(encode_change(change, is_last=last_of[change.version] == index) for index, change in enumerate(changes))
+
+
+def _first_piece(changes: Sequence[Change]) -> Sequence[Change]:
+    """As many whole transactions as fit into one piece, at least one."""
+    size = 0
+    for index, change in enumerate(changes):
+        if size > PIECE_BYTES and change.version != changes[index - 1].version:
+            return changes[:index]
+        size += len(change.value or b"")
+    return changes
 
 
 def parse_watch(request: Request, machine: StateMachine) -> tuple[str, int]:

@@ -1,0 +1,140 @@
+"""A node as the HTTP front sees it: a real state machine behind a log that a test controls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+from runtime_fakes import LOOPBACK, address_of
+
+from raftlake.errors import ErrorCode, RaftlakeError
+from raftlake.kv.commands import Txn, encode
+from raftlake.kv.machine import StateMachine
+from raftlake.ports import ReadOffsetResult
+from raftlake.raft.types import NO_LEADER
+from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
+from raftlake.replica.describe import QuorumDescription, ReplicaDescription
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.runtime.clock import SystemClock
+from raftlake.runtime.http import HttpFront
+from raftlake.runtime.http_watch import Watchers
+from raftlake.runtime.metrics import NodeMetrics
+from raftlake.runtime.sockets import bind
+
+
+@dataclass
+class FakeKv:
+    """Applies what is proposed at once, unless `outcome` says what becomes of it instead."""
+
+    machine: StateMachine = field(default_factory=lambda: StateMachine(history_changes_max=64))
+    listeners: list[Callable[[int], None]] = field(default_factory=list)
+    outcome: ProposeOutcome | None = None
+    read_error: ErrorCode = ErrorCode.NONE
+    reads: int = 0
+    proposed: list[Txn] = field(default_factory=list)
+
+    def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
+        assert linearizable
+        self.reads += 1
+        done(
+            ReadOffsetResult(
+                group=METADATA_GROUP,
+                error=self.read_error,
+                applied_offset=self.machine.applied_offset,  # type: ignore[arg-type]
+                leader_id=1,  # type: ignore[arg-type]
+                leader_epoch=1,  # type: ignore[arg-type]
+            )
+        )
+
+    def propose(self, txn: Txn, done: Callable[[ProposeOutcome], None]) -> None:
+        self.proposed.append(txn)
+        done(self.outcome or ProposeOutcome(ProposeStatus.DONE, self.apply(txn)))
+
+    def apply(self, txn: Txn) -> Any:
+        """Commit a command at the next offset."""
+        result = self.machine.apply(max(self.machine.applied_offset, 1), encode(txn))
+        for listener in self.listeners:
+            listener(self.machine.applied_offset)
+        return result
+
+
+class FakeHttpNode:
+    """What the HTTP front and the metrics read of `ReplicaNode`."""
+
+    def __init__(self) -> None:
+        self.kv = FakeKv()
+        self.config = NodeConfig(
+            node_id=1,  # type: ignore[arg-type]
+            voters={1: Endpoint("h", 1), 2: Endpoint("h", 2)},  # type: ignore[dict-item]
+            listener=Endpoint("h", 1),
+        )
+        self.http: dict[int, Endpoint] = {2: Endpoint("10.0.0.2", 8092), 3: Endpoint("::1", 8093)}
+        self.membership = SimpleNamespace(http_endpoint=self.http.get)
+        self.partitions: dict[Any, Any] = {}
+        self.role_listeners: list[Any] = []
+        self.fatal: RaftlakeError | None = None
+        self.ready = True
+        self.metadata_leader_id = 1
+
+    def is_ready(self) -> bool:
+        return self.ready
+
+    def describe(self, topic: str = "__cluster_metadata", partition: int = 0) -> QuorumDescription | None:
+        if (topic, partition) != ("__cluster_metadata", 0):
+            return None
+        replica = ReplicaDescription(
+            node_id=2,  # type: ignore[arg-type]
+            directory_id=bytes(16),
+            log_end_offset=9,
+            lag=1,
+            last_fetch_ms=5,
+            last_caught_up_ms=6,
+            status="Follower",
+        )
+        return QuorumDescription(
+            cluster_id="c",
+            leader_id=2 if self.metadata_leader_id != NO_LEADER else NO_LEADER,  # type: ignore[arg-type]
+            leader_epoch=3,
+            high_watermark=10,
+            max_follower_lag=1,
+            max_follower_lag_ms=7,
+            voters=(1, 2),  # type: ignore[arg-type]
+            observers=(),
+            replicas=(replica,),
+            is_leader=True,
+        )
+
+
+@dataclass
+class Front:
+    front: HttpFront
+    node: FakeHttpNode
+    address: Endpoint
+    client: httpx.AsyncClient
+    fatal: list[RaftlakeError]
+    metrics: NodeMetrics
+
+
+@contextlib.asynccontextmanager
+async def http_front(
+    *, connections_max: int = 100, heartbeat_seconds: float = 60.0, stall_seconds: float = 60.0
+) -> AsyncIterator[Front]:
+    node: Any = FakeHttpNode()
+    fatal: list[RaftlakeError] = []
+    metrics = NodeMetrics(node, SystemClock(), dict)
+    watchers = Watchers(node, heartbeat_seconds=heartbeat_seconds, stall_seconds=stall_seconds)
+    front = HttpFront(node, metrics, connections_max=connections_max, on_fatal=fatal.append, watchers=watchers)
+    listening = bind(LOOPBACK, "http.listener")
+    await front.start(listening)
+    address = address_of(listening)
+    async with httpx.AsyncClient(base_url=f"http://{address}", trust_env=False) as client:
+        try:
+            yield Front(front, node, address, client, fatal, metrics)
+        finally:
+            front.close()
+            await asyncio.wait_for(front.wait_closed(), 5)

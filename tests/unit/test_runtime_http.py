@@ -1,0 +1,162 @@
+"""The HTTP front itself: routes, methods, operations, and the bounds of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from raftlake.errors import StorageError
+from raftlake.runtime.http import HEAD_BYTES_MAX
+from raftlake.runtime.http_base import HttpError, Response, header_lines
+from raftlake.runtime.http_ops import describe_json
+from runtime_fakes import run, until
+from runtime_http_fakes import Front, http_front
+
+
+def test_unknown_paths_and_methods() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for path in ("/", "/v1/kv2", "/v1/txn/", "/metrics/x"):
+                answer = await on.client.get(path)
+                assert (answer.status_code, answer.headers["x-raftlake-offset"]) == (404, "0")
+            for method, path, allowed in (
+                ("POST", "/v1/kv/k", "GET, HEAD, PUT, DELETE"),
+                ("PUT", "/v1/kv", "GET, HEAD"),
+                ("GET", "/v1/txn", "POST"),
+                ("POST", "/metrics", "GET, HEAD"),
+                ("POST", "/v1/watch", "GET"),
+            ):
+                answer = await on.client.request(method, path)
+                assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+    run(main())
+
+
+def test_health() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            assert (await on.client.get("/health/live")).json() == {"live": True}
+            assert (await on.client.get("/health/ready")).json() == {"ready": True, "leaderId": 1}
+            on.node.ready = False
+            assert (await on.client.get("/health/ready")).status_code == 503
+            assert (await on.client.get("/health/live")).status_code == 200
+            on.node.fatal = StorageError("the disk")
+            dead = await on.client.get("/health/live")
+            assert (dead.status_code, dead.json()) == (503, {"live": False, "error": "the disk"})
+            assert (await on.client.get("/health/live?x=1")).status_code == 400
+
+    run(main())
+
+
+def test_quorum() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            quorum = (await on.client.get("/v1/quorum")).json()
+            described = on.node.describe()
+            assert described is not None
+            assert quorum == describe_json(described) | {"nodeId": 1, "leaderHttp": "10.0.0.2:8092"}
+            assert list(describe_json(described)) == [
+                "clusterId", "leaderId", "leaderEpoch", "highWatermark", "maxFollowerLag", "maxFollowerLagTimeMs",
+                "currentVoters", "currentObservers", "replicas",
+            ]  # fmt: skip
+            assert quorum["replicas"] == [
+                {
+                    "nodeId": 2, "directoryId": "A" * 22, "logEndOffset": 9, "lag": 1, "lastFetchTimestamp": 5,
+                    "lastCaughtUpTimestamp": 6, "status": "Follower",
+                }
+            ]  # fmt: skip
+            on.node.metadata_leader_id = -1
+            assert (await on.client.get("/v1/quorum")).json()["leaderHttp"] is None
+            assert (await on.client.get("/v1/quorum?topic=t&partition=0")).status_code == 404
+            assert (await on.client.get("/v1/quorum?partition=-1")).status_code == 400
+
+    run(main())
+
+
+def test_metrics_are_prometheus_text() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            answer = await on.client.get("/metrics")
+            assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+            assert "\nraftlake_number_of_voters 2.0\n" in answer.text
+
+    run(main())
+
+
+def test_every_answer_carries_the_offset_that_it_reflects() -> None:
+    assert (b"x-raftlake-offset", b"7") in header_lines(Response(200), 7)
+    assert (b"x-raftlake-offset", b"5") in header_lines(Response(200, offset=5), 7)
+    assert (b"retry-after", b"1") in header_lines(HttpError(503, "no", headers=((b"retry-after", b"1"),)).response(), 0)
+
+
+# --- bounds of a connection ------------------------------------------------------------------------------------------------
+
+
+async def raw(on: Front, data: bytes) -> bytes:
+    """Send bytes and read until the server closes or stops sending the one answer."""
+    reader, writer = await asyncio.open_connection(on.address.host, on.address.port)
+    writer.write(data)
+    with contextlib.suppress(ConnectionError):
+        answer = await reader.read(65536)
+        writer.close()
+        return answer
+    return b""
+
+
+def test_a_head_without_end_is_refused() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            endless_line = await raw(on, b"GET /" + b"x" * (2 * HEAD_BYTES_MAX))
+            assert endless_line.startswith(b"HTTP/1.1 400") or endless_line == b""
+            reader, writer = await asyncio.open_connection(on.address.host, on.address.port)
+            writer.write(b"GET /health/live HTTP/1.1\r\n")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(HEAD_BYTES_MAX // 1000 + 10):
+                    writer.write(b"x-more: " + b"y" * 1000 + b"\r\n")
+                    await writer.drain()
+            with contextlib.suppress(ConnectionError):
+                assert (await reader.read()).startswith(b"HTTP/1.1 400")
+            writer.close()
+            await until(lambda: on.front.connection_count == 0)
+            assert (await on.client.get("/health/live")).status_code == 200
+
+    run(main())
+
+
+def test_garbage_is_refused() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            assert (await raw(on, b"\x00\x00\x00\x10garbage\r\n\r\n")).startswith(b"HTTP/1.1 400")
+            assert (await raw(on, b"GET /\xff HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400")
+            assert (await on.client.get("/health/live")).status_code == 200
+            assert on.fatal == []
+
+    run(main())
+
+
+def test_connections_have_a_limit() -> None:
+    async def main() -> None:
+        async with http_front(connections_max=2) as on:
+            held = [await asyncio.open_connection(on.address.host, on.address.port) for _ in range(2)]
+            await until(lambda: on.front.connection_count == 2)
+            assert await raw(on, b"GET /health/live HTTP/1.1\r\nhost: h\r\n\r\n") == b""
+            for _, writer in held:
+                writer.close()
+            await until(lambda: on.front.connection_count == 0)
+            assert (await on.client.get("/health/live")).status_code == 200
+
+    run(main())
+
+
+def test_requests_on_one_connection_are_answered_in_order() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            reader, writer = await asyncio.open_connection(on.address.host, on.address.port)
+            writer.write(
+                b"GET /health/live HTTP/1.1\r\nhost: h\r\n\r\nGET /none HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
+            )
+            answers = (await reader.read()).decode()
+            assert answers.index("HTTP/1.1 200") < answers.index("HTTP/1.1 404")
+            writer.close()
+
+    run(main())

@@ -1,0 +1,203 @@
+"""Watches: no gap, whole transactions, resumable, and bounded whoever reads."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from raftlake.kv.commands import Delete, Put, Txn
+from raftlake.kv.history import Change
+from raftlake.runtime.http_watch import encode_change
+from runtime_fakes import run, until
+from runtime_http_fakes import Front, http_front
+
+
+def put(on: Front, *keys: str) -> int:
+    """One transaction that writes each key's name into it; its version."""
+    return int(on.node.kv.apply(Txn((), tuple(Put(key, key.encode()) for key in keys))).offset)
+
+
+class Events:
+    """Reads events off a stream: each a dict of its fields, heartbeats as {"comment": ...}."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._lines = response.aiter_lines()
+
+    async def next(self) -> dict[str, Any]:
+        event: dict[str, Any] = {}
+        async for line in self._lines:
+            if not line:
+                return event
+            if line.startswith(":"):
+                event["comment"] = line[1:].strip()
+                continue
+            name, _, value = line.partition(": ")
+            event[name] = json.loads(value) if name == "data" else value
+        return {"end": True}
+
+    async def take(self, count: int) -> list[dict[str, Any]]:
+        return [await self.next() for _ in range(count)]
+
+
+@contextlib.asynccontextmanager
+async def watching(on: Front, **query: str) -> AsyncIterator[Events]:
+    headers = {"Last-Event-ID": query.pop("last_event_id")} if "last_event_id" in query else {}
+    async with on.client.stream("GET", "/v1/watch", params=query, headers=headers) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/event-stream"
+        yield Events(response)
+
+
+def data_of(key: str, version: int) -> dict[str, Any]:
+    return {"key": key, "version": version, "value": base64.b64encode(key.encode()).decode()}
+
+
+def test_streams_changes_of_a_prefix_as_they_happen() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            put(on, "a/0")
+            async with watching(on, prefix="a/") as events:
+                put(on, "b/1")
+                put(on, "a/1")
+                assert await events.next() == {"event": "put", "id": "3", "data": data_of("a/1", 3)}
+                on.node.kv.apply(Txn((), (Delete("a/1"),)))
+                assert await events.next() == {"event": "delete", "id": "4", "data": {"key": "a/1", "version": 4}}
+
+    run(main())
+
+
+def test_resumes_after_a_version_without_gap_or_repetition() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(6):
+                put(on, f"k{number}")
+            async with watching(on, **{"from": "2"}) as events:
+                versions = [event["data"]["version"] for event in await events.take(4)]
+                assert versions == [3, 4, 5, 6]
+            async with watching(on, last_event_id="5", prefix="k") as events:
+                assert (await events.next())["id"] == "6"
+                put(on, "k9")
+                assert (await events.next())["id"] == "7"
+
+    run(main())
+
+
+def test_only_the_last_change_of_a_transaction_carries_the_id() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            async with watching(on, **{"from": "0"}) as events:
+                put(on, "x", "y", "z")
+                first, second, third = await events.take(3)
+                assert ("id" in first, "id" in second, third["id"]) == (False, False, "1")
+                assert {event["data"]["version"] for event in (first, second, third)} == {1}
+
+    run(main())
+
+
+def test_more_changes_than_one_piece_holds() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            on.node.kv.machine.history._changes_max = 10_000
+            for number in range(700):
+                put(on, f"k{number}")
+            async with watching(on, **{"from": "0"}) as events:
+                assert [event["id"] for event in await events.take(700)] == [str(version) for version in range(1, 701)]
+
+    run(main())
+
+
+def test_a_version_that_is_no_longer_kept_is_gone() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(100):
+                put(on, f"k{number}")
+            answer = await on.client.get("/v1/watch", params={"from": "1"})
+            assert answer.status_code == 410
+            assert (answer.json()["from"], answer.json()["oldest"]) == (1, 36)
+            assert (await on.client.get("/v1/watch", params={"from": "x"})).status_code == 400
+            assert (await on.client.get("/v1/watch", params={"form": "1"})).status_code == 400
+
+    run(main())
+
+
+def test_heartbeats_move_the_resume_point_on() -> None:
+    async def main() -> None:
+        async with http_front(heartbeat_seconds=0.01) as on:
+            async with watching(on, prefix="quiet/") as events:
+                put(on, "busy")
+                while True:
+                    beat = await events.next()
+                    assert beat["comment"] == "heartbeat"
+                    if beat["id"] == "1":
+                        break
+
+    run(main())
+
+
+def test_a_reader_that_falls_behind_is_told_and_closed() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            async with watching(on) as events:
+                # Applied in one turn of the loop: more than the history holds, before the watcher can look.
+                for number in range(200):
+                    put(on, f"k{number}")
+                event = await events.next()
+                assert event["event"] == "compacted"
+                assert event["data"]["oldest"] == 136
+                assert await events.next() == {"end": True}
+
+    run(main())
+
+
+def test_a_reader_that_takes_nothing_is_cut_off() -> None:
+    async def main() -> None:
+        async with http_front(stall_seconds=0.05) as on:
+            on.node.kv.machine.history._bytes_max = 1 << 30
+            reader, writer = await asyncio.open_connection(on.address.host, on.address.port, limit=1024)
+            writer.write(b"GET /v1/watch HTTP/1.1\r\nhost: h\r\n\r\n")
+            await until(lambda: on.front.connection_count == 1)
+            await reader.readuntil(b"\r\n\r\n")
+            for number in range(40):
+                on.node.kv.apply(Txn((), (Put(f"k{number}", bytes(1 << 20)),)))
+            await until(lambda: on.front.connection_count == 0)
+            writer.close()
+
+    run(main())
+
+
+def test_a_reader_that_leaves_is_forgotten() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            async with watching(on):
+                await until(lambda: len(on.front._watchers._wakes) == 1)
+            await until(lambda: not on.front._watchers._wakes)
+
+    run(main())
+
+
+def test_stopping_ends_the_streams() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            async with watching(on) as events:
+                put(on, "last")
+                assert (await events.next())["id"] == "1"
+                on.front.close()
+                assert await events.next() == {"end": True}
+                await on.front.wait_closed()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("value", "kind"), [(b"\xff", "put"), (None, "delete")])
+def test_an_event_is_one_line_of_data(value: bytes | None, kind: str) -> None:
+    text = encode_change(Change("line\nbreak", 5, value), is_last=True).decode()
+    assert text.startswith(f"event: {kind}\nid: 5\ndata: ") and text.endswith("\n\n")
+    assert json.loads(text.splitlines()[2].removeprefix("data: "))["key"] == "line\nbreak"
