@@ -152,7 +152,8 @@ class Cluster:
     def send(self, sender: Node, destination: NodeId, request: Request) -> None:
         receiver = self.nodes[destination]
         generation = sender.generation
-        follows = sender.seen.get(destination, 0)
+        life = (destination, receiver.generation)
+        follows = sender.seen.get(life, 0)
         is_done = [False]
 
         def fail() -> None:
@@ -171,20 +172,22 @@ class Cluster:
             if isinstance(request, FetchRequest):
                 receiver.answer_sequence += 1
             sequence = receiver.answer_sequence
+            answered_by = (destination, receiver.generation)
 
             def arrive() -> None:
                 if is_done[0] or generation != sender.generation or sender.core is None:
                     return
                 is_done[0] = True
                 if isinstance(request, FetchRequest):
-                    sender.seen[destination] = max(sender.seen.get(destination, 0), sequence)
+                    sender.seen[answered_by] = max(sender.seen.get(answered_by, 0), sequence)
                 self.on_delivery(receiver, sender, response)
                 sender.step(on.ResponseReceived(source=destination, request=request, response=response))
 
             self.transmit(receiver.id, sender.id, arrive)
 
         def deliver() -> None:
-            if receiver.core is None:
+            if receiver.core is None or receiver.generation != life[1]:
+                # Nobody listens, or the connection it was sent on belonged to an earlier process.
                 self.transmit(receiver.id, sender.id, refused)
                 return
             self.on_delivery(sender, receiver, request)

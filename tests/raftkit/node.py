@@ -45,8 +45,8 @@ class Node:
         self.is_flushing = False
         self.is_dirty = False
         self.answer_sequence = 0
-        #: Per leader: its answer counter when it sent the last answer that we received.
-        self.seen: dict[NodeId, int] = {}
+        #: Per life of a leader's process: its answer counter when it sent the last answer that we received.
+        self.seen: dict[tuple[NodeId, int], int] = {}
         #: Fetches that the core has not answered yet, by replica, with the way to answer them.
         self.waiting: dict[NodeId, tuple[FetchRequest, Callable[[FetchResponse], None]]] = {}
         self.release_next: dict[NodeId, None] = {}
