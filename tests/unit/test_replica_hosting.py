@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from replica_cluster import Cluster, batch, fetch_request, produce_request
-
 from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
 from raftlake.wire.api import ApiKey
+from replica_cluster import Cluster, batch, fetch_request, produce_request
 
 
 def test_groups_on_disk_are_known_by_name_and_id_before_the_metadata_log_is_replayed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raftlake.raft.types import NO_DIRECTORY, NO_LEADER, NodeId
+from raftlake.raft.types import NO_DIRECTORY, NodeId
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -52,7 +52,7 @@ def describe_quorum(node: ReplicaNode, partition: Partition) -> QuorumDescriptio
     lags_ms = [-1 if replica.last_caught_up_ms < 0 else max(0, wall_ms - replica.last_caught_up_ms) for replica in followers]
     return QuorumDescription(
         cluster_id=node.cluster_id,
-        leader_id=NO_LEADER if core.leader_id is None else core.leader_id,
+        leader_id=core.leader_id,
         leader_epoch=core.epoch,
         high_watermark=partition.high_watermark,
         max_follower_lag=max((replica.lag for replica in followers), default=0) if core.is_leader else -1,

@@ -78,7 +78,7 @@ class KvService:
                 group=METADATA_GROUP,
                 error=ErrorCode.NONE,
                 applied_offset=Offset(self.machine.applied_offset),
-                leader_id=NO_LEADER if core.leader_id is None else core.leader_id,
+                leader_id=core.leader_id,
                 leader_epoch=core.epoch,
             )
         )
@@ -90,8 +90,7 @@ class KvService:
         self._node.begin_input()
         core = self._partition.core
         if not core.is_leader:
-            leader_id = NO_LEADER if core.leader_id is None else core.leader_id
-            done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=leader_id))
+            done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=core.leader_id))
             return
         self._collected.append((encode(txn), done))
         self._node.mark_appending(self._partition)
@@ -117,8 +116,7 @@ class KvService:
                 if error is ErrorCode.NONE:
                     done(ProposeOutcome(ProposeStatus.DONE, self._results[base_offset + index]))
                 elif error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    leader_id = self._partition.core.leader_id
-                    done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=NO_LEADER if leader_id is None else leader_id))
+                    done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._partition.core.leader_id))
                 elif error is ErrorCode.REQUEST_TIMED_OUT:
                     done(ProposeOutcome(ProposeStatus.UNKNOWN))
                 else:
@@ -205,7 +203,7 @@ class _Forwarding:
         core = node.partitions[METADATA_GROUP].core
         if core.is_leader:
             node.kv.propose(self._txn, self._on_outcome)
-        elif core.leader_id is None or core.leader_id in (NO_LEADER, node.config.node_id):
+        elif core.leader_id in (NO_LEADER, node.config.node_id):
             self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
         else:
             now_ms = node.clock.wall_ms()

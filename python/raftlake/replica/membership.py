@@ -78,7 +78,7 @@ class Membership:
         if self._under_way or node.now_ms < self._next_attempt_ms or partition is None:
             return
         # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
-        if partition.core.leader_id in (None, NO_LEADER) or partition.high_watermark == 0:
+        if partition.core.leader_id == NO_LEADER or partition.high_watermark == 0:
             return
         txn = self._missing()
         if txn is not None:

@@ -11,7 +11,7 @@ The driver never waits and reads no clock but the one it is given; `sim` runs ex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from raftlake.errors import ErrorCode, InvariantViolation, RaftlakeError, StorageError
@@ -77,6 +77,13 @@ from raftlake.wire.api import RequestHeader
 
 #: Turns that breed turns without end are a bug, not load.
 PASSES_MAX = 10_000
+
+#: Another cluster's requests are refused at the top, before any group sees them.
+FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
+    ControlRpc: ControlReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID),
+    FetchRpc: FetchReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ReadOffsetRpc: ReadOffsetReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID),
+}
 
 RoleListener = Callable[[GroupId, ReportRole], None]
 
@@ -144,7 +151,7 @@ class ReplicaNode:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
         me = self.config.node_id
         return len(self.voters) == 1 or all(
-            partition.core.leader_id not in (None, NO_LEADER, me) for partition in self.partitions.values()
+            partition.core.leader_id not in (NO_LEADER, me) for partition in self.partitions.values()
         )
 
     def fail(self, error: RaftlakeError) -> None:
@@ -162,30 +169,20 @@ class ReplicaNode:
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client). `reply` is called exactly once, now or later."""
         self.begin_input()
+        if not isinstance(rpc, ProposeRpc) and rpc.cluster_id is not None and self.cluster_id not in (None, rpc.cluster_id):
+            reply(FOREIGN[type(rpc)])
+            return
         match rpc:
             case ControlRpc():
-                if self._is_foreign(rpc.cluster_id):
-                    reply(ControlReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID))
-                else:
-                    self.control.receive(rpc, reply)
+                self.control.receive(rpc, reply)
             case FetchRpc():
-                if self._is_foreign(rpc.cluster_id):
-                    reply(FetchReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID))
-                else:
-                    self.fetch_server.receive(connection, rpc, reply)
+                self.fetch_server.receive(connection, rpc, reply)
             case ReadOffsetRpc():
-                if self._is_foreign(rpc.cluster_id):
-                    reply(ReadOffsetReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID))
-                else:
-                    self.reads.receive(rpc, reply)
+                self.reads.receive(rpc, reply)
             case ProposeRpc():
                 self.kv.receive(rpc, reply)
             case _:
                 assert_never(rpc)
-
-    def _is_foreign(self, cluster_id: str | None) -> bool:
-        """KRAFT.md §1.4: null is allowed, anything else must be ours."""
-        return cluster_id is not None and self.cluster_id is not None and cluster_id != self.cluster_id
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]) -> None:
         """A client's request; `reply` is called once with the answer, or with None where there is none to send (acks=0)."""
@@ -247,7 +244,7 @@ class ReplicaNode:
             core = partition.core
             if core.is_leader:
                 self.fetch_server.confirm(partition.group)
-            elif core.leader_id is not None and core.leader_id in self._fetchers:
+            elif core.leader_id in self._fetchers:
                 self._fetchers[core.leader_id].confirm(partition.group)
         if self._is_due(partition):
             self.step(partition, DeadlineReached())
@@ -389,8 +386,7 @@ class ReplicaNode:
     def metadata_leader_id(self) -> NodeId:
         """The leader of the metadata log (Kafka's "controller"), NO_LEADER when none is known."""
         partition = self.partitions.get(METADATA_GROUP)
-        leader_id = None if partition is None else partition.core.leader_id
-        return NO_LEADER if leader_id is None else leader_id
+        return NO_LEADER if partition is None else partition.core.leader_id
 
     def is_ready(self) -> bool:
         """A metadata leader is known and this node has applied up to its high watermark at least once."""

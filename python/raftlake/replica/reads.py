@@ -74,7 +74,7 @@ class GroupReads:
             self._answered(self._failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, Epoch(-1)))
         elif partition.core.is_leader:
             self._node.reads.ask_core(self._group, self._answered)
-        elif partition.core.leader_id is None or partition.core.leader_id in (NO_LEADER, self._node.config.node_id):
+        elif partition.core.leader_id in (NO_LEADER, self._node.config.node_id):
             self._answered(self._failure(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, partition.core.epoch))
         else:
             rpc = ReadOffsetRpc(
@@ -131,10 +131,7 @@ class GroupReads:
             if partition is None:
                 result = self._failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, Epoch(-1))
             else:
-                leader_id = partition.core.leader_id
-                result = self._failure(
-                    ErrorCode.REQUEST_TIMED_OUT, NO_LEADER if leader_id is None else leader_id, partition.core.epoch
-                )
+                result = self._failure(ErrorCode.REQUEST_TIMED_OUT, partition.core.leader_id, partition.core.epoch)
             self._finish(waiting, result)
 
     def _failure(self, error: ErrorCode, leader_id: NodeId, epoch: Epoch) -> ReadOffsetResult:

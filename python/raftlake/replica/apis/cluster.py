@@ -74,7 +74,7 @@ def _known_topic(node: ReplicaNode, answers: Answers, topic: Topic) -> Any:
     partitions = []
     for group in topic.groups():
         hosted = node.partitions.get(group)
-        leader_id = NO_LEADER if hosted is None or hosted.core.leader_id is None else hosted.core.leader_id
+        leader_id = NO_LEADER if hosted is None else hosted.core.leader_id
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
         partitions.append(
             answers.make(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
-from raftlake.raft.types import Epoch, Offset
+from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
 from raftlake.replica.apis.produce import group_of
 from raftlake.replica.partition import Partition
@@ -94,7 +94,7 @@ class ParkedFetch:
         error = fence(partition, part.current_leader_epoch)
         if error is not ErrorCode.NONE:
             leader_id = partition.core.leader_id
-            leader = None if leader_id is None else LeaderAndEpoch(leader_id, partition.core.epoch)
+            leader = None if leader_id == NO_LEADER else LeaderAndEpoch(leader_id, partition.core.epoch)
             return FetchPartitionResult(part.index, error, current_leader=leader)
         high_watermark = partition.high_watermark
         result = FetchPartitionResult(

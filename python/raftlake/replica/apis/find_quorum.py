@@ -38,8 +38,8 @@ def _find(node: ReplicaNode, topic: str, index: int, voters: list[NodeEndpoint])
     leader_id = partition.core.leader_id
     return FindQuorumPartitionResult(
         index,
-        ErrorCode.NONE if leader_id is not None else ErrorCode.LEADER_NOT_AVAILABLE,
-        NO_LEADER if leader_id is None else leader_id,
+        ErrorCode.NONE if leader_id != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+        leader_id,
         partition.core.epoch,
         voters=voters,
     )

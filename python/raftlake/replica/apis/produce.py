@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import GroupId
+from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
@@ -61,7 +62,7 @@ class _Collector:
         result.error_message = message
         if partition is not None:
             result.log_start_offset = partition.log.start_offset
-            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id is not None:
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id != NO_LEADER:
                 result.current_leader = LeaderAndEpoch(partition.core.leader_id, partition.core.epoch)
         self._missing -= 1
         if self._missing == 0 and self._reply is not None:
