@@ -92,12 +92,19 @@ def test_a_short_frame_is_refused(frame: bytes) -> None:
 
 
 def test_bytes_that_are_left_over_are_refused() -> None:
-    frame = frame_of(encode_request(ApiKey.METADATA, 12, 9, "c", METADATA))
+    frame = frame_of(encode_request(ApiKey.FIND_COORDINATOR, 3, 9, "c", FindCoordinatorRequest(key="g", key_type=0)))
     with pytest.raises(WireError, match="left over"):
         decode_request(frame + b"\0")
     response = frame_of(encode_response(RequestHeader(ApiKey.API_VERSIONS, 0, 1, None), api_versions(0)))
     with pytest.raises(WireError, match="left over"):
         decode_response(ApiKey.API_VERSIONS, 0, response + b"\0")
+
+
+def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many() -> None:
+    """An array count of four bytes where version 12 has one: all topics, three false flags, and three bytes that are ignored."""
+    header, request = decode_request(bytes.fromhex("0003 000c 00000001 ffff 00") + bytes(4) + b"\0\0\0")
+    assert header.correlation_id == 1
+    assert request == METADATA
 
 
 @pytest.mark.parametrize(
