@@ -10,35 +10,18 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from kio.schema.api_versions.v3.response import ApiVersion, ApiVersionsResponse
-from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
-from kio.schema.describe_cluster.v1.response import DescribeClusterBroker, DescribeClusterResponse
-from kio.schema.describe_configs.v4.response import (
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-)
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
-from kio.schema.list_offsets.v9.response import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from kio.schema.metadata.v12.response import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from kio.schema.types import BrokerId, ProducerId, TopicName
-from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+from kio.schema.types import ProducerId
+from kio.static.primitive import i16
 
+import clientkit_answers as answers
+from clientkit_answers import NO_THROTTLE
 from raftlake.errors import ErrorCode
-from raftlake.wire.api import API_TABLE, ApiKey, RequestHeader, decode_request, encode_response
+from raftlake.wire.api import ApiKey, RequestHeader, decode_request, encode_response
 from raftlake.wire.batches import Record, decode_records, stamp, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
@@ -50,8 +33,6 @@ from raftlake.wire.read_offset import (
     ReadOffsetResponse,
     ReadOffsetTopicResult,
 )
-
-NO_THROTTLE = i32Timedelta.parse(timedelta(0))
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -211,63 +192,18 @@ class FakeQuorum:
 
     def answer(self, node: FakeNode, header: RequestHeader, message: Any) -> Any:
         handlers: dict[ApiKey, Callable[[FakeNode, Any], Any]] = {
-            ApiKey.API_VERSIONS: self._api_versions,
-            ApiKey.METADATA: self._metadata,
+            ApiKey.API_VERSIONS: partial(answers.api_versions, self),
+            ApiKey.METADATA: partial(answers.metadata, self),
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.PRODUCE: self._produce,
             ApiKey.FETCH: self._fetch,
-            ApiKey.LIST_OFFSETS: self._list_offsets,
+            ApiKey.LIST_OFFSETS: partial(answers.list_offsets, self),
             ApiKey.READ_OFFSET: self._read_offset,
-            ApiKey.CREATE_TOPICS: self._create_topics,
-            ApiKey.DESCRIBE_CLUSTER: self._describe_cluster,
-            ApiKey.DESCRIBE_CONFIGS: self._describe_configs,
+            ApiKey.CREATE_TOPICS: partial(answers.create_topics, self),
+            ApiKey.DESCRIBE_CLUSTER: partial(answers.describe_cluster, self),
+            ApiKey.DESCRIBE_CONFIGS: partial(answers.describe_configs, self),
         }
         return handlers[ApiKey(header.api_key)](node, message)
-
-    def _api_versions(self, node: FakeNode, message: Any) -> ApiVersionsResponse:
-        keys = tuple(
-            ApiVersion(api_key=i16(api.key), min_version=i16(api.version_min), max_version=i16(api.version_max))
-            for api in API_TABLE.values()
-            if api.public
-        )
-        return ApiVersionsResponse(error_code=KioError.none, api_keys=keys, throttle_time=NO_THROTTLE)
-
-    def _metadata(self, node: FakeNode, message: Any) -> MetadataResponse:
-        names = list(self.topics) if message.topics is None else [topic.name for topic in message.topics]
-        return MetadataResponse(
-            throttle_time=NO_THROTTLE,
-            brokers=tuple(
-                MetadataResponseBroker(node_id=BrokerId(n.node_id), host="127.0.0.1", port=i32(n.port))
-                for n in self.nodes.values()
-            ),
-            cluster_id="fake",
-            controller_id=BrokerId(1),
-            topics=tuple(self._describe_topic(name) for name in names),
-        )
-
-    def _describe_topic(self, name: str) -> MetadataResponseTopic:
-        topic = self.topics.get(name)
-        if topic is None:
-            return MetadataResponseTopic(
-                error_code=KioError.unknown_topic_or_partition, name=TopicName(name), topic_id=None, partitions=()
-            )
-        replicas = tuple(BrokerId(node_id) for node_id in self.nodes)
-        return MetadataResponseTopic(
-            error_code=KioError.none,
-            name=TopicName(name),
-            topic_id=uuid.UUID(bytes=topic.topic_id),
-            partitions=tuple(
-                MetadataResponsePartition(
-                    error_code=KioError.none,
-                    partition_index=i32(index),
-                    leader_id=BrokerId(partition.leader_id),
-                    leader_epoch=i32(partition.epoch),
-                    replica_nodes=replicas,
-                    isr_nodes=replicas,
-                )
-                for index, partition in enumerate(topic.partitions)
-            ),
-        )
 
     def _init_producer_id(self, node: FakeNode, message: Any) -> InitProducerIdResponse:
         self.next_producer_id += 1
@@ -315,28 +251,6 @@ class FakeQuorum:
                 chosen.append(batch)
         return fetched(asked_topic.topic_id, asked.index, ErrorCode.NONE, partition.end_offset, b"".join(chosen))
 
-    def _list_offsets(self, node: FakeNode, message: Any) -> ListOffsetsResponse:
-        (topic,) = message.topics
-        partitions = self.topics[topic.name].partitions
-        return ListOffsetsResponse(
-            throttle_time=NO_THROTTLE,
-            topics=(
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        ListOffsetsPartitionResponse(
-                            partition_index=asked.partition_index,
-                            error_code=KioError.none
-                            if partitions[asked.partition_index].leader_id == node.node_id
-                            else KioError.not_leader_or_follower,
-                            offset=i64(0 if asked.timestamp == -2 else partitions[asked.partition_index].end_offset),
-                        )
-                        for asked in topic.partitions
-                    ),
-                ),
-            ),
-        )
-
     def _read_offset(self, node: FakeNode, message: ReadOffsetRequest) -> ReadOffsetResponse:
         (topic,) = message.topics
         results = []
@@ -349,48 +263,6 @@ class FakeQuorum:
                 else ReadOffsetPartitionResult(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             )
         return ReadOffsetResponse("fake", ErrorCode.NONE, [ReadOffsetTopicResult(topic.name, results)])
-
-    def _create_topics(self, node: FakeNode, message: Any) -> CreateTopicsResponse:
-        (topic,) = message.topics
-        code = KioError.topic_already_exists if topic.name in self.topics else KioError.none
-        if code == KioError.none:
-            self.add_topic(topic.name, topic.num_partitions)
-        result = CreatableTopicResult(name=topic.name, topic_id=None, error_code=code, error_message=None, configs=None)
-        return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=(result,))
-
-    def _describe_cluster(self, node: FakeNode, message: Any) -> DescribeClusterResponse:
-        return DescribeClusterResponse(
-            throttle_time=NO_THROTTLE,
-            error_code=KioError.none,
-            cluster_id="fake",
-            controller_id=BrokerId(1),
-            brokers=tuple(
-                DescribeClusterBroker(broker_id=BrokerId(n.node_id), host="127.0.0.1", port=i32(n.port))
-                for n in self.nodes.values()
-            ),
-        )
-
-    def _describe_configs(self, node: FakeNode, message: Any) -> DescribeConfigsResponse:
-        configs = ()
-        if node.http_listener is not None:
-            configs = (
-                DescribeConfigsResourceResult(
-                    name="http.listener",
-                    value=node.http_listener,
-                    read_only=True,
-                    is_sensitive=False,
-                    synonyms=(),
-                    documentation=None,
-                ),
-            )
-        result = DescribeConfigsResult(
-            error_code=KioError.none,
-            error_message=None,
-            resource_type=i8(4),
-            resource_name=str(node.node_id),
-            configs=configs,
-        )
-        return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=(result,))
 
 
 def produced(topic: str, partition: int, code: ErrorCode, offset: int = -1) -> ProduceResponse:

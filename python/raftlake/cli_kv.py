@@ -1,4 +1,7 @@
-"""`raftlake kv`: the key-value space. Reads are linearizable unless --stale."""
+"""`raftlake kv`: the key-value space from the shell.
+
+Reads are linearizable unless --stale. Values are bytes: `get` prints them as they are, --json and `watch` show them as text.
+"""
 
 from __future__ import annotations
 

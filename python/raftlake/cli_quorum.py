@@ -1,4 +1,8 @@
-"""`raftlake describe`: the quorum as its leader sees it, in the words of Kafka's kafka-metadata-quorum."""
+"""`raftlake describe`: the quorum as its leader sees it.
+
+Owns the words: they are those of Kafka's kafka-metadata-quorum (KIP-595, "Tooling Support"), text and columns alike, so
+that scripts written for one read the other.
+"""
 
 from __future__ import annotations
 

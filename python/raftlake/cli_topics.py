@@ -1,4 +1,7 @@
-"""Commands on topics and their records: topics, produce, consume."""
+"""Commands on topics and their records: topics, produce, consume.
+
+Lines are records: what goes in comes out byte for byte, so that the commands fit into pipes; only --json interprets them.
+"""
 
 from __future__ import annotations
 

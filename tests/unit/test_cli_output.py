@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raftlake import cli, cli_quorum, cli_topics
+from raftlake import cli, cli_output, cli_quorum, cli_topics
 from raftlake.client import NewRecord, QuorumDescription, Record, ReplicaDescription
 from raftlake.errors import ConfigError, RaftlakeError
 
@@ -183,3 +183,13 @@ def test_topic_settings_are_parsed_or_refused_by_name() -> None:
 def test_an_error_of_several_lines_is_printed_as_one() -> None:
     assert cli.one_line(RaftlakeError("a\n  b")) == "a b"
     assert cli.one_line(RaftlakeError()) == "RaftlakeError"
+
+
+def test_tables_line_up_and_split_at_tabs(capsys: pytest.CaptureFixture[str]) -> None:
+    cli_output.print_table(["A", "Bee"], [["100", "x"], ["2", ""]])
+    assert capsys.readouterr().out == "A  \tBee\n100\tx\n2\n"
+
+
+def test_bytes_that_are_no_text_are_shown_with_backslashes() -> None:
+    assert cli_output.as_text(b"\xffa") == "\\xffa"
+    assert cli_output.as_text(None) is None

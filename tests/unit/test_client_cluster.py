@@ -9,11 +9,12 @@ import pytest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode as KioError
 
-from clientkit import DROP, HANG, FakeQuorum, run
+from clientkit import HANG, FakeQuorum, run
+from clientkit_answers import NO_THROTTLE
 from raftlake.client import AsyncClient, Client, KvConflict, NoReachableNode, OffsetOutOfRange
 from raftlake.client.partitioner import murmur2, partition_for_key
 from raftlake.client.types import Address, parse_servers
-from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.errors import ConfigError, RequestRejected
 from raftlake.wire.api import ApiKey
 
 
@@ -97,18 +98,12 @@ def test_a_node_that_speaks_other_versions_is_a_clear_rejection() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
             quorum.nodes[1].once(
                 ApiKey.API_VERSIONS,
-                lambda *_: ApiVersionsResponse(error_code=KioError.none, api_keys=(), throttle_time=_zero()),
+                lambda *_: ApiVersionsResponse(error_code=KioError.none, api_keys=(), throttle_time=NO_THROTTLE),
             )
             with pytest.raises(RequestRejected, match="does not speak METADATA version 12"):
                 await client.partitions("t")
 
     run(test())
-
-
-def _zero() -> object:
-    from clientkit import NO_THROTTLE
-
-    return NO_THROTTLE
 
 
 def test_callers_share_one_metadata_request() -> None:
@@ -118,45 +113,6 @@ def test_callers_share_one_metadata_request() -> None:
             await client.describe_cluster()
             await asyncio.gather(*(client.append("t", "v") for _ in range(20)))
             assert quorum.nodes[1].count(ApiKey.METADATA) == 1
-
-    run(test())
-
-
-def test_create_topic_waits_for_it_and_refuses_a_second_one() -> None:
-    async def test() -> None:
-        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
-            described = await client.create_topic("t", 3)
-            assert [partition.partition for partition in described.partitions] == [0, 1, 2]
-            with pytest.raises(RequestRejected) as caught:
-                await client.create_topic("t", 3)
-            assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
-            assert (await client.create_topic("t", 3, exist_ok=True)).name == "t"
-            assert [topic.name for topic in await client.topics()] == ["t"]
-
-    run(test())
-
-
-def test_a_create_whose_answer_was_lost_finds_its_own_work_done() -> None:
-    async def test() -> None:
-        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
-
-            def create_and_drop(header: object, message: object) -> object:
-                quorum._create_topics(quorum.nodes[1], message)
-                return DROP
-
-            quorum.nodes[1].once(ApiKey.CREATE_TOPICS, create_and_drop)
-            assert (await client.create_topic("t")).name == "t"
-
-    run(test())
-
-
-def test_a_create_without_any_answer_is_an_unknown_outcome() -> None:
-    async def test() -> None:
-        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, unreachable_timeout_ms=100) as client:
-            for _ in range(50):
-                quorum.nodes[1].once(ApiKey.CREATE_TOPICS, lambda *_: DROP)
-            with pytest.raises(UnknownOutcome):
-                await client.create_topic("t")
 
     run(test())
 

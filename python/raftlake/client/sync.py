@@ -6,7 +6,6 @@ and waits. A Client may be pickled, and it may be used after a fork: each proces
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import os
@@ -15,9 +14,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from typing import Any, Self, TypeVar
 
 from raftlake.client import protocol
-from raftlake.client.aio import READ_BYTES_MAX, AppendRecord, AsyncClient
+from raftlake.client.aio import READ_BYTES_MAX, AppendRecord, AsyncClient, to_record
+from raftlake.client.loop_thread import LoopThread
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.reader import Replica
+from raftlake.client.sync_kv import Kv
 from raftlake.client.types import (
     LATEST,
     AppendResult,
@@ -25,62 +26,13 @@ from raftlake.client.types import (
     ClusterDescription,
     FetchedBytes,
     IsolationLevel,
-    KvEntry,
-    KvEvent,
-    KvPage,
     QuorumDescription,
     Record,
     TopicDescription,
     parse_servers,
 )
-from raftlake.kv.commands import Delete, Put
 
 T = TypeVar("T")
-
-
-class _LoopThread:
-    """An event loop in a daemon thread, and the AsyncClient that lives on it."""
-
-    def __init__(self, make_client: Callable[[], AsyncClient]) -> None:
-        self.process_id = os.getpid()
-        self.loop = _new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="raftlake-client", daemon=True)
-        self._thread.start()
-        self.client = self.call(_made(make_client))
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            # Ctrl-C in the waiting thread: the work shall not go on behind its back.
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        self.call(self.client.close())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-
-async def _made(make_client: Callable[[], AsyncClient]) -> AsyncClient:
-    return make_client()
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class Client:
@@ -96,9 +48,9 @@ class Client:
         #: Checked now, so that a wrong setting is refused here and not at the first call.
         self.config = ClientConfig(bootstrap=parse_servers(bootstrap_servers), **settings)
         self._lock = threading.Lock()
-        self._running: _LoopThread | None = None
+        self._running: LoopThread | None = None
         self._is_closed = False
-        self.kv = Kv(self)
+        self.kv = Kv(self._call, self._iterate)
 
     def __enter__(self) -> Self:
         return self
@@ -299,7 +251,7 @@ class Client:
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
-    def _require_running(self) -> _LoopThread:
+    def _require_running(self) -> LoopThread:
         """This process's thread, started when there is none yet (a fork copies the object, not the thread)."""
         running = self._running
         if running is not None and running.process_id == os.getpid():
@@ -312,7 +264,7 @@ class Client:
                 raise RuntimeError("this client is closed")
             running = self._running
             if running is None or running.process_id != os.getpid():
-                running = _LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))
+                running = LoopThread(lambda: AsyncClient(self._bootstrap_servers, **self._settings))
                 self._running = running
             return running
 
@@ -355,15 +307,13 @@ async def _closed(iterator: AsyncIterator[Any]) -> None:
 class Producer:
     """A producer with strict order for programs without an event loop; made by `Client.producer`."""
 
-    def __init__(self, running: _LoopThread, producer: AsyncProducer) -> None:
+    def __init__(self, running: LoopThread, producer: AsyncProducer) -> None:
         self._running = running
         self._producer = producer
 
     def append_many(
         self, topic: str, records: Iterable[AppendRecord], *, timeout_ms: float | None = None
     ) -> tuple[AppendResult, ...]:
-        from raftlake.client.aio import to_record
-
         chosen = [to_record(record) for record in records]
         return self._running.call(self._producer.append_many(topic, chosen, timeout_ms))
 
@@ -392,57 +342,3 @@ class Producer:
     def close(self) -> None:
         """Give up what is not acknowledged yet: what was sent ends as UnknownOutcome."""
         self._running.call(self._running.client.close_producer(self._producer))
-
-
-class Kv:
-    """The key-value space; see `AsyncKv`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def get(self, key: str, *, linearizable: bool = True, timeout_ms: float | None = None) -> KvEntry | None:
-        """The entry, or None."""
-        return self._client._call(lambda client: client.kv.get(key, linearizable=linearizable, timeout_ms=timeout_ms))
-
-    def put(
-        self,
-        key: str,
-        value: bytes,
-        *,
-        if_version: int | None = None,
-        create: bool = False,
-        timeout_ms: float | None = None,
-    ) -> int:
-        """Set a key and return its new version; KvConflict when the condition does not hold."""
-        return self._client._call(
-            lambda client: client.kv.put(key, value, if_version=if_version, create=create, timeout_ms=timeout_ms)
-        )
-
-    def delete(self, key: str, *, if_version: int | None = None, timeout_ms: float | None = None) -> int:
-        """Delete a key; returns the version of the change."""
-        return self._client._call(lambda client: client.kv.delete(key, if_version=if_version, timeout_ms=timeout_ms))
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        after: str | None = None,
-        limit: int = 1000,
-        values: bool = False,
-        linearizable: bool = True,
-        timeout_ms: float | None = None,
-    ) -> KvPage:
-        """One page of the keys below `prefix` in key order."""
-        return self._client._call(
-            lambda client: client.kv.list(
-                prefix, after=after, limit=limit, values=values, linearizable=linearizable, timeout_ms=timeout_ms
-            )
-        )
-
-    def txn(self, compare: Mapping[str, int], ops: Sequence[Put | Delete], *, timeout_ms: float | None = None) -> int:
-        """All of `ops` at one version, which is returned, if every key of `compare` has its version; else KvConflict."""
-        return self._client._call(lambda client: client.kv.txn(compare, ops, timeout_ms=timeout_ms))
-
-    def watch(self, prefix: str = "", *, from_version: int | None = None) -> Iterator[KvEvent]:
-        """The changes below `prefix` from `from_version` on, for ever."""
-        return self._client._iterate(lambda client: client.kv.watch(prefix, from_version=from_version))

@@ -1,4 +1,7 @@
-"""The values that callers give to a client and get from it."""
+"""The values that callers give to a client and get from it, and the settings of a client.
+
+Frozen, picklable, without behaviour beyond checking themselves: a Spark driver sends them to its executors.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,75 @@
+"""Topics and the cluster through the client: creating, describing, and answers that get lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from clientkit import DROP, FakeQuorum, run
+from clientkit_answers import create_topics
+from raftlake.client import AsyncClient
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.wire.api import ApiKey
+
+
+def test_create_topic_waits_for_it_and_refuses_a_second_one() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            described = await client.create_topic("t", 3)
+            assert [partition.partition for partition in described.partitions] == [0, 1, 2]
+            with pytest.raises(RequestRejected) as caught:
+                await client.create_topic("t", 3)
+            assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            assert (await client.create_topic("t", 3, exist_ok=True)).name == "t"
+            assert [topic.name for topic in await client.topics()] == ["t"]
+
+    run(test())
+
+
+def test_a_create_whose_answer_was_lost_finds_its_own_work_done() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+
+            def create_and_drop(header: object, message: object) -> object:
+                create_topics(quorum, quorum.nodes[1], message)
+                return DROP
+
+            quorum.nodes[1].once(ApiKey.CREATE_TOPICS, create_and_drop)
+            assert (await client.create_topic("t")).name == "t"
+
+    run(test())
+
+
+def test_a_create_without_any_answer_is_an_unknown_outcome() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, unreachable_timeout_ms=100) as client:
+            for _ in range(50):
+                quorum.nodes[1].once(ApiKey.CREATE_TOPICS, lambda *_: DROP)
+            with pytest.raises(UnknownOutcome):
+                await client.create_topic("t")
+
+    run(test())
+
+
+def test_the_cluster_is_described_by_any_node() -> None:
+    async def test() -> None:
+        async with FakeQuorum(3) as quorum, AsyncClient(quorum.bootstrap) as client:
+            described = await client.describe_cluster()
+            assert (described.cluster_id, described.controller_id) == ("fake", 1)
+            assert {node_id: node.port for node_id, node in described.nodes.items()} == {
+                node_id: node.port for node_id, node in quorum.nodes.items()
+            }
+
+    run(test())
+
+
+def test_a_topic_is_described_anew_each_time() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic = quorum.add_topic("t", partitions=2)
+            assert [partition.leader_id for partition in (await client.describe_topic("t")).partitions] == [1, 1]
+            quorum.move_leader("t", 1, 2)
+            described = await client.describe_topic("t")
+            assert described.topic_id == topic.topic_id
+            assert [(p.leader_id, p.leader_epoch, p.replicas) for p in described.partitions] == [(1, 1, (1, 2)), (2, 2, (1, 2))]
+
+    run(test())
