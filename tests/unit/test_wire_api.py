@@ -101,7 +101,7 @@ def test_bytes_that_are_left_over_are_refused() -> None:
 
 
 def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many() -> None:
-    """An array count of four bytes where version 12 has one: all topics, three false flags, and three bytes that are ignored."""
+    """An array count of four bytes where one is right: all topics, three false flags, and three bytes that are ignored."""
     header, request = decode_request(bytes.fromhex("0003 000c 00000001 ffff 00") + bytes(4) + b"\0\0\0")
     assert header.correlation_id == 1
     assert request == METADATA
