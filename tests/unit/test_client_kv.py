@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from clientkit import FakeQuorum, run
-from raftlake.client import AsyncClient, Delete, KvConflict, KvEvent, Put
+from raftlake.client import AsyncClient, Client, Delete, KvConflict, KvEvent, Put
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
+from raftlake.client.sync_kv import Kv
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -247,3 +248,34 @@ def test_events_do_not_depend_on_how_the_bytes_are_cut(step: int) -> None:
     found = [event for start in range(0, len(stream), step) for event in events.feed(stream[start : start + step])]
     assert found == [ServerSentEvent("put", "one\ntwo"), ServerSentEvent("message", "x"), ServerSentEvent("message", "")]
     assert events.last_id == "6"
+
+
+def test_programs_without_an_event_loop_get_the_same() -> None:
+    def work(bootstrap: list[str]) -> None:
+        with Client(bootstrap) as client:
+            assert isinstance(client.kv, Kv)
+            assert client.kv.put("k", b"v") == 5
+            entry = client.kv.get("k")
+            assert entry is not None and entry.value == b"v"
+            assert client.kv.list("p").version == 9
+            assert client.kv.delete("k") == 6
+            with pytest.raises(KvConflict):
+                client.kv.txn({"k": 1}, [Put("k", b"w")])
+            stream = client.kv.watch("", from_version=8)
+            assert next(stream) == KvEvent(key="a", version=9, value=b"")
+            stream.close()  # type: ignore[attr-defined]
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(
+            one,
+            two,
+            (200, {"etag": '"5"'}, b"{}"),
+            (200, {"etag": '"5"'}, b"v"),
+            (200, {"x-raftlake-offset": "10"}, b'{"entries":[],"more":false}'),
+            (200, {"etag": '"6"'}, b"{}"),
+            (412, {}, b'{"failed":[{"key":"k","version":0}]}'),
+            b'event: put\nid: 9\ndata: {"key":"a","version":9,"value":""}\n\n',
+        )
+        await asyncio.to_thread(work, [str(address) for address in client.config.bootstrap])
+
+    kv_test(test)

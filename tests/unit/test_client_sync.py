@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from clientkit import FakeQuorum
-from raftlake.client import EARLIEST, Client
+from raftlake.client import EARLIEST, AsyncClient, Client
+from raftlake.client.loop_thread import LoopThread
 from raftlake.errors import RequestRejected
 from raftlake.wire.batches import Record, build_batch
 
@@ -85,3 +86,21 @@ def test_a_forked_process_makes_its_own_connections(quorum: FakeQuorum) -> None:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert client.append("t", b"parent again").offset == 2
+
+
+def test_work_on_the_loop_thread_ends_with_its_result_or_its_error() -> None:
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async def fail() -> None:
+        raise ValueError("from the loop")
+
+    running = LoopThread(lambda: AsyncClient("127.0.0.1:1"))
+    try:
+        assert running.call(double(4)) == 8
+        with pytest.raises(ValueError, match="from the loop"):
+            running.call(fail())
+        assert running.submit(double(5)).result() == 10
+    finally:
+        running.stop()
+    assert running.loop.is_closed()
