@@ -1,4 +1,8 @@
-"""librdkafka (confluent-kafka) against real nodes: the client that most other languages wrap."""
+"""librdkafka (confluent-kafka) against real nodes: the client that most other languages wrap.
+
+The first record of a new topic has offset 1: offset 0 holds the LeaderChange record of the partition's first leader (as in
+Kafka's own Raft logs). Clients skip control records, as they skip transaction markers.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 NewTopicName = Callable[..., str]
+FIRST = 1
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object) -> list[int]:
@@ -76,7 +81,7 @@ def test_what_is_produced_is_consumed(quorum: LocalQuorum, new_topic: NewTopicNa
     assert producer.flush(30) == 0
 
     first, second, third = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 3)
-    assert (first.key(), first.value(), first.offset()) == (b"k0", b"v0", 0)
+    assert (first.key(), first.value(), first.offset()) == (b"k0", b"v0", FIRST)
     assert first.timestamp()[1] == 1_700_000_000_123
     assert first.headers() == [("h", b"\x00\xff"), ("n", None)]
     assert (second.key(), second.value()) == (b"tombstone", None)
@@ -88,7 +93,7 @@ def test_compressed_batches_pass_through(quorum: LocalQuorum, new_topic: NewTopi
     topic = new_topic()
     values = [f"{number:06d}-".encode() * 20 for number in range(2000)]
     offsets = produce(quorum.bootstrap_servers, topic, values, **{"compression.codec": codec})
-    assert offsets == list(range(2000))
+    assert offsets == list(range(FIRST, FIRST + 2000))
     messages = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 2000)
     assert [message.value() for message in messages] == values
 
@@ -97,7 +102,7 @@ def test_an_idempotent_producer_leaves_neither_gap_nor_double(quorum: LocalQuoru
     topic = new_topic()
     values = [b"%d" % number for number in range(20_000)]
     settings = {"enable.idempotence": True, "batch.num.messages": 50, "linger.ms": 1}
-    assert produce(quorum.bootstrap_servers, topic, values, **settings) == list(range(20_000))
+    assert produce(quorum.bootstrap_servers, topic, values, **settings) == list(range(FIRST, FIRST + 20_000))
     messages = consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, 0)], 20_000)
     assert [message.value() for message in messages] == values
 
@@ -122,7 +127,7 @@ def test_a_record_above_the_limit_is_refused(quorum: LocalQuorum, new_topic: New
     producer.flush(30)
     assert len(errors) == 1
     assert errors[0] is not None
-    assert produce(quorum.bootstrap_servers, topic, [b"small"]) == [0]
+    assert produce(quorum.bootstrap_servers, topic, [b"small"]) == [FIRST]
 
 
 def test_offsets_by_time(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
@@ -137,12 +142,12 @@ def test_offsets_by_time(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
     consumer = Consumer({"bootstrap.servers": quorum.bootstrap_servers, "group.id": "none"})
     try:
         asked = {1_700_000_000_000: 0, 1_700_000_041_500: 42, 1_700_000_042_000: 42, 1_600_000_000_000: 0}
-        for timestamp_ms, offset in asked.items():
+        for timestamp_ms, number in asked.items():
             [answer] = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=20)
-            assert answer.offset == offset, timestamp_ms
+            assert answer.offset == FIRST + number, timestamp_ms
         [behind] = consumer.offsets_for_times([TopicPartition(topic, 0, 1_800_000_000_000)], timeout=20)
-        assert behind.offset in (-1, 100)  # librdkafka writes "end" as -1
-        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20) == (0, 100)
+        assert behind.offset in (-1, FIRST + 100)  # librdkafka writes "end" as -1
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20) == (0, FIRST + 100)
     finally:
         consumer.close()
 

@@ -25,7 +25,7 @@ def run_example(name: str, *arguments: str) -> list[str]:
 @pytest.mark.process
 def test_append_and_read(quorum: LocalQuorum) -> None:
     lines = run_example("append_and_read.py", quorum.bootstrap_servers)
-    assert lines == ["appended at offset 0: on disk at a majority", "offset 0: b'example' -> b'hello'"]
+    assert lines == ["appended at offset 1: on disk at a majority", "offset 1: b'example' -> b'hello'"]
 
 
 @pytest.mark.process
@@ -39,7 +39,7 @@ def test_lease(quorum: LocalQuorum) -> None:
 @pytest.mark.process
 def test_kafka_client(quorum: LocalQuorum) -> None:
     lines = run_example("kafka_client.py", quorum.bootstrap_servers)
-    assert lines == [f"offset {number}: message {number}" for number in range(10)]
+    assert lines == [f"offset {number + 1}: message {number}" for number in range(10)]
 
 
 @pytest.mark.spark

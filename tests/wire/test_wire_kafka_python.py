@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 NewTopicName = Callable[..., str]
+#: Offset 0 of a new topic holds the LeaderChange record of its first leader.
+FIRST = 1
 
 
 def read_all(consumer: KafkaConsumer, count: int) -> list[tuple[int, bytes]]:
@@ -36,7 +38,7 @@ def test_what_is_produced_is_consumed(quorum: LocalQuorum, new_topic: NewTopicNa
     producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), acks="all", compression_type=codec)
     sent = [producer.send(topic, value, key=b"key", partition=0, headers=[("h", b"x")]) for value in values]
     producer.flush(timeout=60)
-    assert [future.get(timeout=30).offset for future in sent] == list(range(1000))
+    assert [future.get(timeout=30).offset for future in sent] == list(range(FIRST, FIRST + 1000))
     producer.close(timeout=10)
 
     consumer = KafkaConsumer(bootstrap_servers=quorum.bootstrap_servers.split(","), enable_auto_commit=False, group_id=None)
@@ -44,9 +46,9 @@ def test_what_is_produced_is_consumed(quorum: LocalQuorum, new_topic: NewTopicNa
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
-        assert read_all(consumer, 1000) == list(enumerate(values))
-        consumer.seek(partition, 990)
-        assert read_all(consumer, 10) == list(enumerate(values))[990:]
+        assert read_all(consumer, 1000) == list(enumerate(values, FIRST))
+        consumer.seek(partition, FIRST + 990)
+        assert read_all(consumer, 10) == list(enumerate(values, FIRST))[990:]
     finally:
         consumer.close()
 
@@ -67,11 +69,11 @@ def test_seek_by_timestamp(quorum: LocalQuorum, new_topic: NewTopicName) -> None
         consumer.assign([partition])
         found = consumer.offsets_for_times({partition: 1_700_000_029_001})[partition]
         assert found is not None
-        assert (found.offset, found.timestamp) == (30, 1_700_000_030_000)
+        assert (found.offset, found.timestamp) == (FIRST + 30, 1_700_000_030_000)
         consumer.seek(partition, found.offset)
-        assert read_all(consumer, 20)[0] == (30, b"30")
+        assert read_all(consumer, 20)[0] == (FIRST + 30, b"30")
         assert consumer.beginning_offsets([partition]) == {partition: 0}
-        assert consumer.end_offsets([partition]) == {partition: 50}
+        assert consumer.end_offsets([partition]) == {partition: FIRST + 50}
         assert consumer.offsets_for_times({partition: 1_900_000_000_000})[partition] is None
     finally:
         consumer.close()
@@ -90,7 +92,7 @@ def test_several_partitions_share_their_records(quorum: LocalQuorum, new_topic: 
         partitions = [TopicPartition(topic, index) for index in range(4)]
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
-        assert sum(consumer.end_offsets(partitions).values()) == 4000
+        assert sum(consumer.end_offsets(partitions).values()) == 4 * FIRST + 4000
         assert sorted(int(value) for _offset, value in read_all(consumer, 4000)) == list(range(4000))
     finally:
         consumer.close()
@@ -114,17 +116,26 @@ def test_topics_are_created_listed_and_deleted(quorum: LocalQuorum) -> None:
 
 
 def test_the_quorum_is_described(quorum: LocalQuorum) -> None:
-    """KIP-595 DescribeQuorum through a client library: one leader, three voters that have caught up, no observers."""
-    admin = KafkaAdminClient(bootstrap_servers=quorum.bootstrap_servers.split(","))
-    try:
-        answer = admin.describe_metadata_quorum()
-    finally:
-        admin.close()
-    [topic] = answer["topics"]
-    [partition] = topic["partitions"]
-    assert topic["topic_name"] == "__cluster_metadata"
-    assert partition["leader_id"] in (1, 2, 3)
-    assert partition["leader_epoch"] >= 1
-    assert partition["high_watermark"] >= 1
-    assert sorted(voter["replica_id"] for voter in partition["current_voters"]) == [1, 2, 3]
-    assert partition["observers"] == []
+    """KIP-595 DescribeQuorum through a client library: the leader tells of three voters and no observers; the others answer
+    NOT_LEADER_OR_FOLLOWER and name the leader."""
+    answers = []
+    for server in quorum.bootstrap_servers.split(","):
+        admin = KafkaAdminClient(bootstrap_servers=[server])
+        try:
+            answers.append(admin.describe_metadata_quorum())
+        finally:
+            admin.close()
+    partitions = []
+    for answer in answers:
+        [topic] = answer["topics"]
+        assert topic["topic_name"] == "__cluster_metadata"
+        partitions += topic["partitions"]
+    assert len({(partition["leader_id"], partition["leader_epoch"]) for partition in partitions}) == 1
+    [told] = [partition for partition in partitions if partition["error"] is None]
+    refused = [partition["error"] for partition in partitions if partition["error"] is not None]
+    assert ["NOT_LEADER_OR_FOLLOWER" in error for error in refused] == [True, True]
+    assert told["leader_id"] in (1, 2, 3)
+    assert told["leader_epoch"] >= 1
+    assert told["high_watermark"] >= 1
+    assert sorted(voter["replica_id"] for voter in told["current_voters"]) == [1, 2, 3]
+    assert told["observers"] == []

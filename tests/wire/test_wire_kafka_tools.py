@@ -88,7 +88,7 @@ def test_the_console_producer_and_consumer_understand_each_other(
         "60000",
     )
     assert read.stdout.splitlines() == lines
-    assert f"{topic}:0:300" in kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "latest").stdout.split()
+    assert f"{topic}:0:301" in kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "latest").stdout.split()
     assert f"{topic}:0:0" in kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "earliest").stdout.split()
 
 
