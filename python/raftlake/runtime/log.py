@@ -22,8 +22,8 @@ def configure_logging(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # uvicorn logs each start and stop of its own; its errors still pass.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # Our application logs what goes wrong in it; what uvicorn adds is tracebacks of requests that a stop has cancelled.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def event(logger: logging.Logger, level: int, message: str, **facts: object) -> None:

@@ -1,0 +1,152 @@
+"""Metrics: KRaft's names, windows of thirty seconds, and nothing that a scrape could trip over."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from raftlake.ports import GroupId
+from raftlake.raft.actions import ReportRole
+from raftlake.raft.types import ReplicaKey
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.runtime.metrics import Latency, NodeMetrics, Rate
+from runtime_http_fakes import FakeHttpNode
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.us = 1_000_000_000
+
+    def now_us(self) -> int:
+        return self.us
+
+    def now_ms(self) -> int:
+        return self.us // 1000
+
+    def advance_ms(self, ms: int) -> None:
+        self.us += ms * 1000
+
+
+def partition(log_end: int, *, leads: bool) -> Any:
+    core = SimpleNamespace(
+        role_name="Leader" if leads else "Follower",
+        is_leader=leads,
+        leader_id=1,
+        voted_key=ReplicaKey(2) if leads else None,  # type: ignore[arg-type]
+        epoch=3,
+        log_start=0,
+        log_end=log_end,
+        log_end_position=SimpleNamespace(epoch=3),
+    )
+    return SimpleNamespace(core=core, high_watermark=log_end - 1)
+
+
+def build() -> tuple[NodeMetrics, FakeHttpNode, FakeClock]:
+    node, clock = FakeHttpNode(), FakeClock()
+    metrics = NodeMetrics(node, clock, lambda: {"client": 4, "http": 1})  # type: ignore[arg-type]
+    return metrics, node, clock
+
+
+def samples(metrics: NodeMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    found = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        assert family.documentation
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_gauges_of_every_group() -> None:
+    metrics, node, _ = build()
+    node.partitions = {METADATA_GROUP: partition(10, leads=True), GroupId("t", 2): partition(20, leads=False)}
+    found = samples(metrics)
+    meta, data = (("partition", "0"), ("topic", "__cluster_metadata")), (("partition", "2"), ("topic", "t"))
+    assert found["raftlake_current_state", (meta[0], ("state", "leader"), meta[1])] == 1
+    assert found["raftlake_current_state", (data[0], ("state", "follower"), data[1])] == 1
+    values = {
+        "current_leader": 1, "current_vote": 2, "current_epoch": 3, "high_watermark": 9, "log_start_offset": 0,
+        "log_end_offset": 10, "log_end_epoch": 3,
+    }  # fmt: skip
+    for name, value in values.items():
+        assert found[f"raftlake_{name}", meta] == value
+    assert found["raftlake_current_vote", data] == -1
+    assert found["raftlake_connections", (("listener", "client"),)] == 4
+    assert found["raftlake_number_of_voters", ()] == 2
+    assert found["raftlake_process_resident_memory_bytes", ()] > 0
+
+
+def test_requests_are_counted_by_api() -> None:
+    metrics, _, _ = build()
+    for api in ("FETCH", "FETCH", "PRODUCE"):
+        metrics.count_request(api)
+    found = samples(metrics)
+    assert found["raftlake_requests_total", (("api", "FETCH"),)] == 2
+    assert found["raftlake_requests_total", (("api", "PRODUCE"),)] == 1
+
+
+def test_rates_tell_appends_from_fetches() -> None:
+    metrics, node, clock = build()
+    node.partitions = {METADATA_GROUP: partition(0, leads=True), GroupId("t", 0): partition(0, leads=False)}
+    for second in range(5):
+        node.partitions[METADATA_GROUP].core.log_end = second * 10
+        node.partitions[GroupId("t", 0)].core.log_end = second * 3
+        metrics.sample()
+        clock.advance_ms(1000)
+    found = samples(metrics)
+    assert found["raftlake_append_records_rate", ()] == 10
+    assert found["raftlake_fetch_records_rate", ()] == 3
+    # A log that was cut, or that is gone, is no record less.
+    node.partitions[METADATA_GROUP].core.log_end = 5
+    del node.partitions[GroupId("t", 0)]
+    metrics.sample()
+    assert samples(metrics)["raftlake_append_records_rate", ()] == pytest.approx(8)
+
+
+def test_commit_latency_is_measured_below_a_millisecond() -> None:
+    metrics, _, clock = build()
+    for microseconds in (250, 750):
+        started = metrics.start_commit()
+        clock.us += microseconds
+        metrics.note_commit(started)
+    found = samples(metrics)
+    assert (found["raftlake_commit_latency_avg", ()], found["raftlake_commit_latency_max", ()]) == (0.5, 0.75)
+
+
+def test_election_latency_is_the_time_without_a_known_leader() -> None:
+    metrics, node, clock = build()
+    (on_role,) = node.role_listeners
+
+    def report(group: GroupId, leader_id: int) -> None:
+        on_role(group, ReportRole(role="Follower", epoch=1, leader_id=leader_id, reason=""))  # type: ignore[arg-type]
+
+    clock.advance_ms(40)
+    report(METADATA_GROUP, 2)
+    clock.advance_ms(500)
+    report(GroupId("t", 0), -1)
+    report(METADATA_GROUP, -1)
+    clock.advance_ms(60)
+    report(METADATA_GROUP, -1)
+    clock.advance_ms(60)
+    report(METADATA_GROUP, 3)
+    report(METADATA_GROUP, 3)
+    found = samples(metrics)
+    assert (found["raftlake_election_latency_avg", ()], found["raftlake_election_latency_max", ()]) == (80, 120)
+
+
+def test_windows_forget() -> None:
+    latency = Latency()
+    latency.note(0, 5000)
+    latency.note(10_000_000, 1000)
+    assert latency.read(10_000_000) == (3.0, 5.0)
+    assert latency.read(31_000_000) == (1.0, 1.0)
+    assert latency.read(50_000_000) == (0.0, 0.0)
+    rate = Rate()
+    assert rate.read() == 0.0
+    for second in range(100):
+        rate.sample(second * 1000)
+        rate.total += 7
+    assert rate.read() == 7.0
+    assert len(rate._samples) <= 32
