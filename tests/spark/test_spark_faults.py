@@ -1,0 +1,110 @@
+"""Nodes that are killed while Spark reads and writes: nothing is lost, nothing is doubled, and the query goes on."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raftlake import Client, LocalQuorum
+from spark.streamkit import Append, Do, Expect, Scenario, Start, Step, Stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+#: Enough for a write of a second or more.
+ROWS = 600_000
+
+
+@pytest.fixture(scope="module")
+def own_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum]:
+    with LocalQuorum(nodes=3, data_dir=tmp_path_factory.mktemp("faults")) as started:
+        yield started
+
+
+@pytest.fixture
+def own_client(own_quorum: LocalQuorum) -> Iterator[Client]:
+    with Client(own_quorum.bootstrap_servers) as made:
+        yield made
+
+
+def leader_of(client: Client, topic: str) -> int:
+    return client.describe_topic(topic).partitions[0].leader_id
+
+
+def test_a_query_outlives_the_leaders_of_its_partitions(
+    spark: SparkSession, own_quorum: LocalQuorum, own_client: Client, tmp_path: Path
+) -> None:
+    """Each round kills the leader of partition 0 between two batches, and brings it back after the next."""
+    own_client.create_topic("query", 3)
+    query = Scenario(spark, own_client, "query", tmp_path / "checkpoint", consistency="linearizable")
+    numbers = itertools.count()
+    appended: list[str] = []
+
+    def more() -> list[Step]:
+        values = [f"v{next(numbers):03d}" for _ in range(6)]
+        appended.extend(values)
+        return [Append(values), Expect(list(appended))]
+
+    killed: list[int] = []
+
+    def kill() -> None:
+        killed.append(leader_of(own_client, "query"))
+        own_quorum.kill(killed[-1])
+
+    def revive() -> None:
+        own_quorum.start(killed[-1])
+
+    steps: list[Step] = [Start(), *more()]
+    for _ in range(2):
+        steps += [Do(kill), *more(), Do(revive), *more()]
+    query.run(*steps, Stop(), *more()[:1], Start(), Expect(list(appended)))
+    assert len(killed) == 2
+
+
+def test_tasks_that_read_from_a_killed_node_read_from_another(
+    spark: SparkSession, own_quorum: LocalQuorum, own_client: Client
+) -> None:
+    own_client.create_topic("tasks", 1)
+    servers = own_quorum.bootstrap_servers
+    rows = spark.range(20_000).selectExpr("cast(id as string) as value").coalesce(1)
+    rows.write.format("raftlake").option("bootstrap.servers", servers).option("topic", "tasks").mode("append").save()
+    options = {"bootstrap.servers": servers, "subscribe": "tasks", "minPartitions": "6"}
+    # Planned before the kill, run after it: a third of the ranges is to be read from each node.
+    frame = spark.read.format("raftlake").options(**options).load()
+    assert frame.rdd.getNumPartitions() == 6
+    victim = leader_of(own_client, "tasks")
+    own_quorum.kill(victim)
+    try:
+        assert frame.selectExpr("count(*)", "count(distinct value)").first() == (20_000, 20_000)
+    finally:
+        own_quorum.start(victim)
+
+
+def test_a_write_outlives_the_leader(spark: SparkSession, own_quorum: LocalQuorum, own_client: Client) -> None:
+    """The leader dies when part of a task's rows is appended: the rest follows, and retried requests are not appended twice."""
+    own_client.create_topic("write", 1)
+    servers = own_quorum.bootstrap_servers
+    empty = own_client.read_offset("write")[0]
+    victim = leader_of(own_client, "write")
+    rows = spark.range(0, ROWS, 1, 1).selectExpr("cast(id as string) as key", "rpad(cast(id as string), 100, '.') as value")
+    writer = rows.write.format("raftlake").option("bootstrap.servers", servers).option("topic", "write").mode("append")
+    saving = threading.Thread(target=writer.save)
+    saving.start()
+    deadline = time.monotonic() + 90
+    while own_client.read_offset("write")[0] == empty:
+        assert time.monotonic() < deadline
+    own_quorum.kill(victim)
+    assert saving.is_alive(), "the write was over before the kill: more rows are needed"
+    saving.join(120)
+    own_quorum.start(victim)
+    assert not saving.is_alive()
+    frame = spark.read.format("raftlake").option("bootstrap.servers", servers).option("subscribe", "write").load()
+    assert frame.selectExpr("count(*)", "count(distinct key)").first() == (ROWS, ROWS)
