@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from raftlake.errors import RaftlakeError
+from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.ports import GroupId, PeerConnection, PeerReply, PeerRpc
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, ClientContext, Endpoint
 from raftlake.runtime import loop as loops
@@ -18,6 +19,7 @@ from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.sockets import bind
+from raftlake.wire import fetch, find_quorum, produce
 from raftlake.wire.api import ApiKey, RequestHeader, decode_response, encode_request
 
 #: No test waits longer than this for anything.
@@ -181,3 +183,35 @@ async def served(
         yield Served(listener, node, address_of(listening), metrics, fatal, alive)
     finally:
         listener.close()
+
+
+# --- messages ---
+
+
+def find(topic: str = "t") -> find_quorum.FindQuorumRequest:
+    """The simplest client request: answered by `found`."""
+    return find_quorum.FindQuorumRequest(None, [find_quorum.FindQuorumTopic(topic, [0])])
+
+
+def found(topic: str = "t") -> find_quorum.FindQuorumResponse:
+    return find_quorum.FindQuorumResponse(ErrorCode.NONE, [find_quorum.FindQuorumTopicResult(topic, [])])
+
+
+def produce_of(records: bytes, acks: int = -1) -> produce.ProduceRequest:
+    return produce.ProduceRequest(acks, 1000, None, [produce.ProduceTopic("t", None, [produce.ProducePartition(0, records)])])
+
+
+def fetch_of(replica_id: int = -1) -> fetch.FetchRequest:
+    return fetch.FetchRequest(wait_ms_max=0, bytes_min=1, topics=[], replica_id=replica_id)
+
+
+def begin_quorum_epoch(leader_id: int = 2) -> Any:
+    schema = importlib.import_module("kio.schema.begin_quorum_epoch.v1.request")
+    part = schema.PartitionData(partition_index=0, voter_directory_id=None, leader_id=leader_id, leader_epoch=1)
+    topic = schema.TopicData(topic_name="__cluster_metadata", partitions=(part,))
+    return schema.BeginQuorumEpochRequest(cluster_id=None, voter_id=1, topics=(topic,), leader_endpoints=())
+
+
+def api_versions() -> Any:
+    schema = importlib.import_module("kio.schema.api_versions.v3.request")
+    return schema.ApiVersionsRequest(client_software_name="t", client_software_version="1")

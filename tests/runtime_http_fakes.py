@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
-from runtime_fakes import LOOPBACK, address_of
 
 from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.kv.commands import Txn, encode
@@ -25,6 +24,7 @@ from raftlake.runtime.http import HttpFront
 from raftlake.runtime.http_watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.sockets import bind
+from runtime_fakes import LOOPBACK, address_of
 
 
 @dataclass

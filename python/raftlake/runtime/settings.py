@@ -1,14 +1,12 @@
 """The settings of one node: `node.properties`, then `RAFTLAKE_QUORUM_VOTERS`-style environment, then `--set key=value`.
 
-Owns: every name, its default, its range and how the names relate. The names are the seeds' and Kafka's (DESIGN §3); `quorum.*`
-is accepted with `controller.` in front too, and `controller.quorum.election.backoff.max.ms` is Kafka's name for our jitter.
-Refuses: unknown names (with a suggestion), values out of range, settings that contradict one another. Reads the
-environment only through the mapping that it is given.
+Owns: what each setting means, its default where it has one of its own, and how the settings relate. The names are the seeds'
+and Kafka's (DESIGN §3). Refuses values out of range and settings that contradict one another. Reads the environment only
+through the mapping that it is given.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from raftlake.errors import ConfigError
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
-from raftlake.runtime.properties import parse_properties
+from raftlake.runtime.setting_names import NUMBERS, TIER, Given, gather
 from raftlake.runtime.values import (
     NODE_ID_MAX,
     fail,
@@ -31,73 +29,7 @@ from raftlake.runtime.values import (
 
 T = TypeVar("T")
 
-MIB = 1024 * 1024
-ENVIRONMENT_PREFIX = "RAFTLAKE_"
-#: Variables with our prefix that are not settings.
-_ENVIRONMENT_RESERVED = frozenset({"RAFTLAKE_PARENT_FD"})
-#: Kafka's spellings of our names, after `controller.` is gone.
-_SYNONYMS = {
-    "quorum.election.backoff.max.ms": "quorum.election.jitter.max.ms",
-    "log.dir": "log.dirs",
-    "broker.id": "node.id",
-    "log.retention.bytes": "retention.bytes",
-    "log.retention.ms": "retention.ms",
-    "log.local.retention.bytes": "local.retention.bytes",
-    "log.local.retention.ms": "local.retention.ms",
-}
-_LONG_MAX = 2**63 - 1
 _NO_TIER = "this release has no tier, so tier.* cannot be set; remove it"
-
-
-@dataclass(frozen=True, slots=True)
-class _Number:
-    """A numeric setting: its default and the range that is accepted."""
-
-    default: int
-    low: int
-    high: int
-
-
-_RAFT = RaftConfig()
-_NUMBERS: Mapping[str, _Number] = {
-    "quorum.election.timeout.ms": _Number(_RAFT.election_timeout_ms, 10, 600_000),
-    "quorum.fetch.timeout.ms": _Number(_RAFT.fetch_timeout_ms, 10, 600_000),
-    "quorum.election.jitter.max.ms": _Number(_RAFT.election_jitter_ms_max, 1, 600_000),
-    "quorum.retry.backoff.ms": _Number(_RAFT.retry_backoff_ms, 1, 60_000),
-    "quorum.retry.backoff.max.ms": _Number(_RAFT.retry_backoff_ms_max, 1, 600_000),
-    "quorum.request.timeout.ms": _Number(_RAFT.request_timeout_ms, 10, 600_000),
-    "log.segment.bytes": _Number(256 * MIB, 16 * 1024, 2**31 - 1),
-    "retention.bytes": _Number(-1, -1, _LONG_MAX),
-    "retention.ms": _Number(-1, -1, _LONG_MAX),
-    "local.retention.bytes": _Number(-2, -2, _LONG_MAX),
-    "local.retention.ms": _Number(-2, -2, _LONG_MAX),
-    "max.connections": _Number(2000, 1, 1_000_000),
-    "socket.request.max.bytes": _Number(100 * MIB, 64 * 1024, 2**31 - 1),
-    "message.max.bytes": _Number(8 * MIB, 1024, 1024 * MIB),
-}
-_TEXTS = frozenset(
-    {
-        "node.id",
-        "quorum.voters",
-        "log.dirs",
-        "listeners",
-        "advertised.listeners",
-        "controller.listener",
-        "http.listener",
-        "advertised.http.listener",
-    }
-)
-_TIER = frozenset({"tier.uri", "tier.target.lag.ms", "tier.flush.bytes"})
-_KNOWN = frozenset(_NUMBERS) | _TEXTS | _TIER
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """One setting as somebody wrote it: the spelling, and where, are for the error message."""
-
-    spelling: str
-    value: str
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,86 +73,13 @@ class Settings:
 
 def load_settings(path: Path | None, *, environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Settings:
     """Settings from a file, the environment and `key=value` overrides; the later ones win. Raises `ConfigError`."""
-    given: dict[str, _Given] = {}
-    if path is not None:
-        given.update(_canonical(_read_file(path)))
-    given.update(_canonical(_from_environment(environ or {})))
-    given.update(_canonical(_from_overrides(overrides)))
-    return _build(_Reader(given))
-
-
-def _read_file(path: Path) -> list[_Given]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the settings file {path} is not UTF-8 (byte {error.start})") from error
-    return [_Given(key, value.strip(), str(path)) for key, value in parse_properties(text, str(path)).items()]
-
-
-def _from_environment(environ: Mapping[str, str]) -> list[_Given]:
-    """`RAFTLAKE_QUORUM_VOTERS` is quorum.voters. A name that is nearly one of ours is refused; others are ignored: container
-    platforms add variables such as RAFTLAKE_SERVICE_HOST by themselves."""
-    found = []
-    for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in _ENVIRONMENT_RESERVED:
-            continue
-        key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        if _canonical_name(key) not in _KNOWN:
-            if close := difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.85):
-                meant = ENVIRONMENT_PREFIX + close[0].upper().replace(".", "_")
-                raise ConfigError(f"{name}={environ[name]}: unknown setting in the environment; did you mean {meant}?")
-            continue
-        found.append(_Given(key, environ[name].strip(), f"environment variable {name}"))
-    return found
-
-
-def _from_overrides(overrides: Sequence[str]) -> list[_Given]:
-    found = []
-    for override in overrides:
-        key, separator, value = override.partition("=")
-        if not separator or not key.strip():
-            raise ConfigError(f"--set {override}: accepted is --set key=value")
-        found.append(_Given(key.strip(), value.strip(), "--set"))
-    return found
-
-
-def _canonical_name(key: str) -> str:
-    name = key.removeprefix("controller.") if key.startswith("controller.quorum.") else key
-    return _SYNONYMS.get(name, name)
-
-
-def _canonical(layer: Sequence[_Given]) -> dict[str, _Given]:
-    """Known names only, each at most once within a layer."""
-    found: dict[str, _Given] = {}
-    for given in layer:
-        name = _canonical_name(given.spelling)
-        if name not in _KNOWN:
-            raise ConfigError(f"{given.spelling}={given.value}: unknown setting in {given.source}{_suggestion(given.spelling)}")
-        other = found.get(name)
-        if other is not None and other.value != given.value:
-            raise ConfigError(
-                f"{given.spelling}={given.value}: contradicts {other.spelling}={other.value} in {given.source}; keep one"
-            )
-        found[name] = given
-    return found
-
-
-def _spellings() -> list[str]:
-    names = sorted(_KNOWN | frozenset(_SYNONYMS))
-    return names + [f"controller.{name}" for name in names if name.startswith("quorum.")]
-
-
-def _suggestion(key: str) -> str:
-    close = difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else f"; the known ones are {', '.join(sorted(_KNOWN - _TIER))}"
+    return _build(_Reader(gather(path, environ or {}, overrides)))
 
 
 class _Reader:
     """Typed access to what was given, errors in the spelling that the user chose."""
 
-    def __init__(self, given: Mapping[str, _Given]) -> None:
+    def __init__(self, given: Mapping[str, Given]) -> None:
         self._given = given
 
     def text(self, name: str) -> str | None:
@@ -233,7 +92,7 @@ class _Reader:
         return given.spelling if given is not None else name
 
     def number(self, name: str) -> int:
-        entry = _NUMBERS[name]
+        entry = NUMBERS[name]
         value = self.text(name)
         return entry.default if value is None else parse_int(self.spelling(name), value, low=entry.low, high=entry.high)
 
@@ -256,7 +115,7 @@ class _Reader:
 
 
 def _build(reader: _Reader) -> Settings:
-    for name in sorted(_TIER):
+    for name in sorted(TIER):
         if (value := reader.text(name)) is not None:
             raise fail(reader.spelling(name), value, _NO_TIER)
     node_id = NodeId(
