@@ -9,6 +9,7 @@ import pytest
 from raftlake.errors import ConfigError
 from raftlake.raft.config import RaftConfig
 from raftlake.replica.config import Endpoint
+from raftlake.runtime.setting_names import KNOWN, NUMBERS, TEXTS, TIER
 from raftlake.runtime.settings import Settings, load_settings
 from raftlake.runtime.values import is_wildcard, parse_endpoint
 
@@ -198,3 +199,8 @@ def test_an_override_needs_a_key_and_a_value(override: str) -> None:
 def test_endpoints() -> None:
     assert parse_endpoint("k", "[::1]:5") == Endpoint("::1", 5)
     assert is_wildcard("::") and is_wildcard("") and not is_wildcard("localhost")
+
+
+def test_the_table_of_names_is_consistent() -> None:
+    assert sorted(KNOWN) == sorted([*NUMBERS, *TEXTS, *TIER])
+    assert all(number.low <= number.default <= number.high for number in NUMBERS.values())
