@@ -38,18 +38,21 @@ class Scheduler:
         self._sequence += 1
         heappush(self._queue, (self.now_us + delay_us, self._sequence, callback, args))
 
-    def run_until(self, end_us: int, stop: Callable[[], bool] | None = None) -> bool:
-        """Run every event due up to `end_us`, or until `stop()` is true after one; says whether it stopped early."""
+    def run_until(self, end_us: int, events_max: int = 1 << 62) -> int:
+        """Run every event due up to `end_us`, at most `events_max`; returns how many were run."""
         queue = self._queue
+        events = 0
         while queue and queue[0][0] <= end_us:
+            if events >= events_max:
+                break
             at_us, _, callback, args = heappop(queue)
             self.now_us = at_us
-            self.events_run += 1
+            events += 1
             callback(*args)
-            if stop is not None and stop():
-                return True
-        self.now_us = max(self.now_us, end_us)
-        return False
+        else:
+            self.now_us = max(self.now_us, end_us)
+        self.events_run += events
+        return events
 
 
 class NodeClock:

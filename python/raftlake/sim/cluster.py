@@ -1,9 +1,9 @@
 """One run: machines, network, faults, clients, invariants and oracle, from a seed to a verdict.
 
-A run has three parts: the safety phase with faults and traffic; the healing (links, disks and pauses are repaired, every machine is
-on) after which each client must get an answer to something that it asked after it; and the end, when the traffic stops, all nodes
-must converge, and the oracle compares every promise with the committed logs. A broken promise raises `Violation`; so does
-any exception of the driver, which is never supposed to have one.
+A run has three parts: the safety phase with faults and traffic; the healing (links, disks and pauses are repaired, every
+machine is on), after which each client must get an answer to something that it asked since; and the end, when the traffic
+stops, all nodes must converge, and the oracle compares every promise with the committed logs. A broken promise raises
+`Violation`; so does any exception of the driver, which is never supposed to have one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from raftlake.wire.batches import Record, decode_records, parse_header
 
 #: How often the end of a phase is looked for.
 POLL_US = 100 * US_PER_MS
+#: A cluster that makes more events than this in one `POLL_US` asks itself in circles. Traffic makes a few hundred.
+EVENTS_PER_POLL_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,8 @@ class Cluster:
         for client in self.clients:
             client.start()
         self.injector.start()
-        self.scheduler.run_until(self.safety_end_us)
+        while self.scheduler.now_us < self.safety_end_us:
+            self.run_a_while()
         self.heal()
         end_us = self.safety_end_us + self.settings.liveness_ms * US_PER_MS
         self._await_progress(end_us)
@@ -180,6 +183,12 @@ class Cluster:
             completed=sum(client.completed for client in self.clients),
             faults=self._fault_counts(),
         )
+
+    def run_a_while(self) -> None:
+        """Run for `POLL_US` of simulated time."""
+        events = self.scheduler.run_until(self.scheduler.now_us + POLL_US, EVENTS_PER_POLL_MAX)
+        if events >= EVENTS_PER_POLL_MAX:
+            raise Violation("nodes never storm each other", f"{events} events in {POLL_US} us; {self._state()}")
 
     def heal(self) -> None:
         """End every fault: what follows must succeed."""
@@ -198,7 +207,7 @@ class Cluster:
             if self.scheduler.now_us >= end_us:
                 stuck = [client.name for client in self.clients if not self._has_progressed(client)]
                 raise Violation("without faults every client makes progress", f"stuck: {stuck}; {self._state()}")
-            self.scheduler.run_until(self.scheduler.now_us + POLL_US)
+            self.run_a_while()
 
     def _has_progressed(self, client: Client) -> bool:
         return client.is_done or client.last_completed_began_us >= self.safety_end_us
@@ -207,7 +216,7 @@ class Cluster:
         while not all(client.is_idle for client in self.clients) or disagreements(self.replicas(), len(self.node_ids)):
             if self.scheduler.now_us >= end_us:
                 break
-            self.scheduler.run_until(self.scheduler.now_us + POLL_US)
+            self.run_a_while()
 
     def _state(self) -> str:
         groups = [

@@ -206,7 +206,7 @@ class MemoryLog:
 
     def latest_timestamp(self) -> TimestampAndOffset | None:
         batch = max(self._image.batches, key=lambda batch: batch.timestamp_ms, default=None)
-        return batch and TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
+        return None if batch is None else TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
 
     def segments(self) -> Sequence[SegmentInfo]:
         segments: list[SegmentInfo] = []

@@ -1,8 +1,9 @@
 """What a run looks like: every setting drawn from the seed, and the faults that strike while it lasts.
 
-`Settings.draw` is a swarm: each kind of fault is on or off by itself and, when on, has a rate of its own, so that rare combinations
-come up and no fault hides another. `FaultInjector` then strikes at drawn moments until the safety phase ends. Knows the cluster
-only through the small `Target` protocol. Every draw comes from a generator seeded with the run's seed and a fixed name.
+`Settings.draw` is a swarm: each kind of fault is on or off by itself and, when on, has a rate of its own, so that rare
+combinations come up and no fault hides another. `FaultInjector` then strikes at drawn moments until the safety phase ends.
+Knows the cluster only through the small `Target` protocol. Every draw comes from a generator seeded with the run's seed and
+a fixed name.
 """
 
 from __future__ import annotations
@@ -73,13 +74,14 @@ class Settings:
             return options[rng.randrange(len(options))]
 
         def sometimes(percent: int, low: int, high: int) -> int:
-            value = rng.randrange(low, high)
+            """Off, or something between the two with every order of magnitude equally likely."""
+            value = int(low * (high / low) ** rng.random())
             return value if rng.randrange(100) < percent else 0
 
         election_timeout_ms = choice(300, 500, 1_000)
         raft = RaftConfig(
             election_timeout_ms=election_timeout_ms,
-            fetch_timeout_ms=choice(1_000, 2_000),
+            fetch_timeout_ms=choice(400, 1_000, 2_000),
             election_jitter_ms_max=choice(10, 50, 200),
             request_timeout_ms=choice(500, 1_000, 2_000),
         )
@@ -93,26 +95,26 @@ class Settings:
             network=draw_network(rng, raft.request_timeout_ms),
             turn_delay_us_max=choice(1, 50, 500),
             flush_us_mean=choice(100, 200, 2_000, 10_000),
-            flush_stall_ppm=sometimes(25, 1_000, 50_000),
+            flush_stall_ppm=sometimes(35, 1_000, 300_000),
             flush_stall_ms_max=choice(100, 1_000, 3_000),
-            flush_error_ppm=sometimes(10, 100, 2_000),
+            flush_error_ppm=sometimes(10, 100, 5_000),
             drift_ppm_max=choice(0, 0, 200, 50_000),
             wall_jump_interval_ms=sometimes(20, 3_000, 20_000),
-            crash_interval_ms=sometimes(50, 3_000, 20_000),
-            port_crash_interval_ms=sometimes(50, 2_000, 15_000),
-            crash_all_interval_ms=sometimes(15, 10_000, 30_000),
+            crash_interval_ms=sometimes(50, 500, 20_000),
+            port_crash_interval_ms=sometimes(50, 300, 15_000),
+            crash_all_interval_ms=sometimes(20, 3_000, 30_000),
             aim_at_leader_percent=choice(10, 50, 90),
-            down_ms_max=choice(100, 3_000, 8_000),
-            partition_interval_ms=sometimes(50, 3_000, 20_000),
-            partition_ms_max=choice(500, 4_000, 10_000),
-            pause_interval_ms=sometimes(30, 4_000, 20_000),
-            pause_ms_max=choice(200, 4_000, 8_000),
-            reset_interval_ms=sometimes(25, 1_000, 10_000),
+            down_ms_max=choice(10, 100, 1_000, 8_000),
+            partition_interval_ms=sometimes(50, 1_000, 20_000),
+            partition_ms_max=choice(500, 2_000, 10_000),
+            pause_interval_ms=sometimes(30, 1_000, 20_000),
+            pause_ms_max=choice(200, 2_000, 8_000),
+            reset_interval_ms=sometimes(30, 300, 10_000),
             producers=choice(1, 2, 3),
             readers=choice(1, 2),
             kv_clients=choice(1, 2, 3),
             kv_keys=choice(1, 2, 4),
-            think_ms_mean=choice(200, 400, 800),
+            think_ms_mean=choice(100, 300, 800),
         )
 
     def lines(self) -> list[str]:

@@ -2,20 +2,22 @@
 
 It is the simulator's shell around the driver, the counterpart of `runtime`: it gives the node its turns, deadlines, requests
 and flush completions, on one thread of simulated time. Its faults: power loss at once or between two port calls of a turn (a
-`SimulatedCrash` raised from within the call), a paused process, slow and failing syncs. Everything that belongs to an incarnation
-carries its number, so nothing of a dead process ever reaches the next one.
+`SimulatedCrash` raised from within the call), a paused process, slow and failing syncs. Everything that belongs to an
+incarnation carries its number, so nothing of a dead process ever reaches the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
 from raftlake.errors import StorageError
-from raftlake.ports import GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.events import FailureReason
+from raftlake.raft.messages import VoteRequest, VoteResponse
 from raftlake.raft.types import ElectionState, NodeId
 from raftlake.replica.config import NodeConfig
 from raftlake.replica.node import ReplicaNode
@@ -235,7 +237,19 @@ class Machine:
         assert self.node is not None
         if self._world.trace.enabled:
             self._world.trace.write(f"{self.node_id}<{source}", describe_rpc(rpc))
+        if isinstance(rpc, ControlRpc) and isinstance(rpc.messages[0].body, VoteRequest):
+            reply = partial(self._answer_vote, rpc, reply)
         self.node.receive(connection, rpc, reply)
+
+    def _answer_vote(self, rpc: ControlRpc, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
+        """The answer to votes leaves the node: show the invariants what it grants."""
+        assert isinstance(answer, ControlReply)
+        for asked, answered in zip(rpc.messages, answer.messages, strict=False):
+            request, response = asked.body, answered.body
+            assert isinstance(request, VoteRequest) and isinstance(response, VoteResponse)
+            if response.vote_granted and not request.pre_vote:
+                self._world.invariants.on_vote_granted(self.node_id, asked.group, request.epoch, request.candidate)
+        reply(answer)
 
     def deliver_answer(
         self,

@@ -5,10 +5,10 @@ that arrive twice, links cut in one or both directions, connections that reset. 
 (apart from the one-Fetch-in-flight rule of the port) and why a fault happens (`faults` decides).
 
 How connections are modelled. Fetch rounds of one node to another share a connection and therefore keep their order; it is
-replaced after a timeout, a reset or a restart, and a round that still sits in the old one may arrive late, on the old one. Every other
-request has its own connection, so those overtake each other freely. A request that arrives twice comes on a fresh connection
-the second time, and whichever answer is first counts. A forwarded proposal never arrives twice: it is not idempotent,
-and no transport below it repeats it.
+replaced after a timeout, a reset or a restart, and a round that still sits in the old one may arrive late, on the old one.
+Every other request has its own connection, so those overtake each other freely. A request that arrives twice comes on a
+fresh connection the second time, and whichever answer is first counts. A forwarded proposal never arrives twice: it is not
+idempotent, and no transport below it repeats it.
 
 Invariant (ports.Network): `done` is called exactly once per `send`, never from within it.
 """

@@ -1,8 +1,8 @@
 """What clients were promised, checked against what finally stands in the logs.
 
-The oracle sees only what a client sees: what it asked, when, and what was answered. A request without an answer is *unknown*: it
-may have happened, may still happen or may never; no check here assumes that an unknown write is absent. A write that
-was *refused* promises the opposite: it is in no log.
+The oracle sees only what a client sees: what it asked, when, and what was answered. A request without an answer is
+*unknown*: it may have happened, may still happen or may never; no check here assumes that an unknown write is absent. A write
+that was *refused* promises the opposite: it is in no log.
 
 Checked while the run goes on, because it needs the order of events:
 - a linearizable read of a partition covers every append acknowledged, and every read answered, before it was asked;

@@ -40,6 +40,12 @@ def judge(seed: int) -> Verdict:
         return Verdict(seed, None, str(violation), traceback.format_exc())
 
 
+def say(line: str) -> None:
+    """One line to the terminal, at once: a long run is watched."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def reproduce(seed: int) -> str:
     return f"python -m raftlake.sim --seed {seed} --trace sim-{seed}.trace"
 
@@ -48,23 +54,23 @@ def run_one(seed: int, trace_path: Path | None) -> int:
     """Settings, verdict, command; with a trace when asked for."""
     settings = Settings.draw(seed)
     for line in settings.lines():
-        print(line)
+        say(line)
     with ExitStack() as stack:
         sink = stack.enter_context(trace_path.open("w")) if trace_path is not None else None
         cluster = Cluster(settings, sink)
         try:
             outcome = cluster.run()
         except Violation as violation:
-            traceback.print_exc(file=sys.stdout)
-            print(f"FAILED at {cluster.scheduler.now_us} us: {violation}")
-        else:
-            print(f"simulated {outcome.simulated_ms} ms, {outcome.events} events, {outcome.completed} client requests")
-            for kind, count in outcome.faults.items():
-                print(f"fault {kind}: {count}")
-            print("ok")
-            violation = None
-    print(f"reproduce: {reproduce(seed)}")
-    return 1 if violation is not None else 0
+            say(traceback.format_exc())
+            say(f"FAILED at {cluster.scheduler.now_us} us: {violation}")
+            say(f"reproduce: {reproduce(seed)}")
+            return 1
+    say(f"simulated {outcome.simulated_ms} ms, {outcome.events} events, {outcome.completed} client requests")
+    for kind, count in outcome.faults.items():
+        say(f"fault {kind}: {count}")
+    say("ok")
+    say(f"reproduce: {reproduce(seed)}")
+    return 0
 
 
 def verdicts(seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
@@ -86,8 +92,8 @@ def run_many(seeds: range, jobs: int) -> int:
         done += 1
         if verdict.outcome is None:
             failed.append(verdict.seed)
-            print(f"seed {verdict.seed} FAILED: {verdict.violation}")
-            print(f"  reproduce: {reproduce(verdict.seed)}", flush=True)
+            say(f"seed {verdict.seed} FAILED: {verdict.violation}")
+            say(f"  reproduce: {reproduce(verdict.seed)}")
             continue
         simulated_ms += verdict.outcome.simulated_ms
         events += verdict.outcome.events
@@ -95,12 +101,12 @@ def run_many(seeds: range, jobs: int) -> int:
         for kind, count in verdict.outcome.faults.items():
             faults[kind] = faults.get(kind, 0) + count
     seconds = time.monotonic() - began
-    print(f"{done} seeds in {seconds:.1f} s: {done / seconds:.2f} seeds/s with {jobs} jobs; {len(failed)} failed")
-    print(f"simulated {simulated_ms / 60_000:.1f} minutes, {events} events, {completed} client requests")
+    say(f"{done} seeds in {seconds:.1f} s: {done / seconds:.2f} seeds/s with {jobs} jobs; {len(failed)} failed")
+    say(f"simulated {simulated_ms / 60_000:.1f} minutes, {events} events, {completed} client requests")
     for kind, count in sorted(faults.items()):
-        print(f"fault {kind}: {count}")
+        say(f"fault {kind}: {count}")
     for seed in failed:
-        print(f"reproduce: {reproduce(seed)}")
+        say(f"reproduce: {reproduce(seed)}")
     return 1 if failed else 0
 
 

@@ -9,8 +9,18 @@ from __future__ import annotations
 
 from typing import Protocol, assert_never
 
-from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, PeerReply, PeerRpc, ProposeReply, ProposeRpc
-from raftlake.ports import ReadOffsetReply, ReadOffsetRpc
+from raftlake.ports import (
+    ControlReply,
+    ControlRpc,
+    FetchReply,
+    FetchRpc,
+    PeerReply,
+    PeerRpc,
+    ProposeReply,
+    ProposeRpc,
+    ReadOffsetReply,
+    ReadOffsetRpc,
+)
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import (
     BeginQuorumEpochRequest,

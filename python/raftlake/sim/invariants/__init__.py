@@ -6,6 +6,7 @@ from raftlake.sim.invariants.base import ClusterView, Invariant, InvariantSuite,
 from raftlake.sim.invariants.committed_data import CommittedData
 from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.invariants.convergence import Convergence
+from raftlake.sim.invariants.durable_vote import DurableVote
 from raftlake.sim.invariants.leader_completeness import LeaderCompleteness
 from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
 from raftlake.sim.invariants.monotonic_epoch import MonotonicEpoch
@@ -19,6 +20,7 @@ def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invari
     committed = CommittedLogs()
     return [
         MonotonicEpoch(view),
+        DurableVote(view),
         SingleLeader(view),
         MonotonicHighWatermark(view),
         # Before the majority check: it extends the committed log that the others read.

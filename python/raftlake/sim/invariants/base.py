@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raftlake.ports import GroupId
-from raftlake.raft.types import ElectionState, NodeId
+from raftlake.raft.types import ElectionState, NodeId, ReplicaKey
 from raftlake.sim.disk import MemoryLog
 
 
@@ -68,6 +68,9 @@ class Invariant:
     def on_election_saved(self, node_id: NodeId, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
         """A node's election file was replaced."""
 
+    def on_vote_granted(self, node_id: NodeId, group: GroupId, epoch: int, candidate: ReplicaKey) -> None:
+        """A node lets an answer go that grants its real vote of `epoch`."""
+
     def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
         """A node truncated or reset its log; it now ends at `end_offset`."""
 
@@ -93,7 +96,17 @@ class Invariant:
         return Violation(self.promise, detail)
 
 
-MOMENTS = ("on_election_saved", "on_log_cut", "on_crash", "on_epoch", "on_leader", "on_high_watermark", "on_turn", "on_end")
+MOMENTS = (
+    "on_election_saved",
+    "on_vote_granted",
+    "on_log_cut",
+    "on_crash",
+    "on_epoch",
+    "on_leader",
+    "on_high_watermark",
+    "on_turn",
+    "on_end",
+)
 
 
 class InvariantSuite:
@@ -106,6 +119,7 @@ class InvariantSuite:
 
         (
             self.on_election_saved,
+            self.on_vote_granted,
             self.on_log_cut,
             self.on_crash,
             self.on_epoch,

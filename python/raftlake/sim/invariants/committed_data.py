@@ -25,7 +25,7 @@ class CommittedData(Invariant):
                 f"node {replica.node_id} {replica.group} has high watermark {end}, but not the committed batch "
                 f"[{different.base}, {different.end}) of epoch {different.epoch}"
             )
-        if end > committed.end and not committed.extend(log, end):
+        if end > committed.end and not committed.extend(log, end, replica.epoch):
             raise self.fail(
                 f"node {replica.node_id} {replica.group}: high watermark {end} is not the end of a batch in its log"
             )

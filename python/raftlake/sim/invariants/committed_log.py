@@ -6,7 +6,7 @@ in it, it is there for good.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from raftlake.ports import GroupId
 from raftlake.sim.disk import MemoryLog, StoredBatch
@@ -18,10 +18,17 @@ class CommittedLog:
     def __init__(self) -> None:
         self.batches: list[StoredBatch] = []
         self._ends: list[int] = []
+        #: For each batch the epoch of the replica that first said that it is committed.
+        self._commit_epochs: list[int] = []
 
     @property
     def end(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def end_before(self, epoch: int) -> int:
+        """The end of what was committed in epochs before `epoch`."""
+        count = bisect_left(self._commit_epochs, epoch)
+        return self._ends[count - 1] if count else 0
 
     def first_difference(self, log: MemoryLog, start: int, end: int) -> StoredBatch | None:
         """The first committed batch in [start, end) that `log` holds otherwise or not at all; None when there is none.
@@ -39,8 +46,9 @@ class CommittedLog:
             position += 1
         return None
 
-    def extend(self, log: MemoryLog, end: int) -> bool:
-        """Take over what `log` holds up to `end`; False when `end` is not the end of one of its batches or a batch is missing."""
+    def extend(self, log: MemoryLog, end: int, epoch: int) -> bool:
+        """Take over what `log` holds up to `end`, committed in `epoch`; False when `end` is not the end of one of its batches
+        or a batch is missing."""
         held = log.batches
         position = log.first_batch_after(self.end)
         while self.end < end:
@@ -48,6 +56,8 @@ class CommittedLog:
                 return False
             self.batches.append(held[position])
             self._ends.append(held[position].end)
+            # An older leader may learn late; what it committed the newer ones had to hold all the same.
+            self._commit_epochs.append(max(epoch, self._commit_epochs[-1] if self._commit_epochs else 0))
             position += 1
         return True
 
@@ -64,5 +74,6 @@ class CommittedLogs:
             log = self._logs[group] = CommittedLog()
         return log
 
-    def items(self) -> list[tuple[GroupId, CommittedLog]]:
-        return list(self._logs.items())
+    def groups(self) -> list[GroupId]:
+        """Those of which something is committed, in the order in which that was first seen."""
+        return list(self._logs)

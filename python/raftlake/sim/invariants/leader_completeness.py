@@ -1,4 +1,4 @@
-"""LeaderCompleteness (Raft §5.4; kraft_kip_996_properties.tla): a leader's log holds every record committed before its epoch."""
+"""LeaderCompleteness (Raft §5.4; kraft_kip_996_properties.tla): a leader has every record committed before its epoch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ class LeaderCompleteness(Invariant):
 
     def on_leader(self, replica: ReplicaState) -> None:
         committed = self._committed.of(replica.group)
-        # A deposed node may still win an older epoch: it needs only what was committed in epochs before its own.
-        end = next((batch.base for batch in committed.batches if batch.epoch > replica.epoch), committed.end)
-        missing = committed.first_difference(replica.log, 0, end)
+        # A node may still win an older epoch, too late to be of use: it needs what was committed in epochs before its own.
+        missing = committed.first_difference(replica.log, 0, committed.end_before(replica.epoch))
         if missing is not None:
             raise self.fail(
                 f"node {replica.node_id} leads {replica.group} in epoch {replica.epoch} without the committed batch "

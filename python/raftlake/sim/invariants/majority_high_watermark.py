@@ -26,7 +26,7 @@ class MajorityHoldsCommitted(Invariant):
         self._require_majority(group)
 
     def on_crash(self, node_id: NodeId) -> None:
-        for group, _ in self._committed.items():
+        for group in self._committed.groups():
             self._require_majority(group)
 
     def _require_majority(self, group: GroupId) -> None:

@@ -1,7 +1,7 @@
 """StableLeadership (RaftEventSimulationTest, leadershipWillNotChangeDuringNetworkPartitionIfMajorityStillReachable).
 
-Used by the tests that need it: once armed, no group may get another leader or a higher epoch. It shows that a node which is cut off,
-comes back or restarts never disturbs a leader that a majority can reach (KIP-650 / KIP-996 pre-vote).
+Used by the tests that need it: once armed, no group may get another leader or a higher epoch. It shows that a node which is
+cut off, comes back or restarts never disturbs a leader that a majority can reach (KIP-650 / KIP-996 pre-vote).
 """
 
 from __future__ import annotations

@@ -1,0 +1,27 @@
+"""A vote is on disk before it is answered (KIP-595 "Vote"; DESIGN §4.1; TLA+ ElectionSafety rests on it), and is one an epoch.
+
+Looked at where the answer leaves the node, so that a vote which a crash could take back is found even when no crash does.
+"""
+
+from __future__ import annotations
+
+from raftlake.ports import GroupId
+from raftlake.raft.types import NodeId, ReplicaKey
+from raftlake.sim.invariants.base import ClusterView, Invariant
+
+
+class DurableVote(Invariant):
+    promise = "a vote is on disk before it is answered, and there is one an epoch"
+
+    def __init__(self, view: ClusterView) -> None:
+        super().__init__(view)
+        self._granted: dict[tuple[NodeId, GroupId, int], ReplicaKey] = {}
+
+    def on_vote_granted(self, node_id: NodeId, group: GroupId, epoch: int, candidate: ReplicaKey) -> None:
+        before = self._granted.setdefault((node_id, group, epoch), candidate)
+        if before != candidate:
+            raise self.fail(f"node {node_id} granted epoch {epoch} of {group} to {candidate.id} after {before.id}")
+        saved = self.view.election_of(node_id, group)
+        # A later epoch on disk says that the earlier one can never be voted in again.
+        if saved is None or saved.epoch < epoch or (saved.epoch == epoch and saved.voted_key != candidate):
+            raise self.fail(f"node {node_id} grants epoch {epoch} of {group} to {candidate.id}, its disk says {saved}")
