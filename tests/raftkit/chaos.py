@@ -22,6 +22,7 @@ class ChaosRun:
             latency=(1, self.random.choice([1, 5, 40])),
             flush=(1, self.random.choice([1, 10])),
             fetch_wait=self.random.choice([100, 500]),
+            sessions=self.random.random() < 0.5,
             loss=self.random.choice([0.0, 0.0, 0.05]),
             duplicate=self.random.choice([0.0, 0.0, 0.05]),
         )

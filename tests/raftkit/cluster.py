@@ -29,6 +29,8 @@ class Timing:
     latency: tuple[int, int] = (1, 1)
     flush: tuple[int, int] = (1, 1)
     fetch_wait: int = 500
+    #: Idle fetches wait in a session whose rounds only confirm them, as between our own nodes; else each is answered empty.
+    sessions: bool = False
     loss: float = 0.0
     duplicate: float = 0.0
 
@@ -155,9 +157,14 @@ class Cluster:
         life = (destination, receiver.generation)
         follows = sender.seen.get(life, 0)
         is_done = [False]
+        extra_ms = self.timing.fetch_wait if isinstance(request, FetchRequest) else 0
+        patience_ms = self.config.request_timeout_ms + extra_ms
 
         def fail() -> None:
-            if not is_done[0] and generation == sender.generation:
+            is_cut = (sender.id, destination) in self.cut or (destination, sender.id) in self.cut
+            if self.timing.sessions and not is_cut and receiver.waits_for(request):
+                self.after(patience_ms, fail)
+            elif not is_done[0] and generation == sender.generation:
                 is_done[0] = True
                 reason = on.FailureReason.TIMED_OUT
                 sender.step(on.RequestFailed(peer=destination, request=request, reason=reason))
@@ -167,6 +174,7 @@ class Cluster:
                 is_done[0] = True
                 reason = on.FailureReason.DISCONNECTED
                 sender.step(on.RequestFailed(peer=destination, request=request, reason=reason))
+                sender.step(on.PeerUnreachable(peer=destination))
 
         def respond(response: Response) -> None:
             if isinstance(request, FetchRequest):
@@ -199,12 +207,13 @@ class Cluster:
             receiver.step(on.RequestReceived(request_id=request_id, request=request))
 
         self.transmit(sender.id, destination, deliver)
-        extra_ms = self.timing.fetch_wait if isinstance(request, FetchRequest) else 0
-        self.after(self.config.request_timeout_ms + extra_ms, fail)
+        self.after(patience_ms, fail)
 
     def transmit(self, source: NodeId, destination: NodeId, arrive: Callable[[], None]) -> None:
         def pass_through() -> None:
-            if (source, destination) not in self.cut:
+            if (source, destination) in self.cut:
+                self.on_loss(source, destination)
+            else:
                 arrive()
 
         copies = 1
@@ -222,6 +231,9 @@ class Cluster:
 
     def on_delivery(self, source: Node, destination: Node, message: Request | Response) -> None:
         """Called when a message arrives."""
+
+    def on_loss(self, source: NodeId, destination: NodeId) -> None:
+        """Called when a partition swallows a message."""
 
     def check_invariants(self, node: Node) -> None:
         """Election safety, log matching of what is committed, and that what is committed is on a majority of disks."""

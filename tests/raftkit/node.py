@@ -172,7 +172,7 @@ class Node:
             case do.ReleaseFetchRounds():
                 for voter in self.alive.other_voters:
                     if voter in self.waiting:
-                        self.answer_empty(voter)
+                        self.end_round(voter)
                     else:
                         self.release_next[voter] = None
             case do.AdvanceHighWatermark():
@@ -211,15 +211,49 @@ class Node:
         if self.waiting.get(replica, (None,))[0] is not request:
             return
         if self.release_next.pop(replica, 0) is None:
-            self.answer_empty(replica)
-            return
+            self.end_round(replica)
+        else:
+            self.end_round_later(replica, request)
+
+    def end_round_later(self, replica: NodeId, request: FetchRequest) -> None:
         generation = self.generation
 
         def expire() -> None:
             if generation == self.generation and self.waiting.get(replica, (None,))[0] is request:
-                self.answer_empty(replica)
+                self.end_round(replica)
 
         self.cluster.after(self.cluster.timing.fetch_wait, expire)
+
+    def waits_for(self, request: object) -> bool:
+        return any(held[0] is request for held in self.waiting.values())
+
+    def end_round(self, replica: NodeId) -> None:
+        """The fetch of `replica` has waited long enough: answer it empty, or confirm it in its session and let it wait on."""
+        if not self.cluster.timing.sessions:
+            self.answer_empty(replica)
+            return
+        request = self.waiting[replica][0]
+        follower = self.cluster.nodes[replica]
+        lives = (self.generation, follower.generation)
+        self.answer_sequence += 1
+        sequence = self.answer_sequence
+
+        def is_current() -> bool:
+            return lives == (self.generation, follower.generation) and self.core is not None and follower.core is not None
+
+        def confirm_leader() -> None:
+            if is_current() and follower.alive.fetch_in_flight == request:
+                follower.step(on.LeaderConfirmed(leader_id=self.id, at_ms=self.cluster.now_ms))
+                if follower.alive.fetch_in_flight == request:
+                    self.cluster.transmit(replica, self.id, confirm_replica)
+
+        def confirm_replica() -> None:
+            if is_current() and self.waiting.get(replica, (None,))[0] is request:
+                self.step(on.ReplicaConfirmed(replica_id=replica, at_ms=self.cluster.now_ms, follows=sequence))
+                if self.waiting.get(replica, (None,))[0] is request:
+                    self.end_round_later(replica, request)
+
+        self.cluster.transmit(self.id, replica, confirm_leader)
 
     def answer_empty(self, replica: NodeId) -> None:
         core = self.alive

@@ -162,21 +162,26 @@ def _lead(group: GroupState, now_ms: int) -> None:
 
 
 def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> None:
-    """Once votes were refused and nobody is left to hear from, start over with a pre-vote after a random wait.
+    """Once a vote was refused, start over with a pre-vote after a random wait instead of the whole election timeout.
 
-    Kafka waits for the rest of the election timeout (KAFKA-18345), a second or two without service. KIP-595 ("Gridlocked
-    Elections") steps down at once and backs off by `quorum.election.jitter.max.ms`; pre-vote makes that harmless.
+    Kafka waits for the rest of the timeout (KAFKA-18345), a second or two without service. KIP-595 ("Gridlocked Elections")
+    steps down at once and backs off by `quorum.election.jitter.max.ms`; pre-vote makes that harmless. While somebody may
+    still answer, the wait leaves room for that; it doubles with each election lost, so slow networks are waited for too.
     """
     tally = candidate.tally
     if tally.is_lost:
         # Nobody is asked again, so nothing may stay due.
         candidate.votes.retry_at_ms.clear()
-    is_over = tally.is_lost or (tally.has_refusal and all(voter in candidate.votes.failures for voter in tally.unrecorded))
-    if candidate.is_split or not is_over:
+    if not tally.has_refusal or candidate.is_split:
         return
-    candidate.is_split = True
-    group.failed_elections += 1
-    candidate.election_deadline_ms = min(candidate.election_deadline_ms, now_ms + group.random_jitter_ms())
+    candidate.is_split = tally.is_lost or all(voter in candidate.votes.failures for voter in tally.unrecorded)
+    if not candidate.is_refused:
+        candidate.is_refused = True
+        group.failed_elections += 1
+    wait_ms = group.random_jitter_ms()
+    if not candidate.is_split:
+        wait_ms += group.jitter_bound_ms()
+    candidate.election_deadline_ms = min(candidate.election_deadline_ms, now_ms + wait_ms)
 
 
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:

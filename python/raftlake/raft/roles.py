@@ -51,7 +51,9 @@ class Candidate:
     name: ClassVar[str] = "Candidate"
     election_deadline_ms: int
     tally: Tally
-    #: The vote is split as far as anyone can tell, and the next attempt has been brought forward.
+    #: Somebody refused, so the next attempt has been brought forward.
+    is_refused: bool = False
+    #: And nobody is left who could still make the difference.
     is_split: bool = False
     votes: Outbox = field(default_factory=Outbox)
 

@@ -135,8 +135,10 @@ class GroupState:
         """Uniform in [T, 2T), as Kafka draws it."""
         return self.config.election_timeout_ms + self.rng.randrange(self.config.election_timeout_ms)
 
+    def jitter_bound_ms(self) -> int:
+        """election_jitter_ms_max, doubled for each election lost in a row (up to T)."""
+        return min(self.config.election_jitter_ms_max << min(self.failed_elections, 16), self.config.election_timeout_ms)
+
     def random_jitter_ms(self) -> int:
-        """Uniform in [1, election_jitter_ms_max], the bound doubled for each election lost in a row (up to T)."""
-        doublings = min(self.failed_elections, 16)
-        bound = min(self.config.election_jitter_ms_max << doublings, self.config.election_timeout_ms)
-        return 1 + self.rng.randrange(bound)
+        """Uniform in [1, jitter_bound_ms]."""
+        return 1 + self.rng.randrange(self.jitter_bound_ms())
