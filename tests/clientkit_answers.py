@@ -136,7 +136,8 @@ def describe_cluster(quorum: FakeQuorum, node: FakeNode, message: Any) -> Descri
 
 
 def describe_configs(quorum: FakeQuorum, node: FakeNode, message: Any) -> DescribeConfigsResponse:
-    configs = ()
+    configs: tuple[DescribeConfigsResourceResult, ...] = ()
+    node = quorum.nodes[int(message.resources[0].resource_name)]
     if node.http_listener is not None:
         configs = (
             DescribeConfigsResourceResult(

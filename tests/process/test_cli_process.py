@@ -133,7 +133,7 @@ def test_describe(raftlake: Run, quorum: LocalQuorum) -> None:
 
 
 def test_dump_of_a_segment(quorum_dir: Path, raftlake: Run) -> None:
-    ok(raftlake("kv", "put", "cli/dump", "v"))
+    ok(raftlake("kv", "put", "dump", "v"))
     segment = quorum_dir / "node-1" / "__cluster_metadata-0" / "00000000000000000000.log"
     outcome = subprocess.run(
         [sys.executable, "-m", "raftlake", "dump", str(segment), "--records"],

@@ -121,8 +121,18 @@ class Admin:
                 code = result
             await self._pause_or_raise(code, f"describe quorum of {topic}-{partition}", backoff, deadline)
 
+    async def node_address(self, node_id: int, setting: str, timeout_ms: float | None = None) -> str | None:
+        """One of a node's addresses, such as `http.listener`: every node knows those of all."""
+        answer, _ = await self._cluster.ask_any(
+            ApiKey.DESCRIBE_CONFIGS,
+            protocol.DESCRIBE_CONFIGS_VERSION,
+            protocol.node_configs_request(node_id),
+            self._deadline(timeout_ms),
+        )
+        return protocol.node_configs(answer).get(setting)
+
     async def node_configs(self, node_id: int, timeout_ms: float | None = None) -> dict[str, str]:
-        """The settings of one node, from that node itself where it can be reached (others know only their own)."""
+        """The settings of one node, from that node itself where it can be reached (others know only its addresses)."""
         deadline = self._deadline(timeout_ms)
         address = self._cluster.nodes.get(node_id)
         request = protocol.node_configs_request(node_id)

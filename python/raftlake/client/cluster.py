@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,20 +73,31 @@ class Cluster:
         self.cluster_id: str | None = None
         self.nodes: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
-        self._refreshing: dict[str | None, asyncio.Task[MetadataResponse]] = {}
+        self._refreshing: dict[tuple[str | None, Address | None], asyncio.Task[MetadataResponse]] = {}
         self._turns = itertools.count()
+
+    def now(self) -> float:
+        """Seconds on the loop's clock."""
+        return asyncio.get_running_loop().time()
 
     # --- asking some node --------------------------------------------------------------------------------------------
 
-    def candidates(self) -> list[Address]:
-        """Every known address: those with an open connection first, the others in turn, the bootstrap servers last."""
+    def candidates(self, avoid: Address | None = None) -> list[Address]:
+        """Every known address in turn: those with an open connection first, and `avoid` last."""
         known = list(dict.fromkeys([*self.nodes.values(), *self.config.bootstrap]))
         first = next(self._turns) % len(known)
         rotated = known[first:] + known[:first]
-        return sorted(rotated, key=lambda address: self.pool.get_open(address) is None)
+        return sorted(rotated, key=lambda address: (address == avoid, self.pool.get_open(address) is None))
 
     async def ask_any(
-        self, api_key: ApiKey, version: int, message: object, deadline: Deadline, *, changes: bool = False
+        self,
+        api_key: ApiKey,
+        version: int,
+        message: object,
+        deadline: Deadline,
+        *,
+        changes: bool = False,
+        avoid: Address | None = None,
     ) -> tuple[Any, bool]:
         """The answer of the first node that gives one, and whether an earlier try may have been received.
 
@@ -94,11 +106,13 @@ class Cluster:
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
         errors: dict[str, str] = {}
         was_sent = False
+        # What only asks goes to another node soon, in case this one is paused; each round gives the nodes more time.
+        patience_ms = self.config.attempt_timeout_ms if changes else self.config.stall_check_ms
         while True:
-            for address in self.candidates():
+            for address in self.candidates(avoid):
                 try:
                     connection = await self.pool.get(address)
-                    return await self.request(connection, api_key, version, message, deadline), was_sent
+                    return await self.request(connection, api_key, version, message, deadline, patience_ms), was_sent
                 except Disconnected as error:
                     errors[error.address] = error.reason
                     was_sent = was_sent or error.sent
@@ -108,18 +122,27 @@ class Cluster:
                 if was_sent and changes:
                     raise UnknownOutcome(f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms")
                 raise NoReachableNode([str(address) for address in self.config.bootstrap], errors)
+            patience_ms *= 2
             await backoff.pause(deadline)
 
-    async def request(self, connection: Connection, api_key: ApiKey, version: int, message: object, deadline: Deadline) -> Any:
-        return await connection.request(api_key, version, message, self.config.attempt_ms(deadline.remaining_ms()))
+    async def request(
+        self,
+        connection: Connection,
+        api_key: ApiKey,
+        version: int,
+        message: object,
+        deadline: Deadline,
+        patience_ms: float = math.inf,
+    ) -> Any:
+        timeout_ms = min(patience_ms, self.config.attempt_ms(deadline.remaining_ms()))
+        return await connection.request(api_key, version, message, timeout_ms)
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     async def topic(self, name: str, deadline: Deadline) -> Topic:
         """From the cache, or asked for; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when no node knows it within the grace."""
         cached = self._topics.get(name)
-        now = asyncio.get_running_loop().time()
-        if cached is not None and now - cached.learned_at < self.config.metadata_age_ms_max / 1000:
+        if cached is not None and self.now() - cached.learned_at < self.config.metadata_age_ms_max / 1000:
             return cached
         return await self.refresh_topic(name, deadline)
 
@@ -129,11 +152,12 @@ class Cluster:
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
 
-    async def refresh_topic(self, name: str, deadline: Deadline) -> Topic:
+    async def refresh_topic(self, name: str, deadline: Deadline, *, avoid: Address | None = None) -> Topic:
+        """Asked for anew, of any node, of `avoid` only when no other one answers."""
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
         asked_for = Deadline(min(self.config.unknown_topic_grace_ms, deadline.remaining_ms()))
         while True:
-            await self._refresh(name, deadline)
+            await self._refresh(name, deadline, avoid)
             topic = self._topics.get(name)
             if topic is not None:
                 return topic
@@ -147,25 +171,26 @@ class Cluster:
         names = [str(topic.name) for topic in answer.topics if topic.name is not None and topic.error_code == 0]
         return {name: self._topics[name] for name in sorted(names) if name in self._topics}
 
-    async def _refresh(self, name: str | None, deadline: Deadline) -> MetadataResponse:
+    async def _refresh(self, name: str | None, deadline: Deadline, avoid: Address | None = None) -> MetadataResponse:
         """Ask some node about one topic or all (None). Callers that ask the same at the same time share one request."""
-        refreshing = self._refreshing.get(name)
+        key = (name, avoid)
+        refreshing = self._refreshing.get(key)
         if refreshing is None:
-            refreshing = asyncio.get_running_loop().create_task(self._ask_metadata(name, deadline), name="metadata")
-            self._refreshing[name] = refreshing
-            refreshing.add_done_callback(lambda task: self._refreshed(name, task))
+            refreshing = asyncio.get_running_loop().create_task(self._ask_metadata(name, deadline, avoid), name="metadata")
+            self._refreshing[key] = refreshing
+            refreshing.add_done_callback(lambda task: self._refreshed(key, task))
         return await asyncio.shield(refreshing)
 
-    def _refreshed(self, name: str | None, task: asyncio.Task[MetadataResponse]) -> None:
-        del self._refreshing[name]
+    def _refreshed(self, key: tuple[str | None, Address | None], task: asyncio.Task[MetadataResponse]) -> None:
+        del self._refreshing[key]
         if not task.cancelled():
             # Marks it as seen: when every caller was cancelled meanwhile, nobody else looks at it.
             task.exception()
 
-    async def _ask_metadata(self, name: str | None, deadline: Deadline) -> MetadataResponse:
+    async def _ask_metadata(self, name: str | None, deadline: Deadline, avoid: Address | None) -> MetadataResponse:
         request = protocol.metadata_request(None if name is None else [name])
         answer: MetadataResponse
-        answer, _ = await self.ask_any(ApiKey.METADATA, protocol.METADATA_VERSION, request, deadline)
+        answer, _ = await self.ask_any(ApiKey.METADATA, protocol.METADATA_VERSION, request, deadline, avoid=avoid)
         self._learn(answer)
         return answer
 
@@ -195,7 +220,7 @@ class Cluster:
             leader = PartitionLeader(int(partition.leader_id), int(partition.leader_epoch), replicas)
             before = known.partitions.get(index) if known is not None and known.topic_id == topic_id else None
             partitions[index] = before if before is not None and before.leader_epoch > leader.leader_epoch else leader
-        self._topics[name] = Topic(name, topic_id, partitions, asyncio.get_running_loop().time())
+        self._topics[name] = Topic(name, topic_id, partitions, self.now())
 
     def learn_leader(
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoints: Iterable[tuple[int, str, int]]

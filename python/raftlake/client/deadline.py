@@ -9,10 +9,11 @@ import random
 class Deadline:
     """An instant on the running loop's clock."""
 
-    __slots__ = ("_at", "_started")
+    __slots__ = ("_at", "_now", "_started")
 
     def __init__(self, timeout_ms: float) -> None:
-        self._started = asyncio.get_running_loop().time()
+        self._now = asyncio.get_running_loop().time
+        self._started = self._now()
         self._at = self._started + timeout_ms / 1000
 
     @property
@@ -21,13 +22,13 @@ class Deadline:
         return self._at
 
     def elapsed_ms(self) -> float:
-        return (asyncio.get_running_loop().time() - self._started) * 1000
+        return (self._now() - self._started) * 1000
 
     def remaining_ms(self) -> float:
-        return max(0.0, (self._at - asyncio.get_running_loop().time()) * 1000)
+        return max(0.0, (self._at - self._now()) * 1000)
 
     def is_over(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._at
+        return self._now() >= self._at
 
 
 class Backoff:

@@ -19,7 +19,7 @@ import httpx
 from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import Disconnected, KvConflict, NoReachableNode
+from raftlake.client.errors import KvConflict, NoReachableNode
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.types import KvEntry, KvEvent, KvPage
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
@@ -234,8 +234,8 @@ class AsyncKv:
 
     async def _find_front(self, node_id: int, deadline: Deadline) -> str | None:
         try:
-            listener = (await self._admin.node_configs(node_id, deadline.remaining_ms())).get("http.listener")
-        except (Disconnected, RequestRejected):
+            listener = await self._admin.node_address(node_id, "http.listener", deadline.remaining_ms())
+        except RequestRejected:
             return None
         return None if not listener else f"http://{listener.removeprefix('http://')}"
 
@@ -331,9 +331,10 @@ def _front_of(location: str) -> str:
 
 
 async def _wait_as_told(answer: httpx.Response, deadline: Deadline) -> None:
-    """Retry-After in seconds, within the deadline."""
+    """Retry-After in seconds, within the deadline. One is the least that the header can say, and means "soon": an election
+    takes a fraction of it, so the caller's own backoff decides then."""
     told = answer.headers.get("retry-after", "")
-    if told.isdecimal():
+    if told.isdecimal() and int(told) > 1:
         await asyncio.sleep(min(int(told), deadline.remaining_ms() / 1000))
 
 

@@ -85,6 +85,8 @@ class PartitionSender:
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         self._failures = 0
+        self._watch: asyncio.TimerHandle | None = None
+        self._answered_at = 0.0
         self._failure: RaftlakeError | None = None
         self._is_closed = False
 
@@ -106,6 +108,8 @@ class PartitionSender:
     def close(self) -> None:
         """Give up: what was sent ends as unknown, the rest as rejected."""
         self._is_closed = True
+        if self._watch is not None:
+            self._watch.cancel()
         if self._task is not None:
             self._task.cancel()
         self._fail_waiting(_closed_error())
@@ -167,11 +171,41 @@ class PartitionSender:
         )
         connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, request, timeout_ms, lambda answer: self._on_answer(pending, answer))
 
+        if self._watch is None:
+            self._answered_at = self._cluster.now()
+            self._watch_progress()
+
+    def _watch_progress(self) -> None:
+        """A leader that was paused or cut off answers nothing: find out from others before its requests time out."""
+        self._watch = asyncio.get_running_loop().call_later(self._cluster.config.stall_check_ms / 1000, self._check_progress)
+
+    def _check_progress(self) -> None:
+        self._watch = None
+        if not self._round.in_flight:
+            return
+        self._watch_progress()
+        stalled_ms = (self._cluster.now() - self._answered_at) * 1000
+        if stalled_ms >= self._cluster.config.stall_check_ms and self._task is None and self._connection is not None:
+            self._task = asyncio.get_running_loop().create_task(self._check_leader(self._connection), name="append check")
+            self._task.add_done_callback(self._prepared)
+
+    async def _check_leader(self, connection: Connection) -> None:
+        deadline = Deadline(self._cluster.config.attempt_timeout_ms)
+        try:
+            topic = await self._cluster.refresh_topic(self._topic, deadline, avoid=connection.address)
+        except RaftlakeError:
+            # Nobody can tell: the time limit of the requests in flight decides.
+            return
+        leader = self._cluster.leader_address(topic, self._partition)
+        if leader is not None and leader != connection.address:
+            connection.close("another node leads")
+
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _on_answer(self, pending: PendingBatch, answer: Any) -> None:
         lane = pending.lane
         assert lane is not None
+        self._answered_at = self._cluster.now()
         lane.in_flight -= 1
         self._round.in_flight -= 1
         if isinstance(answer, Disconnected):

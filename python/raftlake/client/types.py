@@ -59,6 +59,8 @@ class ClientConfig:
     request_timeout_ms: int = 30_000
     #: One request on one connection; when it passes, the connection is given up and the operation goes on elsewhere.
     attempt_timeout_ms: int = 6_000
+    #: When a leader has not answered an append for so long, other nodes are asked whether it still leads.
+    stall_check_ms: int = 1_000
     connect_timeout_ms: int = 3_000
     #: After this long without any node to talk to, NoReachableNode is raised instead of trying on.
     unreachable_timeout_ms: int = 10_000
