@@ -12,6 +12,7 @@ import pytest
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.kv.commands import ANY, Compare, Delete, Put, Txn
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.runtime.http_base import ByteBudget, HttpError
 from runtime_fakes import run
 from runtime_http_fakes import Front, http_front
 
@@ -294,3 +295,16 @@ def test_a_broken_invariant_stops_the_node_and_another_bug_does_not(caplog: pyte
 
     fronted(test)
     assert "failed to serve PUT /v1/kv/k" in caplog.text
+
+
+def test_bodies_under_way_have_a_limit_together() -> None:
+    budget = ByteBudget(100)
+    with budget.hold(90):
+        with pytest.raises(HttpError) as refused, budget.hold(20):
+            raise AssertionError("there was no room")
+        assert refused.value.status == 503
+        with budget.hold(10):
+            assert budget.held == 100
+    with budget.hold(1000):
+        assert budget.held == 1000
+    assert budget.held == 0

@@ -21,6 +21,7 @@ from runtime_fakes import (
     fetch_of,
     find,
     found,
+    produce_of,
     run,
     served,
     settle,
@@ -119,6 +120,64 @@ def test_connections_far_beyond_the_limit_are_dropped_at_once() -> None:
             assert on.listener.connection_count == EXTRA_CONNECTIONS + 1
             for wire in wires:
                 wire.close()
+
+    run(main())
+
+
+# --- the memory of all connections together ----------------------------------------------------------------------------------
+
+
+def test_connections_wait_for_room_and_get_it_in_turn() -> None:
+    async def main() -> None:
+        async with served(started_bytes_max=30_000) as on:
+            wires = [await connect(on.address) for _ in range(4)]
+            for wire in wires:
+                wire.send(ApiKey.PRODUCE, 9, produce_of(bytes(20_000)))
+            await until(lambda: len(on.node.calls) == 1)
+            for answered in range(4):
+                await settle()
+                assert len(on.node.calls) == answered + 1
+                on.node.calls[answered].reply(produce.ProduceResponse([]))
+            for wire in wires:
+                await wire.receive(ApiKey.PRODUCE, 9)
+                wire.close()
+            assert on.listener._started_bytes == 0
+
+    run(main())
+
+
+def test_a_connection_that_is_lost_gives_its_room_back() -> None:
+    async def main() -> None:
+        async with served(started_bytes_max=30_000) as on:
+            first, second = await connect(on.address), await connect(on.address)
+            first.send(ApiKey.PRODUCE, 9, produce_of(bytes(20_000)))
+            await until(lambda: len(on.node.calls) == 1)
+            second.send(ApiKey.PRODUCE, 9, produce_of(bytes(20_000)))
+            await settle()
+            assert len(on.node.calls) == 1
+            first.writer.transport.abort()
+            await until(lambda: len(on.node.calls) == 2)
+            on.node.calls[0].reply(produce.ProduceResponse([]))
+            on.node.calls[1].reply(produce.ProduceResponse([]))
+            await second.receive(ApiKey.PRODUCE, 9)
+            assert on.listener._started_bytes == 0
+            second.close()
+
+    run(main())
+
+
+def test_a_request_that_failed_gives_its_room_back() -> None:
+    def fail(call: Call) -> None:
+        raise KeyError("bug")
+
+    async def main() -> None:
+        async with served(FakeNode(on_call=fail)) as on:
+            wire = await connect(on.address)
+            wire.send(ApiKey.FIND_QUORUM, 0, find())
+            assert await wire.is_closed()
+            await until(lambda: on.listener.connection_count == 0)
+            assert on.listener._started_bytes == 0
+            wire.close()
 
     run(main())
 

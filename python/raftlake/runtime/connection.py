@@ -63,6 +63,12 @@ class Router(Protocol):
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
 
+    def reserve(self, connection: Connection, size: int) -> bool:
+        """Room for a request of `size` bytes among those of all connections; when False, `start_waiting` is called later."""
+
+    def release(self, size: int) -> None:
+        """A request of `size` bytes is answered."""
+
     def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""
 
@@ -103,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_writable = True
         self._is_starting = False
+        self._is_lost = False
         self._client = ClientContext(None, "")
         self.peer = PeerConnection()
         self.requests = 0
@@ -120,7 +127,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._is_lost = True
         self._waiting.clear()
+        # What is still being served is answered into the void, or, after a bug, never.
+        self._router.release(self._started_bytes)
         self._router.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -143,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self._start_safely()
+        self.start_waiting()
 
     # --- requests in ---
 
@@ -202,7 +212,8 @@ class Connection(asyncio.BufferedProtocol):
     def _has_fetch(self) -> bool:
         return self._fetches > 0 or any(waiting.header.api_key == ApiKey.FETCH for waiting in self._waiting)
 
-    def _start_safely(self) -> None:
+    def start_waiting(self) -> None:
+        """Start what waits, as far as the limits allow now."""
         try:
             self._start()
         except WireError as error:
@@ -215,6 +226,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_starting = True
         try:
             while self._waiting and self._may_start(self._waiting[0]):
+                if not self._router.reserve(self, self._waiting[0].size):
+                    break
                 waiting = self._waiting.popleft()
                 started = _Started(waiting.header, waiting.size)
                 self._push(started)
@@ -269,12 +282,15 @@ class Connection(asyncio.BufferedProtocol):
         if started.parts is not None:
             raise InvariantViolation(f"request {started.header.correlation_id} of {self.host} was answered twice")
         started.parts = answer
+        if self._is_lost:
+            return
         parts: list[BytesLike] = []
         while self._started and self._started[0].parts is not None:
             first = self._started.popleft()
             assert first.parts is not None
             parts += first.parts
             self._started_bytes -= first.size
+            self._router.release(first.size)
             self._fetches -= first.header.api_key == ApiKey.FETCH
         if parts and self._transport is not None:
             if not self._unsent:
@@ -286,4 +302,4 @@ class Connection(asyncio.BufferedProtocol):
                 # Large answers go to the transport at once, so that it can say when it has enough.
                 self._send()
         if self._waiting:
-            self._start_safely()
+            self.start_waiting()

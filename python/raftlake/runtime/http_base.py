@@ -6,7 +6,8 @@ Owns: strict parsing of paths (percent-decoded UTF-8), queries (known names, onc
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -93,11 +94,17 @@ class Request:
             found[name] = decode_percent(value_bytes.replace(b"+", b" "), f"query parameter {name!r}")
         return found
 
-    async def body(self, bytes_max: int) -> bytes:
-        """The whole body; 413 above `bytes_max` without reading on."""
+    def body_bytes(self, bytes_max: int) -> int:
+        """How large the body is going to be at most; 413 when it says that it is larger than `bytes_max`."""
         declared = self.header(b"content-length")
-        if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
+        if declared is None or not declared.isdecimal():
+            return bytes_max
+        if int(declared) > bytes_max:
             raise too_large(bytes_max)
+        return int(declared)
+
+    async def body(self, bytes_max: int) -> bytes:
+        """The whole body; 413 above `bytes_max`."""
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -111,6 +118,30 @@ class Request:
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return b"".join(chunks)
+
+
+class ByteBudget:
+    """How many bytes of bodies all requests together may hold: what clients send at once becomes one append."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.held = 0
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Hold `size` bytes while the block runs; 503 when there is no room (one request always has room)."""
+        if self.held and self.held + size > self._bytes_max:
+            raise unavailable("too many bytes of requests are under way; nothing changed")
+        self.held += size
+        try:
+            yield
+        finally:
+            self.held -= size
+
+
+def unavailable(error: str) -> HttpError:
+    """Nothing was proposed: the caller may simply try again."""
+    return HttpError(503, error, headers=((b"retry-after", b"1"),))
 
 
 def too_large(bytes_max: int) -> HttpError:

@@ -27,6 +27,7 @@ from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http_base import (
     BINARY,
+    ByteBudget,
     HttpError,
     Request,
     Response,
@@ -34,6 +35,7 @@ from raftlake.runtime.http_base import (
     json_bytes,
     parse_choice,
     parse_count,
+    unavailable,
 )
 from raftlake.runtime.metrics import NodeMetrics
 
@@ -45,9 +47,10 @@ LIST_LIMIT_MAX = 10_000
 LIST_BYTES_MAX = 8 * 1024 * 1024
 #: Base64 and JSON around the largest transaction.
 TXN_BODY_BYTES_MAX = TXN_BYTES_MAX * 3 // 2
+#: Bodies of all requests under way together.
+BODY_BYTES_MAX = 64 * 1024 * 1024
 _CONSISTENCY = ("linearizable", "stale")
 _ETAG = re.compile(r'"(\d{1,19})"', re.ASCII)
-_RETRY_SOON = (b"retry-after", b"1")
 
 
 class KvHandlers:
@@ -56,6 +59,7 @@ class KvHandlers:
     def __init__(self, node: ReplicaNode, metrics: NodeMetrics) -> None:
         self._node = node
         self._metrics = metrics
+        self._budget = ByteBudget(BODY_BYTES_MAX)
 
     # --- reads ---
 
@@ -104,8 +108,10 @@ class KvHandlers:
         key = parse_writable_key(raw_key)
         condition = parse_condition(request)
         request.query()
-        value = await request.body(VALUE_BYTES_MAX)
-        return self._written(key, await self._propose(request, rejected_as_400(lambda: put_of(key, value, condition))))
+        with self._budget.hold(request.body_bytes(VALUE_BYTES_MAX)):
+            value = await request.body(VALUE_BYTES_MAX)
+            result = await self._propose(request, rejected_as_400(lambda: put_of(key, value, condition)))
+        return self._written(key, result)
 
     async def delete(self, request: Request, raw_key: bytes) -> Response:
         key = parse_writable_key(raw_key)
@@ -115,8 +121,9 @@ class KvHandlers:
 
     async def txn(self, request: Request) -> Response:
         request.query()
-        txn = parse_txn(await request.body(TXN_BODY_BYTES_MAX))
-        result = await self._propose(request, txn)
+        with self._budget.hold(request.body_bytes(TXN_BODY_BYTES_MAX)):
+            txn = parse_txn(await request.body(TXN_BODY_BYTES_MAX))
+            result = await self._propose(request, txn)
         if result.succeeded:
             body = json_bytes({"succeeded": True, "version": result.offset})
             return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
@@ -155,11 +162,6 @@ class KvHandlers:
         return HttpError(
             307, f"node {leader_id} leads", headers=((b"location", location),), facts={"leaderId": leader_id, "leader": address}
         )
-
-
-def unavailable(error: str) -> HttpError:
-    """Nothing was proposed: the caller may simply try again."""
-    return HttpError(503, error, headers=(_RETRY_SOON,))
 
 
 def etag(version: int) -> tuple[bytes, bytes]:

@@ -33,6 +33,8 @@ logger = logging.getLogger("raftlake.listener")
 #: Connections above the limit that may exist while their first request is awaited.
 EXTRA_CONNECTIONS = 64
 FIRST_REQUEST_SECONDS = 2.0
+#: Bytes of the requests that are being served, over all connections; beyond it connections wait for each other.
+STARTED_BYTES_MAX = 512 * 1024 * 1024
 
 
 class ServedNode(Protocol):
@@ -66,6 +68,7 @@ class Listener:
         limits: ConnectionLimits,
         connections_max: int,
         peers_only: bool = False,
+        started_bytes_max: int = STARTED_BYTES_MAX,
         on_fatal: Callable[[RaftlakeError], None],
         notice_alive: Callable[[NodeId], None],
         metrics: RequestMetrics,
@@ -75,12 +78,16 @@ class Listener:
         self._codec = codec
         self._connections_max = connections_max
         self._peers_only = peers_only
+        self._started_bytes_max = started_bytes_max
         self._on_fatal = on_fatal
         self._notice_alive = notice_alive
         self._metrics = metrics
         self._connections: dict[Connection, None] = {}
         #: Connections above the limit whose first request has not come yet.
         self._extra: dict[Connection, asyncio.TimerHandle] = {}
+        self._started_bytes = 0
+        #: Connections that wait for room among the requests of all.
+        self._waiting: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._all_closed = asyncio.Event()
 
@@ -129,11 +136,30 @@ class Listener:
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._waiting.pop(connection, None)
         if not self._connections:
             self._all_closed.set()
         timer = self._extra.pop(connection, None)
         if timer is not None:
             timer.cancel()
+
+    def reserve(self, connection: Connection, size: int) -> bool:
+        """Room for one more request; a single one always has it."""
+        if self._started_bytes and self._started_bytes + size > self._started_bytes_max:
+            self._waiting[connection] = None
+            return False
+        self._started_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        self._started_bytes -= size
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._start_waiting)
+
+    def _start_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for connection in waiting:
+            connection.start_waiting()
 
     def _end_extra(self, connection: Connection) -> None:
         if connection in self._extra:

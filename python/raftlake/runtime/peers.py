@@ -128,6 +128,10 @@ class _Channel:
         if self._timer is None:
             self._timer = self._loop.call_at(request.deadline, self._on_deadline)
 
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None
+
     def on_frame(self, connection: _Connection, frame: bytearray) -> None:
         if connection is not self._connection:
             return
@@ -297,6 +301,11 @@ class TcpNetwork:
             channel = channels["control" if isinstance(rpc, ControlRpc) else "forward"]
         api_key, version, message = self.codec.encode_request(peer, rpc)
         channel.send(_Request(rpc, done, self.loop.time() + timeout_ms / 1000, api_key, version, message))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether any peer is connected."""
+        return any(channel.is_connected for channels in self._channels.values() for channel in channels.values())
 
     def notice_alive(self, peer: NodeId) -> None:
         """A request of `peer` arrived, so its process runs and listens."""

@@ -208,12 +208,14 @@ class NodeServer:
     async def _drain(self) -> None:
         """Hand leadership over and answer what is under way."""
         started_ms = self._clock.now_ms()
+        is_leader = any(partition.core.is_leader for partition in self.node.partitions.values())
         self._driver.after_turn = self._check_drained
         self.node.resign()
-        try:
-            await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS)
-        except TimeoutError:
-            event(logger, logging.WARNING, "stopping without a successor", node=self._settings.node_id)
+        if is_leader:
+            try:
+                await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS)
+            except TimeoutError:
+                event(logger, logging.WARNING, "stopping without a successor", node=self._settings.node_id)
         fronts: list[Listener | HttpFront] = [*self._listeners.values(), *([] if self._http is None else [self._http])]
         for front in fronts:
             front.close()
@@ -225,7 +227,9 @@ class NodeServer:
         event(logger, logging.INFO, "stopped", node=self._settings.node_id, ms=took_ms)
 
     def _check_drained(self) -> None:
-        if self.node.is_drained():
+        assert self._network is not None
+        # Without any peer there is nobody to hand over to.
+        if self.node.is_drained() or not self._network.is_connected:
             self._drained.set()
 
     # --- close ---
@@ -274,8 +278,7 @@ class NodeServer:
         self._drained.set()
 
     def _on_unreachable(self, peer: NodeId) -> None:
-        if not self._stopping.is_set():
-            self.node.peer_unreachable(peer)
+        self.node.peer_unreachable(peer)
 
     def _on_cluster_id(self, meta: MetaProperties, cluster_id: str) -> None:
         """The quorum was formatted without an id and has chosen one: it is this directory's from now on."""
