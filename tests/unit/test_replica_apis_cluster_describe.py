@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.replica.apis.answers import Answers, from_uuid, to_uuid
+from raftlake.replica.apis.answers import Answers
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.describe import describe_quorum
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from raftlake.wire.ids import id_from_kio, id_to_kio
 from replica_cluster import Cluster
 
 
@@ -148,6 +149,6 @@ def test_an_answer_is_made_in_the_version_of_its_request_without_the_fields_that
 
 
 def test_ids_pass_through_kafka_form_and_back() -> None:
-    assert from_uuid(to_uuid(bytes(range(16)))) == bytes(range(16))
-    assert to_uuid(bytes(16)) is None
-    assert from_uuid(None) == bytes(16)
+    assert id_from_kio(id_to_kio(bytes(range(16)))) == bytes(range(16))
+    assert id_to_kio(bytes(16)) is None
+    assert id_from_kio(None) == bytes(16)

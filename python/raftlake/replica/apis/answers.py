@@ -7,7 +7,6 @@ request and leaves out the fields that its version does not have, so that a hand
 from __future__ import annotations
 
 import datetime
-import uuid
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from importlib import import_module
@@ -59,12 +58,3 @@ class Answers:
 def kafka_error(code: ErrorCode) -> kio.schema.errors.ErrorCode:
     """Our error code as kio writes it."""
     return kio.schema.errors.ErrorCode(int(code))
-
-
-def to_uuid(raw: bytes) -> uuid.UUID | None:
-    """16 bytes as kio holds ids: the zero id is None."""
-    return uuid.UUID(bytes=bytes(raw)) if any(raw) else None
-
-
-def from_uuid(value: uuid.UUID | None) -> bytes:
-    return bytes(16) if value is None else value.bytes

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.apis.answers import Answers, from_uuid, kafka_error, to_uuid
+from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.describe import ReplicaDescription, describe_quorum
 from raftlake.replica.topics import Topic
+from raftlake.wire.ids import id_from_kio, id_to_kio
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -53,7 +54,7 @@ def _version(request: Any) -> int:
 
 
 def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
-    topic_id = from_uuid(getattr(asked, "topic_id", None))
+    topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
     topic = node.topics.by_id(topic_id) if by_id else node.topics.get(asked.name or "")
     if topic is not None:
@@ -63,7 +64,7 @@ def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
         "MetadataResponseTopic",
         error_code=kafka_error(error),
         name=asked.name,
-        topic_id=to_uuid(topic_id),
+        topic_id=id_to_kio(topic_id),
         is_internal=False,
         partitions=(),
     )
@@ -92,7 +93,7 @@ def _known_topic(node: ReplicaNode, answers: Answers, topic: Topic) -> Any:
         "MetadataResponseTopic",
         error_code=kafka_error(ErrorCode.NONE),
         name=topic.name,
-        topic_id=to_uuid(topic.topic_id),
+        topic_id=id_to_kio(topic.topic_id),
         is_internal=topic.name == METADATA_TOPIC,
         partitions=tuple(partitions),
     )
@@ -191,7 +192,7 @@ def _replica_state(answers: Answers, replica: ReplicaDescription) -> Any:
     return answers.make(
         "ReplicaState",
         replica_id=replica.node_id,
-        replica_directory_id=to_uuid(replica.directory_id),
+        replica_directory_id=id_to_kio(replica.directory_id),
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_fetch_ms,
         last_caught_up_timestamp=replica.last_caught_up_ms,

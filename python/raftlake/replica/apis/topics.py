@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.replica.apis.answers import Answers, from_uuid, kafka_error, to_uuid
+from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.topics import Topic, require_name
+from raftlake.wire.ids import id_from_kio, id_to_kio
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -34,7 +35,7 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
         results[index] = answers.make(
             "CreatableTopicResult",
             name=asked.name,
-            topic_id=None if topic is None else to_uuid(topic.topic_id),
+            topic_id=None if topic is None else id_to_kio(topic.topic_id),
             error_code=kafka_error(error),
             error_message=message or None,
             num_partitions=-1 if topic is None else topic.partitions,
@@ -102,7 +103,7 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
         results[index] = answers.make(
             "DeletableTopicResult",
             name=name,
-            topic_id=to_uuid(topic_id),
+            topic_id=id_to_kio(topic_id),
             error_code=kafka_error(error),
             error_message=message or None,
         )
@@ -125,5 +126,5 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
 def _asked_for_deletion(request: Any) -> list[tuple[str | None, bytes]]:
     """(name, id) of each topic; up to version 5 there are only names."""
     if hasattr(request, "topics"):
-        return [(topic.name, from_uuid(topic.topic_id)) for topic in request.topics]
+        return [(topic.name, id_from_kio(topic.topic_id)) for topic in request.topics]
     return [(name, bytes(16)) for name in request.topic_names]
