@@ -1,0 +1,231 @@
+"""The client oracle accepts honest histories and tells every broken promise; an unknown write may be anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn, encode
+from raftlake.kv.machine import Entry, TxnResult
+from raftlake.raft.types import NodeId
+from raftlake.sim.invariants import Violation
+from raftlake.sim.oracle import MARK_PREFIX, Oracle, replay
+from raftlake.wire.batches import Record
+
+
+def log_of(*values: bytes, start: int = 1) -> list[Record]:
+    return [Record(offset=start + index, value=value) for index, value in enumerate(values)]
+
+
+def oracle_with(*batches: tuple[bytes, ...], acknowledged: Sequence[int | None]) -> Oracle:
+    """One idempotent producer's batches; `acknowledged` are their offsets, None where the answer never came."""
+    oracle = Oracle(1)
+    sequence = 0
+    for values, offset in zip(batches, acknowledged, strict=True):
+        append = oracle.append_sent(0, "p", sequence, values)
+        sequence += len(values)
+        if offset is not None:
+            oracle.append_acknowledged(append, offset)
+    return oracle
+
+
+# --- appends --------------------------------------------------------------------------------------------------------
+
+
+def test_acknowledged_appends_at_their_offsets_are_fine() -> None:
+    oracle_with((b"a", b"b"), (b"c",), acknowledged=[1, 3]).check_partition(0, log_of(b"a", b"b", b"c"))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [log_of(b"a", b"b"), log_of(b"a", b"b", b"x"), log_of(b"a", b"c", b"b"), log_of(b"a", b"b", b"c", b"c")],
+    ids=["lost", "replaced", "reordered", "doubled"],
+)
+def test_an_acknowledged_append_that_is_lost_moved_or_doubled_is_told(records: list[Record]) -> None:
+    with pytest.raises(Violation):
+        oracle_with((b"a", b"b"), (b"c",), acknowledged=[1, 3]).check_partition(0, records)
+
+
+@pytest.mark.parametrize("records", [log_of(b"a"), log_of(b"a", b"b", b"c")], ids=["absent", "present"])
+def test_an_unknown_append_may_be_there_or_not(records: list[Record]) -> None:
+    oracle_with((b"a",), (b"b", b"c"), acknowledged=[1, None]).check_partition(0, records)
+
+
+def test_an_unknown_append_may_not_be_there_twice_or_in_part() -> None:
+    oracle = oracle_with((b"a", b"b"), acknowledged=[None])
+    with pytest.raises(Violation, match="twice"):
+        oracle.check_partition(0, log_of(b"a", b"b", b"a", b"b"))
+    with pytest.raises(Violation, match="whole or absent"):
+        oracle.check_partition(0, log_of(b"a"))
+
+
+def test_a_refused_append_must_be_absent() -> None:
+    oracle = Oracle(1)
+    oracle.append_refused(oracle.append_sent(0, "p", 0, (b"a",)))
+    oracle.check_partition(0, [])
+    with pytest.raises(Violation, match="refused"):
+        oracle.check_partition(0, log_of(b"a"))
+
+
+def test_what_nobody_sent_is_told() -> None:
+    with pytest.raises(Violation, match="no client sent"):
+        Oracle(1).check_partition(0, log_of(b"ghost"))
+
+
+def test_an_idempotent_producers_order_is_kept_a_plain_ones_need_not_be() -> None:
+    for keeps_order in (True, False):
+        oracle = Oracle(1)
+        oracle.append_sent(0, "p", 0, (b"a",), keeps_order=keeps_order)
+        oracle.append_sent(0, "p", 1, (b"b",), keeps_order=keeps_order)
+        if keeps_order:
+            with pytest.raises(Violation, match="order"):
+                oracle.check_partition(0, log_of(b"b", b"a"))
+        else:
+            oracle.check_partition(0, log_of(b"b", b"a"))
+
+
+def test_an_acknowledgement_without_an_offset_is_told() -> None:
+    with pytest.raises(Violation, match="has an offset"):
+        oracle_with((b"a",), acknowledged=[-1])
+
+
+# --- reads of a partition -------------------------------------------------------------------------------------------
+
+
+def test_a_read_must_cover_what_was_acknowledged_or_read_before_it_was_asked() -> None:
+    oracle = oracle_with((b"a", b"b"), acknowledged=[1])
+    floor = oracle.floor(0)
+    assert floor == 3
+    oracle.append_acknowledged(oracle.append_sent(0, "p", 2, (b"c",)), 3)
+    oracle.read_answered(0, floor, 3, "node 1")
+    with pytest.raises(Violation, match="covers all"):
+        oracle.read_answered(0, oracle.floor(0), 3, "node 1")
+    oracle.read_answered(0, oracle.floor(0), 9, "node 2")
+    with pytest.raises(Violation, match="9 was acknowledged or read"):
+        oracle.read_answered(0, oracle.floor(0), 8, "node 1")
+
+
+def test_the_newest_leader_must_list_all_that_was_acknowledged() -> None:
+    oracle = oracle_with((b"a", b"b"), acknowledged=[1])
+    oracle.latest_answered(0, oracle.floor(0), 3, "node 1")
+    with pytest.raises(Violation, match="ListOffsets"):
+        oracle.latest_answered(0, oracle.floor(0), 2, "node 1")
+
+
+def test_a_node_must_have_reached_what_it_proved() -> None:
+    Oracle(1).consumed_after_read(0, 5, 5, "node 1")
+    with pytest.raises(Violation, match="reached"):
+        Oracle(1).consumed_after_read(0, 5, 4, "node 1")
+
+
+def test_a_high_watermark_that_goes_back_is_told_a_restarted_nodes_may_be_lower() -> None:
+    oracle = Oracle(1)
+    oracle.high_watermark_seen(NodeId(1), 1, 0, 7)
+    oracle.high_watermark_seen(NodeId(1), 2, 0, 3)
+    oracle.high_watermark_seen(NodeId(2), 1, 0, 5)
+    with pytest.raises(Violation, match="7, then 6"):
+        oracle.high_watermark_seen(NodeId(1), 1, 0, 6)
+
+
+def test_a_consumed_record_must_be_committed_and_stay() -> None:
+    oracle = oracle_with((b"a",), acknowledged=[1])
+    oracle.record_seen(0, 1, b"a", 2)
+    with pytest.raises(Violation, match="committed records only"):
+        oracle.record_seen(0, 2, b"b", 2)
+    with pytest.raises(Violation, match="once seen stays"):
+        oracle.record_seen(0, 1, b"z", 2)
+    oracle.append_sent(0, "p", 1, (b"b",))
+    oracle.record_seen(0, 2, b"b", 3)
+    with pytest.raises(Violation, match="was seen"):
+        oracle.check_partition(0, log_of(b"a"))
+
+
+# --- key-value space ------------------------------------------------------------------------------------------------
+
+
+def put(mark: bytes, key: str = "k", compares: tuple[Compare, ...] = ()) -> Txn:
+    return Txn(compares=compares, ops=(Put(MARK_PREFIX + "c", mark), Put(key, mark)))
+
+
+def metadata_log(*txns: Txn, start: int = 5) -> list[Record]:
+    return [Record(offset=start + index, value=encode(txn)) for index, txn in enumerate(txns)]
+
+
+def done(offset: int, succeeded: bool = True, current: tuple[tuple[str, int], ...] = ()) -> TxnResult:
+    return TxnResult(succeeded, offset, current)
+
+
+def test_an_honest_key_value_history_is_fine() -> None:
+    oracle = Oracle(1)
+    first, second, third = put(b"1"), put(b"2", compares=(Compare("k", ABSENT),)), put(b"3")
+    oracle.kv_write_answered(b"1", first, done(5), oracle.kv_floor)
+    oracle.kv_write_answered(b"2", second, done(6, False, (("k", 5),)), oracle.kv_floor)
+    oracle.kv_read_answered("k", Entry(b"1", 5), 7, oracle.kv_floor, "node 1")
+    oracle.kv_read_answered("other", None, 7, oracle.kv_floor, "node 1")
+    oracle.kv_write_answered(b"3", third, done(7), oracle.kv_floor)
+    oracle.check_kv(metadata_log(first, second, third))
+
+
+def test_a_get_that_misses_an_acknowledged_change_is_told() -> None:
+    oracle = Oracle(1)
+    oracle.kv_write_answered(b"1", put(b"1"), done(5), oracle.kv_floor)
+    with pytest.raises(Violation, match="6 was acknowledged"):
+        oracle.kv_read_answered("k", None, 5, oracle.kv_floor, "node 2")
+
+
+def test_a_get_that_was_asked_before_the_answer_may_miss_the_change() -> None:
+    oracle = Oracle(1)
+    floor = oracle.kv_floor
+    oracle.kv_write_answered(b"1", put(b"1"), done(5), oracle.kv_floor)
+    oracle.kv_read_answered("k", None, 5, floor, "node 2")
+    oracle.check_kv(metadata_log(put(b"1")))
+
+
+def test_a_get_after_a_get_never_goes_back() -> None:
+    oracle = Oracle(1)
+    oracle.kv_read_answered("k", None, 9, oracle.kv_floor, "node 1")
+    with pytest.raises(Violation):
+        oracle.kv_read_answered("k", None, 8, oracle.kv_floor, "node 2")
+
+
+def test_a_change_before_one_that_was_acknowledged_earlier_is_told() -> None:
+    oracle = Oracle(1)
+    oracle.kv_write_answered(b"1", put(b"1"), done(5), oracle.kv_floor)
+    with pytest.raises(Violation, match="stands at 4"):
+        oracle.kv_write_answered(b"2", put(b"2"), done(4), oracle.kv_floor)
+
+
+@pytest.mark.parametrize(
+    "tell",
+    [
+        lambda oracle: oracle.kv_write_answered(b"1", put(b"1"), done(6), 0),
+        lambda oracle: oracle.kv_write_answered(b"1", put(b"1"), done(5, False), 0),
+        lambda oracle: oracle.kv_write_answered(b"lost", put(b"lost"), done(5), 0),
+        lambda oracle: oracle.kv_write_refused(b"1"),
+        lambda oracle: oracle.kv_read_answered("k", Entry(b"0", 4), 6, 0, "node 1"),
+        lambda oracle: oracle.kv_read_answered("k", None, 6, 0, "node 1"),
+        lambda oracle: oracle.kv_read_answered("k", Entry(b"1", 5), 5, 0, "node 1"),
+    ],
+    ids=["other version", "other result", "lost", "refused", "invented value", "missing value", "value of the future"],
+)
+def test_an_answer_that_the_log_does_not_give_is_told(tell: Callable[[Oracle], None]) -> None:
+    oracle = Oracle(1)
+    tell(oracle)
+    with pytest.raises(Violation):
+        oracle.check_kv(metadata_log(put(b"1")))
+
+
+def test_an_unknown_change_may_be_there_or_not_but_not_twice() -> None:
+    Oracle(1).check_kv(metadata_log(put(b"1")))
+    Oracle(1).check_kv([])
+    with pytest.raises(Violation, match="applied twice"):
+        Oracle(1).check_kv(metadata_log(put(b"1"), put(b"1")))
+
+
+def test_a_replay_knows_deletions() -> None:
+    delete = Txn(compares=(), ops=(Put(MARK_PREFIX + "c", b"2"), Delete("k")))
+    results, marks, histories = replay(metadata_log(put(b"1"), delete))
+    assert marks == {b"1": 5, b"2": 6}
+    assert results[6] == done(6)
+    assert histories["k"] == [(5, Entry(b"1", 5)), (6, None)]

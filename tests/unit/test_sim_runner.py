@@ -1,0 +1,63 @@
+"""The command: what it prints, what it returns, how seeds are named."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from raftlake.sim import runner
+from raftlake.sim.cluster import Cluster, Outcome
+from raftlake.sim.faults import Settings
+from raftlake.sim.invariants import Violation
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", range(1, 4)), ("5..5", range(5, 6)), ("10..12", range(10, 13))])
+def test_seeds_are_a_count_or_a_range(text: str, seeds: range) -> None:
+    assert runner.parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "5..4", "1..", "..3"])
+def test_what_names_no_seed_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        runner.parse_seeds(text)
+
+
+def test_one_seed_prints_settings_first_and_the_command_last(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Settings, "draw", classmethod(lambda cls, seed: cls(seed=seed, safety_ms=2_000)))
+    assert runner.main(["--seed", "4", "--trace", str(tmp_path / "trace")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seed=4"
+    assert "ok" in lines
+    assert lines[-1] == "reproduce: python -m raftlake.sim --seed 4 --trace sim-4.trace"
+    assert (tmp_path / "trace").read_text().count("\n") > 50
+
+
+def broken(cluster: Cluster) -> Outcome:
+    if cluster.settings.seed == 2:
+        raise Violation("a promise", "was broken")
+    return Outcome(simulated_ms=60_000, events=10, completed=5, faults={"crash": 1})
+
+
+def test_a_failing_seed_fails_the_command_and_says_how_to_repeat_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "run", broken)
+    assert runner.main(["--seed", "2"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+    assert runner.main(["--seeds", "1..3"]) == 1
+    out = capsys.readouterr().out
+    assert "seed 2 FAILED: a promise: was broken" in out
+    assert "3 seeds" in out and "1 failed" in out and "fault crash: 2" in out
+    assert out.splitlines()[-1] == "reproduce: python -m raftlake.sim --seed 2 --trace sim-2.trace"
+    assert runner.main(["--seeds", "5..6"]) == 0
+
+
+def test_a_verdict_carries_the_stack_of_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cluster, "run", broken)
+    verdict = runner.judge(2)
+    assert verdict.outcome is None
+    assert "Traceback" in verdict.details
