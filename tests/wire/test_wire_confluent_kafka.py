@@ -172,11 +172,14 @@ def test_topics_are_created_listed_described_and_deleted(quorum: LocalQuorum) ->
         admin.create_topics([NewTopic("not/a/topic", num_partitions=1)])["not/a/topic"].result(30)
     assert invalid.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
-    topic = admin.list_topics(timeout=20).topics["made-by-librdkafka"]
-    assert sorted(topic.partitions) == [0, 1, 2]
-    for partition in topic.partitions.values():
-        assert sorted(partition.replicas) == [1, 2, 3]
-        assert partition.leader in (1, 2, 3)
+    deadline = time.monotonic() + 20
+    while True:  # every partition elects a leader of its own
+        topic = admin.list_topics(timeout=20).topics["made-by-librdkafka"]
+        assert sorted(topic.partitions) == [0, 1, 2]
+        if all(partition.leader in (1, 2, 3) for partition in topic.partitions.values()):
+            break
+        assert time.monotonic() < deadline
+    assert all(sorted(partition.replicas) == [1, 2, 3] for partition in topic.partitions.values())
     [configs] = [
         future.result(30)
         for future in admin.describe_configs([ConfigResource(ResourceType.TOPIC, "made-by-librdkafka")]).values()
