@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,15 +96,22 @@ def test_a_write_outlives_the_leader(spark: SparkSession, own_quorum: LocalQuoru
     victim = leader_of(own_client, "write")
     rows = spark.range(0, ROWS, 1, 1).selectExpr("cast(id as string) as key", "rpad(cast(id as string), 100, '.') as value")
     writer = rows.write.format("raftlake").option("bootstrap.servers", servers).option("topic", "write").mode("append")
-    saving = threading.Thread(target=writer.save)
-    saving.start()
-    deadline = time.monotonic() + 90
-    while own_client.read_offset("write")[0] == empty:
-        assert time.monotonic() < deadline
-    own_quorum.kill(victim)
-    assert saving.is_alive(), "the write was over before the kill: more rows are needed"
-    saving.join(120)
+    is_saved = threading.Event()
+
+    def kill_in_the_middle() -> bool:
+        """Whether the write was still going on after the kill. (It is Spark's session that is bound to the main thread.)"""
+        while own_client.read_offset("write")[0] == empty and not is_saved.wait(0.01):
+            pass
+        own_quorum.kill(victim)
+        return not is_saved.is_set()
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill_in_the_middle)
+        try:
+            writer.save()
+        finally:
+            is_saved.set()
+        assert killing.result(timeout=60), "the write was over before the kill: more rows are needed"
     own_quorum.start(victim)
-    assert not saving.is_alive()
     frame = spark.read.format("raftlake").option("bootstrap.servers", servers).option("subscribe", "write").load()
     assert frame.selectExpr("count(*)", "count(distinct key)").first() == (ROWS, ROWS)
