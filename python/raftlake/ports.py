@@ -52,8 +52,8 @@ class LogStore(Protocol):
     """The log of one group: whole record batches (v2), offsets contiguous, `end_offset` exclusive.
 
     Guarantees: (1) what `append` returned from is readable at once; (2) it survives a crash only after a flush that began
-    later has completed; (3) after a crash the log is a prefix of what was appended, at least as long as the last completed flush, and
-    every batch in it passes its CRC; (4) `truncate_to` and `reset` are themselves durable with the next flush, and a crash
+    later has completed; (3) after a crash the log is a prefix of what was appended, at least as long as the last completed
+    flush, and every batch in it passes its CRC; (4) `truncate_to` and `reset` are themselves durable with the next flush, and a crash
     before it leaves either the old or the new log, never a mix of both behind the cut.
     Every method raises `StorageError` when the disk fails; after that the node stops.
     """
@@ -73,8 +73,9 @@ class LogStore(Protocol):
         may hold several batches). The first base offset must be `end_offset`; epochs must not go back."""
 
     def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
-        """Whole batches from the one that contains `start` on, none with an end offset above `limit`, at most `size_max` bytes
-        but at least one batch (when one below `limit` exists; else b""). `start` must lie in [start_offset, end_offset]."""
+        """Whole batches from the one that contains `start` on, none with an end offset above `limit`, at most `size_max`
+        bytes but at least one batch (when one below `limit` exists; else b""). `start` lies in [start_offset, end_offset].
+        """
 
     def truncate_to(self, end_offset: Offset) -> None:
         """Drop every batch with an end offset above `end_offset` (a batch boundary) and the epochs that start at or after it."""
@@ -143,7 +144,6 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970; may jump."""
-
 
 
 # --- peers -----------------------------------------------------------------------------------------------------------
@@ -250,6 +250,6 @@ class Network(Protocol):
     """RPCs to peers. Never raises for a peer that is down: `done` is called with the reason, later, on the driver's thread."""
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
-        """Send; `done` is called exactly once, never from within `send`. One FetchRpc per peer may be under way, any number of others.
-        TIMED_OUT comes after `quorum.request.timeout.ms` (for a Fetch: plus its `wait_ms_max`); DISCONNECTED when the connection was
-        refused or closed before an answer."""
+        """Send; `done` is called exactly once, never from within `send`. One FetchRpc per peer may be under way, any number
+        of others. TIMED_OUT comes after `quorum.request.timeout.ms` (for a Fetch: plus its `wait_ms_max`); DISCONNECTED when
+        the connection was refused or closed before an answer."""
