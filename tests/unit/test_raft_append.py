@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftkit.replica import Replica, position
+from raftkit.replica import Replica, batch, position
 from raftlake.errors import InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -103,6 +103,16 @@ def test_retention_of_everything_keeps_the_last_epoch() -> None:
     assert replica.fetch(3, 1, 6) is None
     replica.append(1)
     assert replica.core.history.last_epoch == 6
+
+
+def test_a_log_that_retention_emptied_takes_the_next_epoch() -> None:
+    replica = Replica.leader(epoch=6)
+    replica.commit_epoch_start()
+    replica.step(on.LogStartAdvanced(log_start_offset=Offset(1)))
+    replica.begin(2, 7)
+    replica.answer_fetch(batch(1, 2, 7))
+    assert replica.core.history.entries() == ((7, 1),)
+    assert replica.core.history.epoch_before(Offset(1)) == 6
 
 
 def test_nothing_uncommitted_is_deleted() -> None:

@@ -334,6 +334,16 @@ def test_any_other_error_is_asked_again_after_the_backoff(error: ErrorCode) -> N
     assert set(replica.sent(FetchRequest)) == {2}
 
 
+def test_records_that_come_with_a_newer_epoch_are_fetched_again_in_it() -> None:
+    """Only leader and epoch count: the answer is to a request of the old epoch, and the next fetch is already on its way."""
+    replica = follower()
+    replica.answer_fetch(batch(9, 10, 6), epoch=7, leader=2, high_watermark=9)
+    assert replica.view == ("Follower", 7, 2)
+    assert (replica.core.log_end, replica.core.high_watermark) == (9, 0)
+    assert set(replica.sent(FetchRequest)) == {2}
+    assert in_flight(replica).leader_epoch == 7
+
+
 def test_an_old_epoch_in_the_answer_is_ignored() -> None:
     replica = follower()
     replica.answer_fetch(batch(9, 10, 6), epoch=5)

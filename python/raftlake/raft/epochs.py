@@ -3,7 +3,7 @@
 Owns the list that `leader-epoch-checkpoint` holds on disk; it never looks at records. From it come the answers to "which
 epoch has the record before this offset" and "where does that epoch end", on which log reconciliation rests (KIP-595
 "FetchRequest Handling" step 3). Invariant: epochs and start offsets both ascend strictly, and every epoch listed has at
-least one record at or after the log start.
+least one record at or after the log start - save the last one of a log that retention has emptied.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ class EpochHistory:
         if self._epochs and epoch == self.last_epoch:
             return
         require(epoch >= self.last_epoch, f"epoch {epoch} at offset {start} goes back behind epoch {self.last_epoch}")
+        if self._starts and start == self.last_start == self.log_start:
+            # Retention has deleted every record; the last epoch was only remembered, and `start_epoch` does that too.
+            self._epochs.clear()
+            self._starts.clear()
         require(not self._starts or start > self.last_start, f"epoch {epoch} starts at {start}, not after {self.last_start}")
         self._epochs.append(epoch)
         self._starts.append(start)

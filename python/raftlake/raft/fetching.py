@@ -17,12 +17,12 @@ from raftlake.raft.types import NO_LEADER, NodeId, Offset
 
 def send_fetch(group: GroupState, now_ms: int) -> None:
     """Send the next Fetch unless one is under way, the log is not synced, or its retry time has not come."""
-    if group.fetch_in_flight is not None or group.flushed_end != group.log_end:
-        return
     if group.fetch_retry_at_ms is not None:
         if group.fetch_retry_at_ms > now_ms:
             return
         group.fetch_retry_at_ms = None
+    if group.fetch_in_flight is not None or group.flushed_end != group.log_end:
+        return
     role = group.role
     if isinstance(role, Follower):
         is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0

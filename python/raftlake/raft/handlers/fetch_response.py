@@ -26,13 +26,14 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     if in_flight is None or source != group.fetch_peer or (in_flight is not request and in_flight != request):
         return
     group.fetch_in_flight = None
-    if response.leader_epoch != group.epoch or response.leader_id != group.leader_id or response.error is not ErrorCode.NONE:
-        _learn(group, source, response, now_ms)
-    role = group.role
-    if response.error is not ErrorCode.NONE or not isinstance(role, Follower) or not _speaks_as_leader(group, source, response):
+    if not _is_from_leader(group, source, response) and not _discovers_leader(group, source, response, now_ms):
+        # Only its view of leader and epoch counts. A transition that it brings about has sent the next fetch.
+        handle_common_response(group, response.error, response.leader_id, response.leader_epoch, source, now_ms)
         if group.fetch_in_flight is None:
             fetching.retry_fetch_later(group, now_ms)
         return
+    role = group.role
+    assert isinstance(role, Follower)
     group.fetch_failures = 0
     group.failed_elections = 0
     role.has_fetched = True
@@ -58,24 +59,29 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
         fetching.send_fetch(group, now_ms)
 
 
-def _learn(group: GroupState, source: NodeId, response: FetchResponse, now_ms: int) -> None:
-    """The answer is an error or names another leader or epoch than ours."""
-    if (
-        isinstance(group.role, Unattached)
-        and group.leader_id == NO_LEADER
-        and response.error is ErrorCode.NONE
+def _is_from_leader(group: GroupState, source: NodeId, response: FetchResponse) -> bool:
+    """Whether our leader answers, as the leader of our epoch, and without an error."""
+    return (
+        isinstance(group.role, Follower)
+        and source == group.leader_id == response.leader_id
         and response.leader_epoch == group.epoch
-        and response.leader_id == source
-        and source in group.voters
+        and response.error is ErrorCode.NONE
+    )
+
+
+def _discovers_leader(group: GroupState, source: NodeId, response: FetchResponse, now_ms: int) -> bool:
+    """The voter that we happened to ask leads our epoch: follow it and take its answer in at once, as Kafka does."""
+    if (
+        not isinstance(group.role, Unattached)
+        or group.leader_id != NO_LEADER
+        or response.error is not ErrorCode.NONE
+        or response.leader_epoch != group.epoch
+        or response.leader_id != source
+        or source not in group.voters
     ):
-        # "This handling allows an observer to discover the leader and append to the log in the same Fetch request" (Kafka).
-        transitions.become_follower(group, group.epoch, source, "fetch response", now_ms)
-    else:
-        handle_common_response(group, response.error, response.leader_id, response.leader_epoch, source, now_ms)
-
-
-def _speaks_as_leader(group: GroupState, source: NodeId, response: FetchResponse) -> bool:
-    return source == group.leader_id == response.leader_id and response.leader_epoch == group.epoch
+        return False
+    transitions.become_follower(group, group.epoch, source, "fetch response", now_ms)
+    return True
 
 
 def _append(group: GroupState, batches: tuple[FetchedBatch, ...]) -> bool:
