@@ -115,6 +115,15 @@ def test_a_log_that_retention_emptied_takes_the_next_epoch() -> None:
     assert replica.core.history.epoch_before(Offset(1)) == 6
 
 
+def test_retention_may_overtake_a_slow_disk() -> None:
+    replica = Replica.follower(epoch=6, leader=2)
+    replica.answer_fetch(batch(0, 4, 6), batch(4, 6, 6), high_watermark=5)
+    replica.step(on.LogStartAdvanced(log_start_offset=Offset(4)))
+    assert (replica.core.log_start, replica.core.flushed_end, replica.core.fetch_in_flight) == (4, 4, None)
+    replica.flush()
+    assert replica.core.fetch_in_flight is not None
+
+
 def test_nothing_uncommitted_is_deleted() -> None:
     replica = Replica.leader(epoch=6, log=(((1, 0),), 9))
     with pytest.raises(InvariantViolation, match="above high watermark 0"):

@@ -60,3 +60,5 @@ def on_log_start_advanced(group: GroupState, event: LogStartAdvanced, now_ms: in
         return
     group.history.advance_start(log_start)
     group.log_start = log_start
+    # What was deleted before our own sync of it is committed all the same: a majority has synced it.
+    group.flushed_end = max(group.flushed_end, log_start)
