@@ -53,8 +53,8 @@ class LogStore(Protocol):
 
     Guarantees: (1) what `append` returned from is readable at once; (2) it survives a crash only after a flush that began
     later has completed; (3) after a crash the log is a prefix of what was appended, at least as long as the last completed
-    flush, and every batch in it passes its CRC; (4) `truncate_to` and `reset` are themselves durable with the next flush, and a crash
-    before it leaves either the old or the new log, never a mix of both behind the cut.
+    flush, and every batch in it passes its CRC; (4) `truncate_to` and `reset` are durable with the next flush at the
+    latest, and a crash before it leaves either the old or the new log, never a mix of both behind the cut.
     Every method raises `StorageError` when the disk fails; after that the node stops.
     """
 
@@ -78,7 +78,7 @@ class LogStore(Protocol):
         """
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """Drop every batch with an end offset above `end_offset` (a batch boundary) and the epochs that start at or after it."""
+        """Drop every batch with an end offset above `end_offset` (a batch boundary) and the epochs that start there or later."""
 
     def reset(self, start: OffsetAndEpoch) -> None:
         """Drop everything; the log is now empty and starts at `start.offset`, its last epoch `start.epoch`."""

@@ -1,4 +1,7 @@
-"""What can happen to one Raft group. Nouns and past tense: each event is a fact that the driver reports to `step`."""
+"""What can happen to one Raft group. Nouns and past tense: each event is a fact that the driver reports to `step`.
+
+An event is complete: what the core decides depends on its state, the event and `now_ms` alone.
+"""
 
 from __future__ import annotations
 
