@@ -78,7 +78,7 @@ class LogStore(Protocol):
         """
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """Drop every batch with an end offset above `end_offset` (a batch boundary) and the epochs that start there or later."""
+        """Drop every batch that ends above `end_offset` (a batch boundary) and the epochs that start there or later."""
 
     def reset(self, start: OffsetAndEpoch) -> None:
         """Drop everything; the log is now empty and starts at `start.offset`, its last epoch `start.epoch`."""

@@ -150,6 +150,7 @@ def test_a_flush_thread_that_dies_does_not_die_unheard(
 
 
 def test_close_finishes_the_flush_but_reports_nothing(tmp_path: Path, posted: Posted) -> None:
+    threads = threading.enumerate()
     directory = FileLogDirectory(tmp_path, post=posted.put)
     (log,) = logs_of(directory, 1)
     results: list[StorageError | None] = []
@@ -158,4 +159,4 @@ def test_close_finishes_the_flush_but_reports_nothing(tmp_path: Path, posted: Po
     while not posted.empty():
         posted.get()()
     assert results == []
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("raftlake-")] == []
+    assert [thread.name for thread in threading.enumerate() if thread not in threads] == []
