@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from raftlake import quickstart_data as data
+from raftlake.cli_quorum import replication_facts, status_lines
 from raftlake.client import Client
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.local import LocalQuorum
@@ -97,7 +98,7 @@ class Tour:
             client.create_topic(TOPIC, partitions=PARTITIONS)
             client.create_topic(PULSE_TOPIC, partitions=1)
             self._step(1, f"A quorum of three processes serves since {time.perf_counter() - began:.1f} s.")
-            self.console.print(f"   bootstrap.servers={quorum.bootstrap_servers} http.servers={quorum.http_servers}")
+            self._say(f"bootstrap.servers={quorum.bootstrap_servers} http.servers={quorum.http_servers}")
 
             flights = data.load_flights(self.rows)
             data.write_parquet(flights, work_dir / "flights.parquet")
@@ -108,10 +109,13 @@ class Tour:
                 self._compare(data.expected_statistics(flights), actual)
                 self._count(spark, quorum, flights.num_rows)
             self._describe(client)
-        self.console.print(f"The data lies in {self.directory} (node-1, node-2, node-3: Kafka's own file formats).")
+        self.console.print(f"The data lies in {self.directory} (node-1, node-2, node-3: Kafka's file formats).", soft_wrap=True)
 
     def _step(self, number: int, text: str) -> None:
-        self.console.print(f"[bold cyan]{number}[/] {text}")
+        self.console.print(f"[bold cyan]{number}[/]  {text}", soft_wrap=True)
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"   {text}", soft_wrap=True)
 
     def _write(self, spark: SparkSession, quorum: LocalQuorum, rows: int, work_dir: Path) -> None:
         from raftlake.quickstart_spark import write_flights
@@ -169,17 +173,17 @@ class Tour:
 
     def _show_failover(self, failover: Failover, pulse: Pulse, caught_up_s: float) -> None:
         self._step(4, f"kill -9 of node {failover.victim}, the leader of epoch {failover.epoch_before}, in the middle of it:")
-        self.console.print(
-            f"   node {failover.elected} leads epoch {failover.epoch_after} after {failover.elected_ms:.0f} ms; "
+        self._say(
+            f"node {failover.elected} leads epoch {failover.epoch_after} after {failover.elected_ms:.0f} ms; "
             f"[bold]{pulse.longest_gap_ms(failover.killed_at):.0f} ms without writes[/] for a client that waits for each one"
         )
-        self.console.print(f"   node {failover.victim} started again and caught up after {caught_up_s:.1f} s")
+        self._say(f"node {failover.victim} started again and caught up after {caught_up_s:.1f} s")
 
     def _check_pulse(self, client: Client, pulse: Pulse) -> None:
         missing, doubled = pulse.missing_and_doubled(read_values(client, PULSE_TOPIC))
         if missing or doubled:
             raise QuickstartFailed(f"acknowledged appends missing: {missing[:5]}, doubled: {doubled[:5]}")
-        self.console.print(f"   {pulse.acknowledged:,} small appends were acknowledged meanwhile: each is there exactly once")
+        self._say(f"{pulse.acknowledged:,} small appends were acknowledged meanwhile: each is there exactly once")
 
     def _compare(self, expected: pandas.DataFrame, actual: pandas.DataFrame) -> None:
         both = expected.merge(actual, on=list(data.GROUP), how="outer", suffixes=("_expected", "_actual"), indicator=True)
@@ -195,7 +199,7 @@ class Tour:
             raise QuickstartFailed(
                 f"{int(wrong.sum())} of {len(both)} groups differ, the first:\n{both[wrong].head(3).to_string()}"
             )
-        self.console.print(f"   {len(expected)} groups (carrier, hour), {len(data.MEASURES)} integers each: all equal")
+        self._say(f"{len(expected)} groups (carrier, hour), {len(data.MEASURES)} integers each: all equal")
 
     def _count(self, spark: SparkSession, quorum: LocalQuorum, rows: int) -> None:
         from raftlake.quickstart_spark import count_topic
@@ -210,13 +214,14 @@ class Tour:
         )
 
     def _describe(self, client: Client) -> None:
+        """What `raftlake describe --status` and `--replication` print."""
         described = client.describe_quorum()
-        self.console.print(
-            f"   LeaderId {described.leader_id}  LeaderEpoch {described.leader_epoch}  HighWatermark {described.high_watermark}"
-        )
-        for voter in described.voters:
-            status = "Leader" if voter.replica_id == described.leader_id else "Follower"
-            self.console.print(f"   NodeId {voter.replica_id}  LogEndOffset {voter.log_end_offset}  {status}")
+        for line in status_lines(described):
+            self._say(line)
+        rows = replication_facts(described)
+        shown = ("nodeId", "logEndOffset", "lag", "status")
+        for row in [dict(zip(shown, ("NodeId", "LogEndOffset", "Lag", "Status"), strict=True)), *rows]:
+            self._say("".join(f"{row[name]!s:<14}" for name in shown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

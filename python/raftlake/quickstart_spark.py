@@ -122,8 +122,12 @@ def start_statistics(
 
 def statistics_of(spark: SparkSession) -> pandas.DataFrame:
     """What the streaming query has computed so far, sorted by group."""
-    frame = spark.table(RESULT).select(*GROUP, *MEASURES).orderBy(*GROUP).toPandas()
-    return frame.astype(dict.fromkeys(("hour", *MEASURES), "int64"))
+    import pandas
+
+    columns = [*GROUP, *MEASURES]
+    rows = spark.table(RESULT).select(*columns).orderBy(*GROUP).collect()
+    frame = pandas.DataFrame([tuple(row) for row in rows], columns=columns)
+    return frame.astype(dict.fromkeys(columns[1:], "int64"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
