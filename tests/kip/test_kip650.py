@@ -126,7 +126,7 @@ def test_two_partitions_do_not_pass_leadership_to_and_fro() -> None:
 
 def test_the_leader_answers_with_its_applied_offset() -> None:
     """“a separate RPC called ReadOffset shall be implemented for the non-leader node to query the current applied offset on
-    the active leader's state machine for a linearizable query.” Ours also proves that it still leads (DESIGN §4.2).
+    the active leader's state machine for a linearizable query.” Ours also proves that it still leads (ARCHITECTURE, promise 2).
     """
     replica = Replica.leader(epoch=6)
     replica.append(4)

@@ -127,7 +127,7 @@ def test_control_replies(messages: tuple[PeerMessage, ...], data: st.DataObject)
     )
     message, read = answered(rpc, header, reply, codec())
     assert read == reply
-    # KRAFT.md §3.3 (5): a leader without an address stops Kafka's own nodes.
+    # A leader without an address stops Kafka's own nodes.
     named = sorted({body.leader_id for body in bodies if body.leader_id in VOTERS})
     told = [(each.node_id, Endpoint(each.host, each.port)) for each in message.node_endpoints]
     assert told == [(node_id, VOTERS[node_id]) for node_id in named]

@@ -1,4 +1,4 @@
-"""The same seed gives the same trace byte for byte, whatever the hash seed of the process (EXEMPLARS: determinism traps)."""
+"""The same seed gives the same trace byte for byte, whatever the hash seed of the process."""
 
 from __future__ import annotations
 

@@ -46,6 +46,10 @@ def test_everything_an_ordinary_program_needs(quorum: FakeQuorum) -> None:
         producer = client.producer()
         futures = [producer.submit_batches("t", 0, [build_batch([Record(value=b"%d" % n)], timestamp_ms=1)]) for n in range(8)]
         assert [future.result()[0].offset for future in futures] == list(range(3, 11))
+        producer.close()
+        producer.close()
+        with pytest.raises(RequestRejected, match="closed"):
+            producer.append_many("t", [b"late"])
         stream = client.stream("t", start={0: 9})
         assert [next(stream).value for _ in range(2)] == [b"6", b"7"]
         stream.close()  # type: ignore[attr-defined]

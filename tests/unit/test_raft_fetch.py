@@ -243,7 +243,7 @@ def test_the_high_watermark_needs_a_record_of_the_own_epoch() -> None:
 
 
 def test_our_own_unsynced_records_do_not_count() -> None:
-    """DESIGN §4.1: the leader counts itself only after its own sync."""
+    """Promise 1: the leader counts itself only after its own sync."""
     replica = leader(flushed=False)
     replica.fetch(2, 10, 6)
     assert replica.core.high_watermark == 0

@@ -139,7 +139,7 @@ def lose_leader(replica: Replica, leader: int = 2) -> None:
 
 
 def test_a_lost_connection_to_the_leader_starts_a_pre_vote_soon() -> None:
-    """DESIGN §4.4."""
+    """Promise 4 of ARCHITECTURE.md."""
     waits = set()
     for seed in range(30):
         replica = Replica.follower(epoch=6, leader=2, seed=seed)

@@ -126,7 +126,7 @@ def test_the_offset_is_the_high_watermark_of_the_answer() -> None:
 
 
 def test_a_new_leader_answers_nothing_before_it_committed_an_entry_of_its_epoch() -> None:
-    """DESIGN §4.2 (a): its high watermark may lie below what an earlier leader acknowledged."""
+    """Promise 2 (a): its high watermark may lie below what an earlier leader acknowledged."""
     replica = Replica.leader(epoch=6, log=(((5, 0),), 9))
     replica.read(5, sequence=0)
     replica.fetch(2, 9, 5, follows=3)

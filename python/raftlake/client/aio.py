@@ -134,7 +134,8 @@ class AsyncClient:
 
     async def close_producer(self, producer: AsyncProducer) -> None:
         """Close a producer that `producer()` made, and forget it: one that lives longer than its producers needs this."""
-        self._producers.remove(producer)
+        if producer in self._producers:
+            self._producers.remove(producer)
         await producer.close()
 
     # --- read --------------------------------------------------------------------------------------------------------

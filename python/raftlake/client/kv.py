@@ -1,4 +1,4 @@
-"""The key-value space, over the nodes' HTTP front (DESIGN §3).
+"""The key-value space, over the nodes' HTTP front.
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
 write is sent again only after an answer, or a refused connection, that says it was not proposed; otherwise it ends as

@@ -1,15 +1,16 @@
 """Producer ids and their sequences: what makes a retried batch harmless (Kafka's idempotent producer).
 
-A *lane* is one producer id on one partition. A node remembers the last five batches of a producer id, so at most five
-requests of one lane may be in flight; a client that wants more in flight uses several lanes side by side. The invariant:
-within a lane, sequences are given out without a gap, and a lane whose sequence may have a gap is retired for good.
+A *lane* is one producer id on one partition. A node remembers the last five batches of a producer id, so a batch without an
+outcome may have at most four successors in its lane, whether those have theirs already or not; a client that wants more in flight
+uses several lanes side by side. The invariant: within a lane, sequences are given out without a gap, and a lane whose
+sequence may have a gap is retired for good.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crc32c import crc32c
 from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
@@ -22,7 +23,7 @@ from raftlake.errors import RequestRejected
 from raftlake.wire.api import ApiKey
 
 #: As many batches as a node remembers per producer id and partition.
-IN_FLIGHT_PER_LANE = 5
+BATCHES_PER_LANE = 5
 
 _PRODUCER_POSITION = 43
 _CRC_POSITION = 17
@@ -43,14 +44,28 @@ class Lane:
 
     producer: ProducerId
     next_sequence: int = 0
-    in_flight: int = 0
     is_retired: bool = False
+    #: How many batches have a place in the sequence, and the numbers of those without an outcome, ascending (a dict: ordered).
+    batch_count: int = 0
+    open_batches: dict[int, None] = field(default_factory=dict)
 
-    def take(self, record_count: int) -> int:
-        """The base sequence of a batch of `record_count` records. Sequences wrap after 2^31 - 1 (as in Kafka)."""
-        sequence = self.next_sequence
+    @property
+    def has_room(self) -> bool:
+        return not self.open_batches or self.batch_count - next(iter(self.open_batches)) < BATCHES_PER_LANE
+
+    def take(self, record_count: int) -> tuple[int, int]:
+        """(number in this lane, base sequence) of a batch of `record_count` records; there has to be room. Sequences wrap after
+        2^31 - 1, as in Kafka."""
+        assert self.has_room
+        number, sequence = self.batch_count, self.next_sequence
+        self.open_batches[number] = None
+        self.batch_count += 1
         self.next_sequence = (sequence + record_count) & 0x7FFFFFFF
-        return sequence
+        return number, sequence
+
+    def close(self, number: int) -> None:
+        """This batch has its outcome."""
+        self.open_batches.pop(number, None)
 
 
 def stamp_producer(batch: bytearray, producer: ProducerId, base_sequence: int) -> None:

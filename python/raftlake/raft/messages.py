@@ -1,7 +1,7 @@
 """What replicas of one Raft group say to each other, as values.
 
 The Kafka wire forms batch these by topic and partition (KIP-595 "multi-raft"); that wrapping, the cluster id and its
-check belong to the driver. Field meanings follow Kafka 4.3.1 (KRAFT.md §1.1). Every response carries the sender's view of
+check belong to the driver. Field meanings follow Kafka 4.3.1 (its message schemas). Every response carries the sender's view of
 leader and epoch ("we piggyback current leader and epoch information on all responses").
 """
 

@@ -4,7 +4,7 @@ A read is answered with the high watermark once two things are proven: the leade
 its high watermark covers all that was ever acknowledged; and *after* the read arrived a majority of the voters still
 fetched in its epoch, so no later leader can have acknowledged anything before it. "After" is causal, not by the clock: a
 fetch counts when its sender had received an answer that we sent after the read arrived. Reads share such rounds.
-KIP-650 itself asks only for the leader's applied offset; the proof is ours (DESIGN §4.2).
+KIP-650 itself asks only for the leader's applied offset; the proof is ours (ARCHITECTURE, promise 2).
 """
 
 from __future__ import annotations

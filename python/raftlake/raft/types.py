@@ -44,7 +44,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What a node must never forget about an election: `quorum-state` on disk (KRAFT.md §2)."""
+    """What a node must never forget about an election: `quorum-state` on disk, in Kafka's format."""
 
     epoch: Epoch = Epoch(0)
     leader_id: NodeId | None = None

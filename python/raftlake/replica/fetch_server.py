@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 NO_SESSION_EPOCH = -1
-#: Leaderless answers are held this long: Kafka's own replicas ask again without any pause (KRAFT.md §3.4).
+#: Leaderless answers are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
 
 

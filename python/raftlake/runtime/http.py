@@ -1,4 +1,4 @@
-"""The HTTP front of a node: the routes of DESIGN §3 as one small ASGI application on uvicorn's httptools protocol, sharing the
+"""The HTTP front of a node: its routes as one small ASGI application on uvicorn's httptools protocol, sharing the
 node's event loop.
 
 Owns routing, what every answer carries (X-Raftlake-Offset: the offset that it reflects) and the bounds that the protocol

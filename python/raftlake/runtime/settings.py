@@ -1,7 +1,7 @@
 """The settings of one node: `node.properties`, then `RAFTLAKE_QUORUM_VOTERS`-style environment, then `--set key=value`.
 
 Owns: what each setting means, its default where it has one of its own, and how the settings relate. The names are the seeds'
-and Kafka's (DESIGN §3). Refuses values out of range and settings that contradict one another. Reads the environment only
+and Kafka's. Refuses values out of range and settings that contradict one another. Reads the environment only
 through the mapping that it is given.
 """
 

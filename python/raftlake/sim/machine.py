@@ -21,6 +21,7 @@ from raftlake.raft.messages import VoteRequest, VoteResponse
 from raftlake.raft.types import ElectionState, NodeId
 from raftlake.replica.config import NodeConfig
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.partition import Partition
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
 from raftlake.sim.faults import Settings, stream
@@ -74,6 +75,7 @@ class Machine:
         self.flush_faults = world.settings.flush_stall_ppm > 0 or world.settings.flush_error_ppm > 0
         #: Groups as they were when they were last looked at.
         self.replicas: dict[GroupId, ReplicaState] = {}
+        self._watched: list[tuple[Partition, ReplicaState]] = []
         self._touched: list[ReplicaState] = []
         #: Called once when this incarnation ends.
         self.on_down: dict[int, Callable[[], None]] = {}
@@ -110,6 +112,8 @@ class Machine:
             request_turn=lambda: self._request_turn(incarnation),
         )
         self._enter(incarnation, self.node.start)
+        if self.node is not None:
+            self._arm(self.node)
 
     def crash(self, reason: str) -> None:
         """Power loss: the process is gone at once, the disk keeps what it must and perhaps more."""
@@ -119,7 +123,8 @@ class Machine:
             self._world.trace.write(self.node_id, f"crash ({reason})")
         self.node = None
         self.incarnation = 0
-        self.replicas.clear()
+        self.replicas = {}
+        self._watched.clear()
         self._touched.clear()
         self.disk.crash(self._rng)
         self._world.network.on_crash(self.node_id)
@@ -164,13 +169,12 @@ class Machine:
         try:
             callback(*args)
         except SimulatedCrash as crash:
+            # What moved before the crash may have been answered already.
+            self._look(node)
             self.crash(f"at port call {crash}")
             return
         if node.fatal is not None:
             self._on_fatal(node.fatal)
-            return
-        self._arm(node)
-        self._look(node)
 
     def _on_fatal(self, error: Exception) -> None:
         """The node stopped itself: right after a disk error, a defect otherwise."""
@@ -186,14 +190,20 @@ class Machine:
         self._world.scheduler.call_after(delay_us, self._enter, incarnation, self._run_turn)
 
     def _run_turn(self) -> None:
-        assert self.node is not None
+        """One turn. What inputs did to the cores shows outside only from here on, so this is where it is looked at."""
+        node = self.node
+        assert node is not None
         self._check_spin()
         self._turn_requested = False
-        self.node.run_turn()
-        self._look(self.node)
-        touched, self._touched = self._touched, []
-        for replica in touched:
-            self._world.invariants.on_turn(replica)
+        node.run_turn()
+        if node.fatal is not None:
+            return
+        self._look(node)
+        if self._touched:
+            touched, self._touched = self._touched, []
+            for replica in touched:
+                self._world.invariants.on_turn(replica)
+        self._arm(node)
 
     def _arm(self, node: ReplicaNode) -> None:
         deadline_ms = node.next_deadline_ms()
@@ -216,6 +226,8 @@ class Machine:
         if deadline_ms is not None and deadline_ms <= self.clock.now_ms():
             self._check_spin()
             node.on_deadline()
+        else:
+            self._arm(node)
 
     def _check_spin(self) -> None:
         now_us = self._world.scheduler.now_us
@@ -306,21 +318,28 @@ class Machine:
 
     def _look(self, node: ReplicaNode) -> None:
         """Compare every group with what it was, and report what moved."""
-        replicas = self.replicas
-        for group, partition in node.partitions.items():
+        if len(self._watched) != len(node.partitions) or any(partition.deleted for partition, _ in self._watched):
+            self._watch(node)
+        for partition, replica in self._watched:
             core = partition.core
-            replica = replicas.get(group)
-            if replica is None:
-                replica = replicas[group] = ReplicaState(self.node_id, self.incarnation, group, self.disk.logs[group])
             if (
                 partition.high_watermark != replica.high_watermark
                 or core.epoch != replica.epoch
                 or core.is_leader != replica.is_leader
             ):
                 self._report(replica, core.epoch, core.is_leader, partition.high_watermark, core.leader_id, core.role_name)
-        if len(replicas) > len(node.partitions):
-            for group in [group for group in replicas if group not in node.partitions]:
-                del replicas[group]
+
+    def _watch(self, node: ReplicaNode) -> None:
+        """Groups were opened or closed."""
+        known = {id(partition): replica for partition, replica in self._watched}
+        self._watched = [
+            (
+                partition,
+                known.get(id(partition)) or ReplicaState(self.node_id, self.incarnation, group, self.disk.logs[group]),
+            )
+            for group, partition in node.partitions.items()
+        ]
+        self.replicas = {replica.group: replica for _, replica in self._watched}
 
     def _report(
         self, replica: ReplicaState, epoch: int, is_leader: bool, high_watermark: int, leader_id: int | None, role: str

@@ -1,6 +1,6 @@
 """Fetch (1), the leader's side: validate, reconcile, count, answer or park.
 
-Owns the order of KRAFT.md §1.4 and what an answer says; the driver reads the records. The hot path of replication: plain
+Owns Kafka's order of checks and what an answer says; the driver reads the records. The hot path of replication: plain
 attributes, no helper objects. Invariant: only a fetch of our own epoch whose position lies in our log moves a
 replica's progress, and the high watermark never passes what a majority has synced.
 """

@@ -1,8 +1,8 @@
 """Vote (52) with pre-vote: the voter's side and the nominee's side.
 
-Owns the validation order of KRAFT.md §1.4 and who may be granted what. Invariant: a real vote is in a `SaveElectionState`
+Owns Kafka's validation order (KafkaRaftClient) and who may be granted what. Invariant: a real vote is in a `SaveElectionState`
 before its answer, a pre-vote is never stored, and every answer carries our epoch after the bump (a lower one would make a
-Java peer ask again at once, KRAFT.md §3.4).
+Java peer ask again at once).
 """
 
 from __future__ import annotations

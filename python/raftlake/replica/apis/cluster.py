@@ -132,7 +132,7 @@ def describe_cluster(node: ReplicaNode, request: Any, reply: Reply) -> None:
 
 
 def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
-    """The leader alone knows the lags; others answer NOT_LEADER and name it (KRAFT.md §5)."""
+    """The leader alone knows the lags; others answer NOT_LEADER and name it (as Kafka does, but with the leader's name)."""
     answers = Answers(request)
     topics = []
     for topic in request.topics:

@@ -1,4 +1,4 @@
-"""A vote is on disk before it is answered (KIP-595 "Vote"; DESIGN §4.1; TLA+ ElectionSafety rests on it), and is one an epoch.
+"""A vote is on disk before it is answered (KIP-595 "Vote"; TLA+ ElectionSafety rests on it), and is one an epoch.
 
 Looked at where the answer leaves the node, so that a vote which a crash could take back is found even when no crash does.
 """

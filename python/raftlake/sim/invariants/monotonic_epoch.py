@@ -1,4 +1,4 @@
-"""MonotonicEpoch (Kafka RaftEventSimulationTest; KRAFT.md §4.3): an epoch never goes back, on disk or in memory.
+"""MonotonicEpoch (Kafka RaftEventSimulationTest): an epoch never goes back, on disk or in memory.
 
 With it goes what makes an epoch worth something: in one epoch a node votes once and knows one leader (KIP-595
 "Vote"; KAFKA-17641), and what a node says at the end of a turn is what its disk says.

@@ -1,4 +1,4 @@
-"""MonotonicHighWatermark (RaftEventSimulationTest; DESIGN §4.3): while a node runs it never goes back, nor past the log.
+"""MonotonicHighWatermark (RaftEventSimulationTest): while a node runs it never goes back, nor past the log.
 
 What clients see of it over several nodes and restarts is checked by the client oracle.
 """
