@@ -114,7 +114,7 @@ class Settings:
             readers=choice(1, 2),
             kv_clients=choice(1, 2, 3),
             kv_keys=choice(1, 2, 4),
-            think_ms_mean=choice(100, 300, 800),
+            think_ms_mean=choice(200, 400, 1_000),
         )
 
     def lines(self) -> list[str]:

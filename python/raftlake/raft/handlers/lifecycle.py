@@ -32,7 +32,7 @@ def on_started(group: GroupState, event: Started, now_ms: int) -> None:
 
 
 def on_peer_unreachable(group: GroupState, event: PeerUnreachable, now_ms: int) -> None:
-    """Fast failover (ARCHITECTURE, promise 4): the leader's process is probably gone, so try a pre-vote after a short random wait.
+    """Fast failover (promise 4): the leader's process is probably gone, so try a pre-vote after a short random wait.
 
     Pre-vote makes a false alarm harmless, and a fetch that succeeds in the meantime cancels it. For the same reason we now
     answer pre-votes as one that has not fetched from this leader: else the first to ask would be refused.
