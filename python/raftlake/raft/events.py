@@ -99,7 +99,7 @@ class RequestFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerUnreachable:
-    """The connection to `peer` was closed by it or refused: its process is probably gone (fast pre-vote: ARCHITECTURE, promise 4)."""
+    """The connection to `peer` was closed by it or refused: its process is probably gone (promise 4: fast pre-vote)."""
 
     peer: NodeId
 

@@ -69,7 +69,7 @@ class Cluster:
         self.clients: list[Client] = make_clients(self.shared)
         self.safety_end_us = settings.safety_ms * US_PER_MS
         self.injector = FaultInjector(self.scheduler, settings, self, self.safety_end_us)
-        self._restarts_by_itself = True
+        self.restarts_by_itself = True
         self._leader_epochs: dict[GroupId, int] = {}
 
     def _config(self, node_id: NodeId, voters: tuple[NodeId, ...]) -> NodeConfig:
@@ -147,7 +147,7 @@ class Cluster:
         self.machines[node_id].clock.wall_offset_ms += by_ms
 
     def on_down(self, node_id: NodeId, reason: str) -> None:
-        if self._restarts_by_itself:
+        if self.restarts_by_itself:
             self.injector.restart_later(node_id)
 
     # --- the run ---

@@ -1,4 +1,4 @@
-"""MajorityReachedHighWatermark (RaftEventSimulationTest) and NoCommittedRecordLost (kafka_data_replication TLA+.
+"""MajorityReachedHighWatermark (RaftEventSimulationTest) and NoCommittedRecordLost (kafka_data_replication TLA+).
 
 Whenever a high watermark grows, a majority of the voters hold everything below it on their *disks*, synced; and after any
 crash, truncation or reset a majority still does. Voters that are down count: their disks still exist.
