@@ -1,4 +1,4 @@
-"""What went wrong in the field with Kafka's Raft, each as a test (KRAFT §6, by its numbers). Those of the driver, of
+"""What went wrong in the field with Kafka's Raft, each as a test. Those of the driver, of
 snapshots' content, of reconfiguration and of tiering are not the core's.
 """
 
@@ -210,7 +210,7 @@ def test_20_liveness_waits_for_what_was_there_at_the_partition() -> None:
 
 
 def test_22_without_a_leader_fetches_do_not_spin() -> None:
-    """KRAFT §3.4: 400 requests a second were seen."""
+    """A Java voter was seen to send 400 requests a second to a peer without a leader."""
     replica = Replica.unattached(epoch=6, voters=tuple(range(1, 8)))
     replica.core.role.election_deadline_ms += 1_000  # type: ignore[union-attr]
     fetches = 0

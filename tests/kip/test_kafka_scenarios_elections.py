@@ -1,5 +1,5 @@
 """Kafka's own election scenarios, by the names of its tests (KafkaRaftClientTest, KafkaRaftClientPreVoteTest and the role
-tests of 4.3.1): start-up, votes, pre-votes, candidacy. The catalogue is KRAFT §4.2 A-D.
+tests of 4.3.1): start-up, votes, pre-votes, candidacy.
 """
 
 from __future__ import annotations

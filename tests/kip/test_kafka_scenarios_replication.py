@@ -1,5 +1,5 @@
 """Kafka's own scenarios for leaders and followers, by the names of its tests (KafkaRaftClientTest, ...FetchTest,
-LeaderStateTest of 4.3.1): quorum epochs, liveness, fetch and commit, log starts. The catalogue is KRAFT §4.2 E-H.
+LeaderStateTest of 4.3.1): quorum epochs, liveness, fetch and commit, log starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The properties of Kafka's RaftEventSimulationTest, by their names, over the in-memory cluster (KRAFT §4.3). The simulator
+"""The properties of Kafka's RaftEventSimulationTest, by their names, over the in-memory cluster. The simulator
 runs the same over the whole node; here a failure is the core's own.
 """
 

@@ -1,6 +1,6 @@
 """KIP-595, sentence by sentence, for what the pure core implements. Each docstring quotes the sentence.
 
-Where Kafka itself moved on from the text, the docstring says "Kafka:" and the test shows Kafka's behaviour (KRAFT §5). Cluster
+Where Kafka itself moved on from the text, the docstring says "Kafka:" and the test shows Kafka's behaviour. Cluster
 ids and the batching of groups are the driver's.
 """
 

@@ -51,7 +51,7 @@ def test_only_a_leader_knows_its_replicas() -> None:
 
 
 def test_what_describe_quorum_is_told() -> None:
-    """KRAFT §1.5: the leader's own times are -1 and now; now is the driver's to say."""
+    """As Kafka's tool needs it: the leader's own times are -1 and now; now is the driver's to say."""
     replica = Replica.leader(epoch=6, log=LOG, local=2, voters=(3, 1, 2))
     replica.now_ms = 20_000
     replica.fetch(3, 10, 6)

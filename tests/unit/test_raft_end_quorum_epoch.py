@@ -42,7 +42,7 @@ def test_the_first_successor_campaigns_at_once() -> None:
     ],
 )
 def test_later_successors_wait_by_rank_and_strangers_to_the_list_longest(successors: list[int], wait_ms: int) -> None:
-    """KRAFT §5: min(max, (max >> (n - 1)) << (rank - 1)), and never INCONSISTENT_VOTER_SET."""
+    """Kafka's min(max, (max >> (n - 1)) << (rank - 1)), and never INCONSISTENT_VOTER_SET."""
     replica = Replica.follower(epoch=6, leader=2, voters=(1, 2, 3, 4, 5))
     assert replica.end(2, 6, successors).error is ErrorCode.NONE
     assert replica.role == "Follower"

@@ -322,7 +322,7 @@ def test_a_newer_epoch_without_a_leader_is_accepted_and_the_others_asked() -> No
     ],
 )
 def test_any_other_error_is_asked_again_after_the_backoff(error: ErrorCode) -> None:
-    """Never at once (KRAFT §3.4), and it is no sign that the leader lives."""
+    """Never at once (a Java peer would be flooded), and it is no sign that the leader lives."""
     replica = follower()
     deadline = replica.core.role.fetch_deadline_ms  # type: ignore[union-attr]
     replica.answer_fetch(error=error, leader=-1 if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else None)

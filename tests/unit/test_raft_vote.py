@@ -189,7 +189,7 @@ def test_a_prospective_that_votes_waits_a_fresh_timeout() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_higher_epoch_is_accepted_and_named_in_the_answer(role: str) -> None:
-    """KRAFT §3.4: an answer with a lower epoch than the asker's would be thrown away and asked for again at once."""
+    """An answer with a lower epoch than the asker's would be thrown away and asked for again at once."""
     for pre_vote in (False, True):
         replica = Replica.in_role(role, epoch=6)
         response = replica.vote(3, 8, (99, 6), pre_vote=pre_vote)
@@ -277,7 +277,7 @@ def test_a_newer_epoch_in_an_answer_ends_the_round(role: str) -> None:
 
 
 def test_a_stale_answer_is_asked_for_again_after_the_backoff_only() -> None:
-    """KRAFT §3.4: never at once."""
+    """Never at once: a Java peer was seen to do that hundreds of times a second."""
     replica = Replica.prospective(epoch=6)
     replica.answer_vote(2, granted=True, epoch=5)
     assert replica.sent(VoteRequest) == {}
