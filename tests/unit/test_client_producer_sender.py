@@ -8,7 +8,7 @@ import pytest
 
 from clientkit import DROP, HANG, FakeQuorum, produced, run
 from raftlake.client import AsyncClient, NewRecord, NoReachableNode
-from raftlake.client.lanes import IN_FLIGHT_PER_LANE
+from raftlake.client.lanes import BATCHES_PER_LANE
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
@@ -120,7 +120,7 @@ def test_a_lost_answer_is_not_appended_twice() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("lost_after", range(IN_FLIGHT_PER_LANE + 1))
+@pytest.mark.parametrize("lost_after", range(BATCHES_PER_LANE + 1))
 def test_a_pipeline_that_breaks_anywhere_is_neither_doubled_nor_reordered(lost_after: int) -> None:
     """Of twelve batches in flight on one producer, some are appended before the connection breaks at the leader's death."""
 
@@ -160,7 +160,7 @@ def test_one_producer_has_at_most_five_batches_in_flight() -> None:
             assert connection is not None
             while quorum.nodes[1].count(ApiKey.PRODUCE) == sent:
                 await asyncio.sleep(0)
-            assert connection.in_flight == IN_FLIGHT_PER_LANE
+            assert connection.in_flight == BATCHES_PER_LANE
             await asyncio.gather(*outcomes)
 
     run(test())

@@ -1,9 +1,9 @@
 """Producer ids and their sequences: what makes a retried batch harmless (Kafka's idempotent producer).
 
 A *lane* is one producer id on one partition. A node remembers the last five batches of a producer id, so a batch without an
-outcome may have at most four successors in its lane, whether those have theirs already or not; a client that wants more in flight
-uses several lanes side by side. The invariant: within a lane, sequences are given out without a gap, and a lane whose
-sequence may have a gap is retired for good.
+outcome may have at most four successors in its lane, whether those have theirs already or not; a client that wants more in
+flight uses several lanes side by side. The invariant: within a lane, sequences are given out without a gap, and a lane
+whose sequence may have a gap is retired for good.
 """
 
 from __future__ import annotations
