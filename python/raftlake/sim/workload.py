@@ -231,6 +231,17 @@ class Producer(Client):
         self.give_up()
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a reader's fetch was about."""
+
+    node_id: NodeId
+    incarnation: int
+    partition: int
+    position: int
+    read_offset: int
+
+
 class Reader(Client):
     """Asks any node for a proven offset of a partition, then consumes there; now and then lists the latest offset."""
 
@@ -284,24 +295,26 @@ class Reader(Client):
         self._read_offset = answer.results[0].applied_offset
         self.say(f"read {self._partition}:{self._read_offset} floor={self._floor} at {self._node_id}")
         self.shared.oracle.read_answered(self._partition, self._floor, self._read_offset, f"node {self._node_id}")
-        fetch = ask_fetch(TOPIC, self._partition, self._positions[self._partition])
+        asked = _Asked(self._node_id, self._incarnation, self._partition, self._positions[self._partition], self._read_offset)
+        fetch = ask_fetch(TOPIC, asked.partition, asked.position)
 
         def ask(node: ReplicaNode, reply: Any) -> None:
-            fetch(node, lambda answer: self._on_fetched(answer, reply))
+            fetch(node, lambda answer: reply(self._judge(asked, answer)))
 
         self.shared.calls.call(self._node_id, ask, self._on_records, CALL_TIMEOUT_MS)
 
-    def _on_fetched(self, answer: Any, reply: Any) -> None:
-        """Runs on the node: what it shows is judged in the order in which it shows it, not in which it arrives."""
-        result = consumed(answer, self._positions[self._partition])
+    def _judge(self, asked: _Asked, answer: Any) -> Consumed | None:
+        """Runs on the node: what it shows is judged in the order in which it shows it, not in which it arrives. This client may
+        have given up long ago, so only `asked` counts here."""
+        result = consumed(answer, asked.position)
         if result is not None and result.error is ErrorCode.NONE:
-            incarnation = self.shared.calls.incarnation(self._node_id)
-            self.shared.oracle.high_watermark_seen(self._node_id, incarnation, self._partition, result.high_watermark)
-            if incarnation == self._incarnation:
+            oracle, incarnation = self.shared.oracle, self.shared.calls.incarnation(asked.node_id)
+            oracle.high_watermark_seen(asked.node_id, incarnation, asked.partition, result.high_watermark)
+            if incarnation == asked.incarnation:
                 # The read promised that this very process has reached the offset.
-                where = f"node {self._node_id}"
-                self.shared.oracle.consumed_after_read(self._partition, self._read_offset, result.high_watermark, where)
-        reply(result)
+                where = f"node {asked.node_id}"
+                oracle.consumed_after_read(asked.partition, asked.read_offset, result.high_watermark, where)
+        return result
 
     def _on_records(self, answer: Any) -> None:
         if not isinstance(answer, Consumed) or answer.error is not ErrorCode.NONE:

@@ -1,0 +1,29 @@
+"""Bugs that the simulator found, each as the shortest history that shows it."""
+
+from __future__ import annotations
+
+from raftkit.replica import Replica, batch, position
+from raftlake.raft.messages import VoteRequest
+
+
+def test_a_candidate_claims_only_what_is_synced() -> None:
+    """A follower had the newest record, not yet synced, when it was elected for it; it crashed, lost the record, came back as
+    candidate of the same epoch and asked again. The voter had voted for it already, so it granted, and the new leader did
+    not have a record that the other two had committed. What is claimed in an election must survive a crash.
+    """
+    replica = Replica.follower(epoch=5, leader=2, log=([(5, 0)], 10))
+    replica.answer_fetch(batch(10, 11, 5), high_watermark=10)
+    assert (replica.core.log_end, replica.core.flushed_end) == (11, 10)
+    replica.pass_until_role("Prospective")
+    replica.answer_votes(granted=True)
+    assert replica.role == "Candidate"
+    assert [request.log_end for request in replica.sent(VoteRequest).values()] == [position(10, 5)] * 2
+
+
+def test_a_candidate_claims_everything_once_it_is_synced() -> None:
+    replica = Replica.follower(epoch=5, leader=2, log=([(5, 0)], 10))
+    replica.answer_fetch(batch(10, 11, 5), high_watermark=10)
+    replica.flush()
+    replica.pass_until_role("Prospective")
+    replica.answer_votes(granted=True)
+    assert [request.log_end for request in replica.sent(VoteRequest).values()] == [position(11, 5)] * 2

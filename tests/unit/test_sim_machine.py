@@ -1,0 +1,185 @@
+"""One simulated machine: power, pauses, crashes inside a turn, slow and failing syncs; and how clients reach it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.node import ReplicaNode
+from raftlake.sim.client_calls import CallFailure
+from raftlake.sim.clock import US_PER_MS
+from raftlake.sim.cluster import Cluster
+from raftlake.sim.faults import Settings
+from raftlake.sim.invariants import Violation
+from raftlake.sim.machine import Machine
+
+ONE = NodeId(1)
+
+
+def cluster_of(voters: int = 1, **settings: int) -> Cluster:
+    cluster = Cluster(Settings(seed=1, voters=voters, **settings))  # type: ignore[arg-type]
+    cluster.restarts_by_itself = False
+    cluster.start_all()
+    return cluster
+
+
+def run(cluster: Cluster, ms: int) -> None:
+    for _ in range(max(ms // 100, 1)):
+        cluster.run_a_while()
+
+
+def machine_of(cluster: Cluster) -> Machine:
+    return cluster.machines[ONE]
+
+
+def leads(cluster: Cluster) -> bool:
+    replica = machine_of(cluster).replicas.get(METADATA_GROUP)
+    return replica is not None and replica.is_leader
+
+
+def ask(node: ReplicaNode, reply: Any) -> None:
+    reply("answer")
+
+
+def ask_in_vain(node: ReplicaNode, reply: Any) -> None:
+    """Never answered."""
+
+
+def call(cluster: Cluster, question: Any = ask, timeout_ms: int = 1_000) -> list[Any]:
+    answers: list[Any] = []
+    cluster.calls.call(ONE, question, answers.append, timeout_ms)
+    assert answers == []
+    return answers
+
+
+def test_a_machine_keeps_its_disk_and_nothing_else() -> None:
+    cluster = cluster_of()
+    run(cluster, 2_000)
+    assert leads(cluster)
+    epoch = machine_of(cluster).replicas[METADATA_GROUP].epoch
+    first = machine_of(cluster).node
+    cluster.crash(ONE, "test")
+    assert (machine_of(cluster).node, machine_of(cluster).incarnation) == (None, 0)
+    assert machine_of(cluster).replicas == {}
+    cluster.start(ONE)
+    assert machine_of(cluster).node is not first
+    run(cluster, 2_000)
+    assert leads(cluster)
+    assert machine_of(cluster).replicas[METADATA_GROUP].epoch > epoch
+
+
+def test_starting_a_running_machine_and_crashing_a_dead_one_change_nothing() -> None:
+    cluster = cluster_of()
+    node = machine_of(cluster).node
+    cluster.start(ONE)
+    assert machine_of(cluster).node is node
+    cluster.crash(ONE, "test")
+    cluster.crash(ONE, "test")
+    cluster.start(ONE)
+    assert machine_of(cluster).incarnation == 2
+
+
+@pytest.mark.parametrize("calls_left", range(1, 12))
+def test_a_machine_may_lose_power_at_any_port_call_of_a_turn(calls_left: int) -> None:
+    cluster = cluster_of(voters=3)
+    cluster.crash_at_port_call(ONE, calls_left)
+    run(cluster, 2_000)
+    assert machine_of(cluster).node is None
+    cluster.start(ONE)
+    run(cluster, 3_000)
+    assert METADATA_GROUP in machine_of(cluster).replicas
+
+
+def test_a_paused_machine_does_nothing_and_then_everything() -> None:
+    cluster = cluster_of()
+    run(cluster, 2_000)
+    cluster.pause(ONE, 3_000 * US_PER_MS)
+    answers = call(cluster, timeout_ms=10_000)
+    run(cluster, 2_500)
+    assert answers == []
+    run(cluster, 1_000)
+    assert answers == ["answer"]
+
+
+def test_a_failed_sync_stops_the_node() -> None:
+    cluster = cluster_of(flush_error_ppm=1_000_000)
+    run(cluster, 2_000)
+    assert machine_of(cluster).node is None
+    assert machine_of(cluster).fault_counts == {"sync failed": 1}
+
+
+def test_a_stalled_sync_holds_the_first_record_back() -> None:
+    cluster = cluster_of(flush_stall_ppm=1_000_000, flush_stall_ms_max=1_000_000)
+    run(cluster, 2_000)
+    assert leads(cluster)
+    assert machine_of(cluster).replicas[METADATA_GROUP].high_watermark <= 0
+    assert machine_of(cluster).fault_counts["sync stalled"] >= 1
+
+
+def stop_with(cluster: Cluster, error: RaftlakeError) -> None:
+    run(cluster, 1_000)
+    node = machine_of(cluster).node
+    assert node is not None
+    machine_of(cluster).run(lambda: node.fail(error))
+
+
+def test_a_node_that_its_disk_stopped_is_down_one_that_is_wrong_ends_the_run() -> None:
+    cluster = cluster_of()
+    stop_with(cluster, StorageError("a disk"))
+    assert machine_of(cluster).node is None
+    with pytest.raises(InvariantViolation, match="ours"):
+        stop_with(cluster_of(), InvariantViolation("ours"))
+
+
+def test_a_driver_that_spins_is_told() -> None:
+    cluster = cluster_of()
+    run(cluster, 1_000)
+    node = machine_of(cluster).node
+    assert node is not None
+    honest = node.run_turn
+
+    def spinning() -> None:
+        honest()
+        node.request_turn()
+
+    node.run_turn = spinning  # type: ignore[method-assign]
+    with pytest.raises(Violation, match="spins|storm"):
+        run(cluster, 1_000)
+
+
+# --- clients --------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_is_answered_once() -> None:
+    cluster = cluster_of()
+    answers = call(cluster)
+    run(cluster, 3_000)
+    assert answers == ["answer"]
+
+
+def test_a_dead_node_refuses_a_client() -> None:
+    cluster = cluster_of()
+    cluster.crash(ONE, "test")
+    answers = call(cluster)
+    run(cluster, 3_000)
+    assert answers == [CallFailure.REFUSED]
+
+
+def test_a_node_that_dies_with_a_request_breaks_it_off() -> None:
+    cluster = cluster_of()
+    answers = call(cluster, ask_in_vain, timeout_ms=9_000)
+    run(cluster, 500)
+    cluster.crash(ONE, "test")
+    run(cluster, 500)
+    assert answers == [CallFailure.BROKEN]
+
+
+def test_an_answer_after_the_clients_patience_is_not_heard() -> None:
+    cluster = cluster_of()
+    answers = call(cluster, ask_in_vain, timeout_ms=200)
+    run(cluster, 3_000)
+    assert answers == [CallFailure.TIMED_OUT]

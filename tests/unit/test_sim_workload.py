@@ -1,0 +1,117 @@
+"""The clients of a run: a quiet run exercises each kind, and what they are told reaches the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.types import NodeId
+from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
+from raftlake.sim.cluster import Cluster
+from raftlake.sim.faults import Settings
+from raftlake.sim.invariants import Violation
+from raftlake.sim.workload import Creator, KvClient, Producer, Reader
+from raftlake.wire.batches import Record, build_batch
+from raftlake.wire.common import LeaderAndEpoch
+from raftlake.wire.fetch_response import FetchPartitionResult, FetchResponse, FetchTopicResult
+from raftlake.wire.produce import ProducePartitionResult, ProduceResponse, ProduceTopicResult
+
+QUIET = Settings(seed=3, safety_ms=8_000, partitions=2, producers=3, readers=2, kv_clients=2, think_ms_mean=100)
+
+
+def test_in_a_quiet_run_every_client_gets_what_it_wants() -> None:
+    cluster = Cluster(QUIET)
+    outcome = cluster.run()
+    assert outcome.completed > 200
+    kinds = {type(client): client.completed for client in cluster.clients}
+    assert set(kinds) == {Creator, Producer, Reader, KvClient}
+    assert all(client.completed > 10 for client in cluster.clients if not isinstance(client, Creator))
+    acknowledged = [append for append in cluster.oracle.appends if append.base_offset is not None]
+    assert len(acknowledged) >= len(cluster.oracle.appends) - 3
+    assert cluster.oracle.kv_reads and cluster.oracle.kv_writes
+    assert any(write.result.succeeded for write in cluster.oracle.kv_writes)
+    assert any(not write.result.succeeded for write in cluster.oracle.kv_writes)
+    assert all(partition.seen for partition in cluster.oracle.partitions if partition.acknowledged_end)
+
+
+def test_producers_of_both_kinds_take_part() -> None:
+    cluster = Cluster(QUIET)
+    cluster.run()
+    assert {append.keeps_order for append in cluster.oracle.appends} == {True, False}
+
+
+def test_a_lost_acknowledged_append_fails_the_run() -> None:
+    """The whole way: a promise to a client that the log does not keep is told at the end."""
+    cluster = Cluster(QUIET)
+    honest = cluster.oracle.append_acknowledged
+    cluster.oracle.append_acknowledged = lambda append, offset: honest(append, offset + 1)  # type: ignore[method-assign]
+    with pytest.raises(Violation, match="acknowledged"):
+        cluster.run()
+
+
+def test_an_unreachable_client_fails_the_run() -> None:
+    cluster = Cluster(replace(QUIET, safety_ms=2_000, liveness_ms=3_000))
+    cluster.clients[1].give_up = lambda: None  # type: ignore[method-assign]
+    cluster.clients[1].succeed = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(Violation, match=r"stuck: \['producer0'\]"):
+        cluster.run()
+
+
+def test_an_exception_of_the_driver_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("raftlake.replica.node.ReplicaNode.run_turn", broken)
+    with pytest.raises(Violation, match="KeyError"):
+        Cluster(QUIET).run()
+
+
+def produce_answer(error: ErrorCode, base_offset: int, leader: LeaderAndEpoch | None = None) -> ProduceResponse:
+    part = ProducePartitionResult(0, error, base_offset=base_offset, current_leader=leader)
+    return ProduceResponse([ProduceTopicResult("t", None, [part])])
+
+
+def test_a_produce_answer_names_the_offset_or_the_leader() -> None:
+    answer = produced(produce_answer(ErrorCode.NONE, 7), NodeId(2))
+    assert (answer.error, answer.base_offset, answer.leader_id, answer.is_refusal) == (ErrorCode.NONE, 7, 2, False)
+    moved = produced(produce_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, LeaderAndEpoch(3, 9)), NodeId(2))
+    assert (moved.leader_id, moved.is_refusal) == (3, True)
+    lost = produced(produce_answer(ErrorCode.REQUEST_TIMED_OUT, -1, LeaderAndEpoch(-1, 9)), NodeId(2))
+    assert (lost.leader_id, lost.is_refusal) == (None, False)
+    assert ErrorCode.REQUEST_TIMED_OUT not in REFUSALS
+
+
+def test_a_fetch_answer_gives_the_records_from_the_position_on() -> None:
+    batch = build_batch([Record(value=b"a"), Record(value=b"b")], base_offset=4, timestamp_ms=1)
+    part = FetchPartitionResult(0, ErrorCode.NONE, high_watermark=6, records=bytes(batch))
+    result = consumed(FetchResponse([FetchTopicResult("t", None, [part])]), 5)
+    assert result is not None
+    assert [(record.offset, record.value) for record in result.records] == [(5, b"b")]
+    assert (result.high_watermark, result.next_offset) == (6, 6)
+    assert consumed(FetchResponse([], error=ErrorCode.UNKNOWN_SERVER_ERROR), 5) is None
+
+
+def test_the_latest_offset_comes_with_its_epoch() -> None:
+    cluster = Cluster(replace(QUIET, readers=1))
+    seen: list[tuple[int, int]] = []
+    honest = cluster.oracle.latest_answered
+
+    def watch(partition: int, floor: int, offset: int, where: str) -> None:
+        seen.append((floor, offset))
+        honest(partition, floor, offset, where)
+
+    cluster.oracle.latest_answered = watch  # type: ignore[method-assign]
+    cluster.run()
+    assert seen and all(offset >= floor for floor, offset in seen)
+
+
+def test_a_refused_list_offsets_answer_has_no_offset() -> None:
+    def answer(error: int) -> SimpleNamespace:
+        part = SimpleNamespace(offset=5, leader_epoch=2, error_code=error)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[part])])
+
+    assert latest_offset(answer(0)) == (5, 2)
+    assert latest_offset(answer(6)) is None
