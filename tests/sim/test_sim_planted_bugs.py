@@ -1,4 +1,4 @@
-"""Bugs put back on purpose: the simulator must find each within a number of seeds. A net that catches nothing proves nothing."""
+"""Bugs put back on purpose: the simulator must find each within some seeds. A net that catches nothing proves nothing."""
 
 from __future__ import annotations
 

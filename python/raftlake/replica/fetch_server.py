@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 NO_SESSION_EPOCH = -1
+SESSION_ID_START_MAX = 1 << 30
+SESSION_ID_MAX = (1 << 31) - 1
 #: Leaderless answers are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
 
@@ -70,7 +72,8 @@ class FetchServer:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._sessions: dict[NodeId, Session] = {}
-        self._session_counter = 0
+        # Random, so that a session of this process is never taken for one of the process before it.
+        self._session_counter = node.rng.randrange(SESSION_ID_START_MAX)
         self.answer_sequence = 0
         #: Sessions whose round is complete; answered at the end of the turn.
         self._complete: dict[NodeId, Session] = {}
@@ -120,7 +123,7 @@ class FetchServer:
             if rpc.session_epoch != 0:
                 return None
             self._drop(session)
-            self._session_counter += 1
+            self._session_counter = self._session_counter % SESSION_ID_MAX + 1
             session = self._sessions[rpc.replica_id] = Session(rpc.replica_id, self._session_counter)
             return session
         if session is None or session.session_id != rpc.session_id or rpc.session_epoch != session.epoch + 1:
