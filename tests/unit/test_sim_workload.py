@@ -9,11 +9,15 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
+from raftlake.sim.client_base import Client
+from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
+from raftlake.sim.client_producers import Creator, Producer
+from raftlake.sim.client_readers import Reader
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults import Settings
 from raftlake.sim.invariants import Violation
-from raftlake.sim.workload import Creator, KvClient, Producer, Reader
+from raftlake.sim.workload import make_clients
 from raftlake.wire.batches import Record, build_batch
 from raftlake.wire.common import LeaderAndEpoch
 from raftlake.wire.fetch_response import FetchPartitionResult, FetchResponse, FetchTopicResult
@@ -35,6 +39,38 @@ def test_in_a_quiet_run_every_client_gets_what_it_wants() -> None:
     assert any(write.result.succeeded for write in cluster.oracle.kv_writes)
     assert any(not write.result.succeeded for write in cluster.oracle.kv_writes)
     assert all(partition.seen for partition in cluster.oracle.partitions if partition.acknowledged_end)
+
+
+def test_a_client_stops_where_the_run_says_so_and_tells_what_it_got() -> None:
+    cluster = Cluster(QUIET)
+    asked: list[int] = []
+
+    class Counting(Client):
+        def step(self) -> None:
+            asked.append(cluster.scheduler.now_us)
+            if len(asked) % 2:
+                self.succeed()
+            else:
+                self.give_up()
+
+    client = Counting(cluster.shared, "counting")
+    client.start()
+    while len(asked) < 10:
+        cluster.run_a_while()
+    assert client.completed == (len(asked) + 1) // 2
+    assert client.last_completed_began_us in asked
+    cluster.shared.stopped = True
+    count = len(asked)
+    cluster.run_a_while()
+    assert len(asked) == count
+    assert client.is_idle and not client.is_done
+
+
+def test_there_are_as_many_clients_as_the_settings_say() -> None:
+    clients = make_clients(Cluster(QUIET).shared)
+    assert [client.name for client in clients] == [
+        "creator", "producer0", "producer1", "producer2", "reader0", "reader1", "kv0", "kv1",
+    ]  # fmt: skip
 
 
 def test_producers_of_both_kinds_take_part() -> None:

@@ -14,6 +14,7 @@ from raftlake.errors import RaftlakeError
 from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
+from raftlake.sim.client_base import Client, Shared
 from raftlake.sim.client_calls import ClientCalls
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.disk import MemoryLog
@@ -25,7 +26,7 @@ from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.oracle import Oracle
 from raftlake.sim.trace import LineSink, Trace
-from raftlake.sim.workload import Client, Shared, make_clients
+from raftlake.sim.workload import make_clients
 from raftlake.wire.batches import Record, decode_records, parse_header
 
 #: How often the end of a phase is looked for.

@@ -331,14 +331,13 @@ class Machine:
 
     def _watch(self, node: ReplicaNode) -> None:
         """Groups were opened or closed."""
-        known = {id(partition): replica for partition, replica in self._watched}
-        self._watched = [
-            (
-                partition,
-                known.get(id(partition)) or ReplicaState(self.node_id, self.incarnation, group, self.disk.logs[group]),
-            )
-            for group, partition in node.partitions.items()
-        ]
+        known = self._watched
+        self._watched = []
+        for group, partition in node.partitions.items():
+            replica = next((replica for other, replica in known if other is partition), None)
+            if replica is None:
+                replica = ReplicaState(self.node_id, self.incarnation, group, self.disk.logs[group])
+            self._watched.append((partition, replica))
         self.replicas = {replica.group: replica for _, replica in self._watched}
 
     def _report(

@@ -1,0 +1,91 @@
+"""What every simulated client is: one request at a time, a pause to think, and a count of what it got.
+
+Owns the pace of a client and what all clients of a run share. Knows no request: each kind of client has its own module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raftlake.ports import GroupId
+from raftlake.raft.types import NodeId
+from raftlake.sim.client_calls import ClientCalls
+from raftlake.sim.clock import US_PER_MS, Scheduler
+from raftlake.sim.faults import Settings, stream
+from raftlake.sim.oracle import Oracle
+from raftlake.sim.trace import Trace
+
+TOPIC = "orders"
+CALL_TIMEOUT_MS = 4_000
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all clients of a run share. `topic_id` is known once the topic exists."""
+
+    settings: Settings
+    scheduler: Scheduler
+    calls: ClientCalls
+    oracle: Oracle
+    trace: Trace
+    node_ids: tuple[NodeId, ...]
+    #: The highest epoch of a group in which any node has led so far.
+    leader_epoch: Callable[[GroupId], int]
+    topic_id: bytes | None = None
+    #: No client begins another request.
+    stopped: bool = False
+
+    def group(self, partition: int) -> GroupId:
+        assert self.topic_id is not None
+        return GroupId(TOPIC, partition, self.topic_id)
+
+
+class Client:
+    """One request at a time; `step` begins the next one."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        self.shared = shared
+        self.name = name
+        self.rng = stream(shared.settings.seed, name)
+        #: Requests that ended with what the client wanted, and when the last of them began.
+        self.completed = 0
+        self.last_completed_began_us = -1
+        self.is_idle = True
+        #: Wants nothing any more.
+        self.is_done = False
+        self._began_us = 0
+        self._node_id = NodeId(0)
+
+    def start(self) -> None:
+        self._think()
+
+    def _think(self) -> None:
+        self.is_idle = True
+        delay_us = 1_000 + int(self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean * US_PER_MS)
+        self.shared.scheduler.call_after(delay_us, self._begin)
+
+    def _begin(self) -> None:
+        if self.shared.stopped:
+            return
+        self.is_idle = False
+        self._began_us = self.shared.scheduler.now_us
+        self.step()
+
+    def step(self) -> None:
+        raise AssertionError("each kind of client has its own step")
+
+    def any_node(self) -> NodeId:
+        return self.shared.node_ids[self.rng.randrange(len(self.shared.node_ids))]
+
+    def say(self, what: str) -> None:
+        if self.shared.trace.enabled:
+            self.shared.trace.write(self.name, what)
+
+    def succeed(self) -> None:
+        self.completed += 1
+        self.last_completed_began_us = self._began_us
+        self._think()
+
+    def give_up(self) -> None:
+        self._think()

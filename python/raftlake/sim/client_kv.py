@@ -1,0 +1,105 @@
+"""Clients of the key-value space: linearizable gets, puts, compare-and-set, deletes and transactions at any node.
+
+Every transaction also writes a mark of its own, so that the oracle finds it in the log whatever else it did.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
+from raftlake.kv.machine import Entry
+from raftlake.ports import ReadOffsetResult
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.node import ReplicaNode
+from raftlake.sim.client_base import CALL_TIMEOUT_MS, Client, Shared
+from raftlake.sim.client_calls import CallFailure
+from raftlake.sim.oracle import MARK_PREFIX
+
+
+class KvClient(Client):
+    """Reads and changes a few keys at any node."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        super().__init__(shared, name)
+        self._counter = 0
+        #: What this client last saw of each key: the versions that its compare-and-sets expect.
+        self._versions: dict[str, int] = {}
+        self._key = ""
+        self._floor = 0
+        self._mark = b""
+        self._txn = Txn(compares=(), ops=())
+
+    def step(self) -> None:
+        self._key = f"key/{self.rng.randrange(self.shared.settings.kv_keys)}"
+        self._node_id = self.any_node()
+        self._floor = self.shared.oracle.kv_floor
+        if self.rng.randrange(2):
+            self._get()
+        else:
+            self._change()
+
+    def _get(self) -> None:
+        key = self._key
+
+        def ask(node: ReplicaNode, reply: Any) -> None:
+            def on_proven(result: ReadOffsetResult) -> None:
+                # The state is read at the very moment at which the node says that it may be.
+                state = (node.kv.machine.get(key), node.kv.machine.applied_offset)
+                reply(state if result.error is ErrorCode.NONE else None)
+
+            node.kv.read(True, on_proven)
+
+        self.shared.calls.call(self._node_id, ask, self._on_state, CALL_TIMEOUT_MS)
+
+    def _on_state(self, answer: Any) -> None:
+        if not isinstance(answer, tuple):
+            self.give_up()
+            return
+        entry: Entry | None = answer[0]
+        position: int = answer[1]
+        self.say(f"get {self._key} = {entry and entry.value.decode()} at {position} floor={self._floor} node={self._node_id}")
+        self.shared.oracle.kv_read_answered(self._key, entry, position, self._floor, f"node {self._node_id}")
+        self._versions[self._key] = ABSENT if entry is None else entry.version
+        self.succeed()
+
+    def _change(self) -> None:
+        self._counter += 1
+        self._mark = f"{self.name}-{self._counter}".encode()
+        self._txn = self._draw_txn()
+        txn, forwarded = self._txn, bool(self.rng.randrange(2))
+
+        def ask(node: ReplicaNode, reply: Any) -> None:
+            if forwarded:
+                node.kv.propose_anywhere(txn, reply)
+            else:
+                node.kv.propose(txn, reply)
+
+        self.shared.calls.call(self._node_id, ask, self._on_outcome, CALL_TIMEOUT_MS)
+
+    def _draw_txn(self) -> Txn:
+        kind = self.rng.randrange(5)
+        mark = Put(MARK_PREFIX + self.name, self._mark)
+        compares: tuple[Compare, ...] = ()
+        if kind in (1, 2, 3):
+            compares = (Compare(self._key, self._versions.get(self._key, ABSENT)),)
+        if kind == 3:
+            other = f"key/{self.rng.randrange(self.shared.settings.kv_keys)}"
+            if other != self._key:
+                return Txn(compares=compares, ops=(mark, Put(self._key, self._mark), Put(other, self._mark)))
+        if kind == 4:
+            return Txn(compares=(), ops=(mark, Delete(self._key)))
+        return Txn(compares=compares, ops=(mark, Put(self._key, self._mark)))
+
+    def _on_outcome(self, answer: Any) -> None:
+        if isinstance(answer, ProposeOutcome) and answer.status is ProposeStatus.DONE and answer.result is not None:
+            self.say(f"change {self._key} {self._mark.decode()}: {answer.result}")
+            self.shared.oracle.kv_write_answered(self._mark, self._txn, answer.result, self._floor)
+            self.succeed()
+            return
+        if answer is CallFailure.REFUSED or (
+            isinstance(answer, ProposeOutcome) and answer.status in (ProposeStatus.REFUSED, ProposeStatus.NOT_LEADER)
+        ):
+            self.shared.oracle.kv_write_refused(self._mark)
+        self.give_up()
