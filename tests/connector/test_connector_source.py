@@ -27,7 +27,7 @@ import pyspark_raftlake
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import connections, session, source
 from pyspark_raftlake.option_names import SERVERS_ENVIRONMENT
-from pyspark_raftlake.options import Quorum
+from pyspark_raftlake.options import Quorum, parse_source_options
 from pyspark_raftlake.schema import require_source_schema, sink_columns, source_schema
 from pyspark_raftlake.source import DefaultSource, StreamReader
 from raftlake.errors import ConfigError
@@ -149,22 +149,11 @@ def test_columns_that_cannot_be_written(columns: dict[str, DataType], topic: str
 # --- the session and the client ----------------------------------------------------------------------------------------------
 
 
-class Builder:
-    def __init__(self) -> None:
-        self.settings: dict[str, str] = {}
-
-    def config(self, name: str, value: str) -> Builder:
-        self.settings[name] = value
-        return self
-
-
-def test_configure_sets_the_batch_size_and_the_default_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configure_names_the_default_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVERS_ENVIRONMENT, "")
-    builder: Any = Builder()
-    assert session.configure(builder) is builder
-    assert builder.settings == {"spark.sql.execution.arrow.maxRecordsPerBatch": str(session.ARROW_ROWS)}
-    session.configure(builder, "h:1,h:2")
-    assert session.os.environ[SERVERS_ENVIRONMENT] == "h:1,h:2"
+    builder: Any = object()
+    assert session.configure(builder, "h:1,h:2") is builder
+    assert parse_source_options({"subscribe": "t"}).quorum.bootstrap_servers == "h:1,h:2"
     with pytest.raises(ConfigError, match="is not host:port"):
         session.configure(builder, "nonsense")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
-    from pyspark_raftlake import configure
-
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     directory = tmp_path_factory.mktemp("spark")
@@ -35,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    session = configure(builder).getOrCreate()
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     gateway = session.sparkContext._gateway
     yield session
