@@ -212,23 +212,6 @@ def test_silence_is_an_unknown_outcome() -> None:
     run(test())
 
 
-def test_a_leader_that_is_paused_is_left_as_soon_as_another_one_leads() -> None:
-    async def test() -> None:
-        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap, stall_check_ms=30) as client:
-            partition = quorum.add_topic("t").partitions[0]
-            await client.append("t", "zero")
-            quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: HANG)
-            appended = asyncio.create_task(client.append("t", "one"))
-            while quorum.nodes[1].count(ApiKey.PRODUCE) == 1:
-                await asyncio.sleep(0)
-            quorum.move_leader("t", 0, 2)
-            async with asyncio.timeout(3):
-                assert (await appended).offset == 1
-            assert partition.values() == [b"zero", b"one"]
-
-    run(test())
-
-
 def test_a_leaderless_partition_is_a_definite_rejection() -> None:
     async def test() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=200) as client:
