@@ -234,8 +234,23 @@ class ProposeReply:
     base_offset: Offset = Offset(-1)
 
 
-PeerRpc = ControlRpc | FetchRpc | ReadOffsetRpc | ProposeRpc
-PeerReply = ControlReply | FetchReply | ReadOffsetReply | ProposeReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeRpc:
+    """A client's DescribeQuorum (KIP-595) that a node passes on to the group's leader, as Kafka's brokers do: the request as
+    decoded from the wire, in the client's version."""
+
+    request: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeReply:
+    """The leader's answer to the client, of the same version."""
+
+    response: object
+
+
+PeerRpc = ControlRpc | FetchRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc
+PeerReply = ControlReply | FetchReply | ReadOffsetReply | ProposeReply | DescribeReply
 
 
 @dataclass(slots=True)

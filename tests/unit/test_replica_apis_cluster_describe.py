@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
+from raftlake.ports import DescribeRpc, PeerConnection
 from raftlake.replica.apis.answers import Answers
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.config import METADATA_GROUP
@@ -67,9 +68,25 @@ def test_describe_quorum_at_the_leader_and_elsewhere(cluster: Cluster) -> None:
     assert sorted(replica.replica_id for replica in part.current_voters) == [1, 2, 3]
     ends = {replica.log_end_offset for replica in part.current_voters}
     assert ends == {leader.partitions[METADATA_GROUP].log.end_offset}
-    (other,) = cluster.ask(cluster.followers()[0], ApiKey.DESCRIBE_QUORUM, request, version=2).topics
-    assert int(other.partitions[0].error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert other.partitions[0].leader_id == leader.config.node_id
+    for follower in cluster.followers():
+        (passed_on,) = cluster.ask(follower, ApiKey.DESCRIBE_QUORUM, request, version=2).topics
+        assert passed_on.partitions[0].current_voters[0].log_end_offset == part.current_voters[0].log_end_offset
+        assert passed_on.partitions[0].leader_id == leader.config.node_id
+
+
+def test_describe_quorum_of_another_node_s_client_is_never_passed_on(cluster: Cluster) -> None:
+    """Two nodes that each take the other for the leader would pass a question to and fro."""
+    schema = _schema("describe_quorum", 1)
+    request = schema.DescribeQuorumRequest(
+        topics=(schema.TopicData(topic_name="__cluster_metadata", partitions=(schema.PartitionData(partition_index=0),)),)
+    )
+    replies: list[Any] = []
+    cluster.followers()[0].receive(PeerConnection(), DescribeRpc(request=request), replies.append)
+    (reply,) = replies
+    (topic,) = reply.response.topics
+    assert int(topic.partitions[0].error_code) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert topic.partitions[0].leader_id == cluster.leader().config.node_id
+    assert type(reply.response).__version__ == 1
 
 
 def test_describe_cluster_echoes_the_endpoint_type_and_refuses_unknown_ones(cluster: Cluster) -> None:

@@ -30,9 +30,11 @@ STATUS_LINES = [
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 
 
+@pytest.mark.parametrize("node", [0, 1, 2])
 @pytest.mark.parametrize("how", ["--bootstrap-server", "--bootstrap-controller"])
-def test_kafka_metadata_quorum_describes_the_status(quorum: LocalQuorum, kafka_tool: Tool, how: str) -> None:
-    output = kafka_tool(QUORUM, how, quorum.bootstrap_servers, "describe", "--status").stdout
+def test_kafka_metadata_quorum_describes_the_status(quorum: LocalQuorum, kafka_tool: Tool, how: str, node: int) -> None:
+    """Asked at each node, whether it leads or not."""
+    output = kafka_tool(QUORUM, how, quorum.bootstrap_servers.split(",")[node], "describe", "--status").stdout
     facts = dict(re.findall(r"^(\w+):\s+(.*)$", output, flags=re.MULTILINE))
     assert list(facts) == STATUS_LINES
     assert int(facts["LeaderId"]) in (1, 2, 3)
@@ -109,7 +111,7 @@ def written_dir(tmp_path: Path) -> Path:
 def test_kafka_dump_log_reads_our_files(written_dir: Path, kafka_tool: Tool) -> None:
     """All segments of a node, both indexes and the metadata log: every batch valid, every index entry right."""
     segments = sorted((written_dir / "node-1" / "numbers-0").glob("*.log"))
-    assert len(segments) >= 3, "rolled by size"
+    assert len(segments) >= 2, "rolled by size"
     dump = kafka_tool(DUMP, "--files", ",".join(map(str, segments))).stdout
     assert "isvalid: false" not in dump
     counts = [int(count) for count in re.findall(r"count: (\d+) .*isControl: false .*isvalid: true", dump)]

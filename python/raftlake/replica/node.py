@@ -19,6 +19,7 @@ from raftlake.ports import (
     Clock,
     ControlReply,
     ControlRpc,
+    DescribeRpc,
     ElectionStore,
     FetchReply,
     FetchRpc,
@@ -49,16 +50,11 @@ from raftlake.raft.actions import (
     SendRequest,
     TruncateTo,
 )
-from raftlake.raft.events import (
-    AppendRequested,
-    DeadlineReached,
-    Event,
-    PeerUnreachable,
-    ResignRequested,
-)
+from raftlake.raft.events import AppendRequested, DeadlineReached, Event, PeerUnreachable, ResignRequested
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import NO_LEADER, ElectionState, NodeId, Offset, ReplicaKey, Rng, VoterSet
 from raftlake.replica.apis import Apis
+from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, ClientContext, NodeConfig
 from raftlake.replica.control import ControlPlane
 from raftlake.replica.describe import QuorumDescription, describe_quorum
@@ -169,7 +165,8 @@ class ReplicaNode:
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client). `reply` is called exactly once, now or later."""
         self.begin_input()
-        if not isinstance(rpc, ProposeRpc) and rpc.cluster_id is not None and self.cluster_id not in (None, rpc.cluster_id):
+        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc) else rpc.cluster_id
+        if claimed is not None and self.cluster_id not in (None, claimed):
             reply(FOREIGN[type(rpc)])
             return
         match rpc:
@@ -181,6 +178,8 @@ class ReplicaNode:
                 self.reads.receive(rpc, reply)
             case ProposeRpc():
                 self.kv.receive(rpc, reply)
+            case DescribeRpc():
+                describe_for_peer(self, rpc, reply)
             case _:
                 assert_never(rpc)
 

@@ -1,8 +1,9 @@
 """What nodes say to each other, between the wire and `ports`: one codec for both sides of every peer RPC.
 
 Owns which messages are a peer's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch with a replica id, ReadOffset (a client may
-ask it too), and a Produce to the metadata log from a connection that says it is a node's. Everything else is a client's
-and none of this module's business. Cluster ids are passed through; the node checks them. Log bytes are never copied.
+ask it too), and, from a connection that says it is a node's, a Produce to the metadata log and a DescribeQuorum that it
+passes on. Everything else is a client's and none of this module's business. Cluster ids are passed through; the node
+checks them. Log bytes are never copied.
 
 The asking side learns topic names from what it sends: a group found on disk fetches before its topic's key is applied.
 """
@@ -17,6 +18,8 @@ from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import (
     ControlReply,
     ControlRpc,
+    DescribeReply,
+    DescribeRpc,
     FetchReply,
     FetchRpc,
     GroupId,
@@ -96,6 +99,8 @@ class PeerCodec:
             return self._decode_read_offset(header, message)
         if header.api_key == ApiKey.PRODUCE and parse_peer_client_id(header.client_id) is not None:
             return _decode_propose(message)
+        if header.api_key == ApiKey.DESCRIBE_QUORUM and parse_peer_client_id(header.client_id) is not None:
+            return DescribeRpc(request=message)
         return None
 
     def encode_reply(self, header: RequestHeader, rpc: PeerRpc, reply: PeerReply) -> object:
@@ -111,6 +116,8 @@ class PeerCodec:
             case ProposeReply():
                 result = produce.ProducePartitionResult(0, reply.error, reply.base_offset)
                 return produce.ProduceResponse([produce.ProduceTopicResult(METADATA_TOPIC, None, [result])])
+            case DescribeReply():
+                return reply.response
             case _:
                 assert_never(reply)
 
@@ -204,6 +211,9 @@ class PeerCodec:
             case ProposeRpc():
                 topic = produce.ProduceTopic(METADATA_TOPIC, None, [produce.ProducePartition(0, rpc.batch)])
                 return ApiKey.PRODUCE, PROPOSE_VERSION, produce.ProduceRequest(-1, 0, None, [topic])
+            case DescribeRpc():
+                request: Any = rpc.request
+                return ApiKey.DESCRIBE_QUORUM, int(type(request).__version__), request
             case _:
                 assert_never(rpc)
 
@@ -221,6 +231,8 @@ class PeerCodec:
                 if len(results) != 1:
                     raise WireError(f"answer to a proposal has {len(results)} partitions")
                 return ProposeReply(error=results[0].error, base_offset=Offset(results[0].base_offset))
+            case DescribeRpc():
+                return DescribeReply(response=message)
             case _:
                 assert_never(rpc)
 
@@ -375,7 +387,7 @@ def source_of(rpc: PeerRpc) -> NodeId | None:
             if isinstance(body, VoteRequest):
                 return body.candidate.id
             return getattr(body, "leader_id", None)
-        case ProposeRpc():
+        case ProposeRpc() | DescribeRpc():
             return None
         case _:
             assert_never(rpc)

@@ -12,6 +12,8 @@ from typing import Protocol, assert_never
 from raftlake.ports import (
     ControlReply,
     ControlRpc,
+    DescribeReply,
+    DescribeRpc,
     FetchReply,
     FetchRpc,
     PeerReply,
@@ -63,6 +65,8 @@ def describe_rpc(rpc: PeerRpc) -> str:
             return "ReadOffset " + " ".join(str(group) for group in names)
         case ProposeRpc(batch=batch):
             return f"Propose bytes={len(batch)}"
+        case DescribeRpc():
+            return "DescribeQuorum"
         case _:
             assert_never(rpc)
 
@@ -78,6 +82,8 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
             return "ReadOffsetReply " + " ".join(f"{r.group}:{r.error.name}@{r.applied_offset}" for r in results)
         case ProposeReply(error=error, base_offset=base_offset):
             return f"ProposeReply {error.name} base={base_offset}"
+        case DescribeReply():
+            return "DescribeQuorumReply"
         case _:
             assert_never(answer)
 

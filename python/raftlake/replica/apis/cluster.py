@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId
+from raftlake.ports import DescribeReply, DescribeRpc, GroupId, PeerReply
+from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.config import METADATA_TOPIC
@@ -60,6 +61,9 @@ def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
     if topic is not None:
         return _known_topic(node, answers, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not node.is_ready():
+        # Just started: what it has not applied yet is not known not to exist. Clients ask again after this error.
+        error = ErrorCode.LEADER_NOT_AVAILABLE
     return answers.make(
         "MetadataResponseTopic",
         error_code=kafka_error(error),
@@ -132,7 +136,28 @@ def describe_cluster(node: ReplicaNode, request: Any, reply: Reply) -> None:
 
 
 def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
-    """The leader alone knows the lags; others answer NOT_LEADER and name it (as Kafka does, but with the leader's name)."""
+    """The leader alone knows the lags. A question about one group goes to its leader, as Kafka's brokers pass it on to their
+    controller (its tools ask any broker and do not look further); where that fails, and for several groups at once, the
+    answer is NOT_LEADER with the leader's name."""
+    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    partition = node.partitions.get(node.resolve_group(*asked[0])) if len(asked) == 1 else None
+    if partition is None or partition.core.is_leader or partition.core.leader_id == NO_LEADER:
+        reply(_describe_locally(node, request))
+        return
+
+    def answered(outcome: PeerReply | FailureReason) -> None:
+        node.begin_input()
+        reply(outcome.response if isinstance(outcome, DescribeReply) else _describe_locally(node, request))
+
+    node.network.send(partition.core.leader_id, DescribeRpc(request=request), answered)
+
+
+def describe_for_peer(node: ReplicaNode, rpc: DescribeRpc, reply: Callable[[PeerReply], None]) -> None:
+    """The question of another node's client: answered from here, never passed on again."""
+    reply(DescribeReply(response=_describe_locally(node, rpc.request)))
+
+
+def _describe_locally(node: ReplicaNode, request: Any) -> object:
     answers = Answers(request)
     topics = []
     for topic in request.topics:
@@ -150,14 +175,12 @@ def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
         for node_id, endpoint in node.membership.nodes().items()
         if _version(request) >= 2
     )
-    reply(
-        answers.make(
-            "DescribeQuorumResponse",
-            error_code=kafka_error(ErrorCode.NONE),
-            error_message=None,
-            topics=tuple(topics),
-            nodes=nodes,
-        )
+    return answers.make(
+        "DescribeQuorumResponse",
+        error_code=kafka_error(ErrorCode.NONE),
+        error_message=None,
+        topics=tuple(topics),
+        nodes=nodes,
     )
 
 
