@@ -3,6 +3,7 @@
 
 BIN   ?= .venv/bin
 SEEDS ?= 200
+JOBS  ?= $(shell getconf _NPROCESSORS_ONLN)
 ROWS  ?=
 
 READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
@@ -17,7 +18,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-process test-java test-spark bench sim clean
+.PHONY: help setup quickstart check fix test test-sim test-process test-java test-spark bench sim clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +42,10 @@ fix: $(READY) ## format and apply the linter's safe corrections
 	$(BIN)/ruff check --quiet --fix $(SOURCE)
 	$(BIN)/ruff format --quiet $(SOURCE)
 
-test: check sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
+test: check sim test-sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
+
+test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bugs
+	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)'
 
 test-process: $(READY) ## real node processes and real clients
 	$(PYTEST) -q -m 'process and not (java or spark or bench)'
@@ -58,7 +62,7 @@ bench: $(READY) ## measure the product and compare with its budgets (exit 1 when
 	$(BIN)/python -m tests.bench
 
 sim: $(READY) ## simulated clusters, SEEDS=N of them
-	$(BIN)/python -m raftlake.sim --seeds $(SEEDS)
+	$(BIN)/python -m raftlake.sim --seeds $(SEEDS) --jobs $(JOBS)
 
 clean: ## remove the caches and the virtual environment
 	rm -rf .venv .cache
