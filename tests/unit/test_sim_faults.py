@@ -35,6 +35,9 @@ class Recorder:
         assert calls_left > 0
         self.note("port crash", node_id)
 
+    def resign(self, node_id: NodeId) -> None:
+        self.note("resign", node_id)
+
     def start(self, node_id: NodeId) -> None:
         self.note("start", node_id)
 
@@ -123,6 +126,15 @@ def test_all_nodes_can_go_down_at_once() -> None:
         by_time.setdefault(at_us, []).append(node_id)
     assert by_time
     assert all(nodes == list(NODES) for nodes in by_time.values())
+
+
+def test_a_graceful_stop_resigns_and_ends_the_process_soon_after() -> None:
+    target, injector = strikes(stop_interval_ms=3_000)
+    resigned = [(at_us, node_id) for at_us, what, node_id in target.done if what == "resign"]
+    crashed = [(at_us, node_id) for at_us, what, node_id in target.done if what == "crash"]
+    assert len(resigned) == len(crashed) == injector.counts["graceful stop"] > 5
+    for at_us, node_id in resigned:
+        assert any(other == node_id and 0 < end_us - at_us < 1_000 * US_PER_MS for end_us, other in crashed)
 
 
 def test_partitions_come_in_every_kind_and_heal() -> None:

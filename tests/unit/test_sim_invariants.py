@@ -214,6 +214,19 @@ def test_a_truncation_that_takes_committed_data_from_the_majority_is_told(disks:
         invariant.on_crash(NODES[2])
 
 
+def test_the_data_of_a_topic_that_nobody_deleted_stays(disks: Disks) -> None:
+    disks.fill(2)
+    data = CommittedData(disks.view, disks.committed)
+    data.on_high_watermark(disks.replica(1, hw=2), 0)
+    with pytest.raises(Violation, match="nobody deleted"):
+        MajorityHoldsCommitted(disks.view, disks.committed).on_log_deleted(NODES[0], GROUP)
+    allowed = MajorityHoldsCommitted(replace(disks.view, disposable_topics=(GROUP.topic,)), disks.committed)
+    for node_id in NODES[:2]:
+        disks.disks[node_id].delete(GROUP)
+        allowed.on_log_deleted(node_id, GROUP)
+    allowed.on_crash(NODES[2])
+
+
 def test_a_synced_batch_of_another_epoch_is_no_copy(disks: Disks) -> None:
     disks.fill(1, nodes=(1,), epoch=1)
     disks.fill(1, nodes=(2,), epoch=2)
@@ -258,7 +271,9 @@ def test_what_has_not_converged_is_told(disks: Disks) -> None:
     disks.fill(2)
     replicas = [disks.replica(node_id, leads=node_id == 2, hw=2) for node_id in (1, 2, 3)]
     assert disagreements(replicas, 3) == []
-    Convergence(disks.view, 3).on_end(replicas)
+    assert disks.committed.of(GROUP).extend(disks.log(1), 2, 1)
+    convergence = Convergence(disks.view, disks.committed, 3)
+    convergence.on_end(replicas)
     for broken, why in (
         (replicas[:2], "on nodes"),
         ([replace(replicas[0], high_watermark=1), *replicas[1:]], "by node"),
@@ -266,7 +281,12 @@ def test_what_has_not_converged_is_told(disks: Disks) -> None:
         ([replace(replica, high_watermark=1) for replica in replicas], "not committed"),
     ):
         with pytest.raises(Violation, match=why):
-            Convergence(disks.view, 3).on_end(broken)
+            convergence.on_end(broken)
+    disks.fill(1, nodes=(1,))
+    assert disks.committed.of(GROUP).extend(disks.log(1), 3, 1)
+    disks.log(1).truncate_to(Offset(2))
+    with pytest.raises(Violation, match="3 was committed"):
+        convergence.on_end(replicas)
 
 
 def test_a_committed_log_finds_the_first_difference(disks: Disks) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
-from raftlake.sim.client_base import Client
+from raftlake.sim.client_base import SCRATCH, Client
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
 from raftlake.sim.client_producers import Creator, Producer
 from raftlake.sim.client_readers import Reader
+from raftlake.sim.client_topics import TopicChurner
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults import Settings
 from raftlake.sim.invariants import Violation
@@ -71,6 +72,15 @@ def test_there_are_as_many_clients_as_the_settings_say() -> None:
     assert [client.name for client in clients] == [
         "creator", "producer0", "producer1", "producer2", "reader0", "reader1", "kv0", "kv1",
     ]  # fmt: skip
+
+
+def test_a_topic_is_created_and_deleted_over_and_over() -> None:
+    cluster = Cluster(replace(QUIET, churners=2, partitions=1, producers=1, readers=1, kv_clients=1))
+    cluster.run()
+    churners = [client for client in cluster.clients if isinstance(client, TopicChurner)]
+    assert len(churners) == 2 and all(client.completed > 5 for client in churners)
+    ids = [group.topic_id for group in cluster.committed.groups() if group.topic == SCRATCH]
+    assert len(ids) > 3 and len(set(ids)) == len(ids)
 
 
 def test_producers_of_both_kinds_take_part() -> None:

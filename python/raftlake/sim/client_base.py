@@ -17,6 +17,8 @@ from raftlake.sim.oracle import Oracle
 from raftlake.sim.trace import Trace
 
 TOPIC = "orders"
+#: Created and deleted over and over.
+SCRATCH = "scratch"
 CALL_TIMEOUT_MS = 4_000
 
 

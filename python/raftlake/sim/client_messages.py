@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.types import BrokerId, TopicName
@@ -56,6 +57,17 @@ def created_topic_id(answer: Any) -> bytes | None:
     """The id of the new topic; None when it was not created by this request, for whatever reason."""
     result = answer.topics[0]
     return result.topic_id.bytes if int(result.error_code) == 0 and result.topic_id is not None else None
+
+
+def ask_delete_topic(name: str) -> Ask:
+    state = DeleteTopicState(name=TopicName(name), topic_id=None)
+    timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
+    return _ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=(state,), timeout=timeout))
+
+
+def deletion_error(answer: Any) -> int:
+    """The Kafka error code of a DeleteTopics answer for one topic, 0 for none."""
+    return int(answer.responses[0].error_code)
 
 
 def ask_producer_id() -> Ask:

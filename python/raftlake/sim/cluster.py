@@ -14,7 +14,7 @@ from raftlake.errors import RaftlakeError
 from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
-from raftlake.sim.client_base import Client, Shared
+from raftlake.sim.client_base import SCRATCH, Client, Shared
 from raftlake.sim.client_calls import ClientCalls
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.disk import MemoryLog
@@ -55,7 +55,7 @@ class Cluster:
         self.network = SimulatedNetwork(self.scheduler, stream(settings.seed, "network"), settings.network)
         voters = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
         self.node_ids = (*voters, *(NodeId(settings.voters + 1 + index) for index in range(settings.observers)))
-        view = ClusterView(voters, self._log_of, self._election_of)
+        view = ClusterView(voters, self._log_of, self._election_of, disposable_topics=(SCRATCH,))
         invariants, self.committed = standard_invariants(view, len(self.node_ids))
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
@@ -122,6 +122,9 @@ class Cluster:
 
     def crash_at_port_call(self, node_id: NodeId, calls_left: int) -> None:
         self.machines[node_id].crash_at_port_call(calls_left)
+
+    def resign(self, node_id: NodeId) -> None:
+        self.machines[node_id].resign()
 
     def start(self, node_id: NodeId) -> None:
         self.machines[node_id].start()

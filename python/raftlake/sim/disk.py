@@ -45,6 +45,7 @@ class DiskObserver(Protocol):
     def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None: ...
 
     def log_cut(self, group: GroupId, end_offset: Offset) -> None: ...
+    def log_deleted(self, group: GroupId) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +297,9 @@ class _SilentObserver:
     def log_cut(self, group: GroupId, end_offset: Offset) -> None:
         return
 
+    def log_deleted(self, group: GroupId) -> None:
+        return
+
 
 class SimulatedDisk:
     """One machine's disk: `ports.LogDirectory` and `ports.ElectionStore` at once, kept over restarts of the node."""
@@ -322,6 +326,7 @@ class SimulatedDisk:
         self.machine.port_call("delete")
         self.logs.pop(group, None)
         self.elections.pop(group, None)
+        self.observer.log_deleted(group)
 
     def groups(self) -> Sequence[GroupId]:
         return sorted(self.logs)

@@ -52,6 +52,8 @@ class Settings:
     #: Crash between two port calls of a turn.
     port_crash_interval_ms: int = 0
     crash_all_interval_ms: int = 0
+    #: Graceful stop: resign, and the process ends a moment later.
+    stop_interval_ms: int = 0
     #: Faults aim at a leader this often rather than at any node.
     aim_at_leader_percent: int = 50
     down_ms_max: int = 5_000
@@ -63,6 +65,8 @@ class Settings:
     producers: int = 2
     readers: int = 1
     kv_clients: int = 2
+    #: Clients that create and delete topics.
+    churners: int = 0
     kv_keys: int = 2
     think_ms_mean: int = 300
 
@@ -103,6 +107,7 @@ class Settings:
             crash_interval_ms=sometimes(50, 500, 20_000),
             port_crash_interval_ms=sometimes(50, 300, 15_000),
             crash_all_interval_ms=sometimes(20, 3_000, 30_000),
+            stop_interval_ms=sometimes(30, 1_000, 20_000),
             aim_at_leader_percent=choice(10, 50, 90),
             down_ms_max=choice(10, 100, 1_000, 8_000),
             partition_interval_ms=sometimes(50, 1_000, 20_000),
@@ -113,6 +118,7 @@ class Settings:
             producers=choice(1, 2, 3),
             readers=choice(1, 2),
             kv_clients=choice(1, 2, 3),
+            churners=choice(0, 0, 0, 1),
             kv_keys=choice(1, 2, 4),
             think_ms_mean=choice(200, 400, 1_000),
         )
@@ -158,6 +164,7 @@ class Target(Protocol):
     def crash(self, node_id: NodeId, reason: str) -> None: ...
 
     def crash_at_port_call(self, node_id: NodeId, calls_left: int) -> None: ...
+    def resign(self, node_id: NodeId) -> None: ...
 
     def start(self, node_id: NodeId) -> None: ...
 
@@ -190,6 +197,7 @@ class FaultInjector:
         self._repeat(settings.crash_interval_ms, self._crash)
         self._repeat(settings.port_crash_interval_ms, self._crash_at_port_call)
         self._repeat(settings.crash_all_interval_ms, self._crash_all)
+        self._repeat(settings.stop_interval_ms, self._stop)
         self._repeat(settings.partition_interval_ms, self._partition)
         self._repeat(settings.pause_interval_ms, self._pause)
         self._repeat(settings.reset_interval_ms, self._reset)
@@ -237,6 +245,12 @@ class FaultInjector:
         self._count("crash of all")
         for node_id in self._target.node_ids:
             self._target.crash(node_id, "fault on all")
+
+    def _stop(self) -> None:
+        self._count("graceful stop")
+        victim = self._victim()
+        self._target.resign(victim)
+        self._scheduler.call_after(self._rng.randrange(1, 1_000) * US_PER_MS, self._target.crash, victim, "stopped")
 
     def _partition(self) -> None:
         """One of: a node cut off, a random split, single directed links. It heals after a drawn time."""

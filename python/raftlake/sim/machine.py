@@ -142,6 +142,13 @@ class Machine:
         """The process gets no processor time for a while; its input waits."""
         self._paused_until_us = max(self._paused_until_us, self._world.scheduler.now_us + length_us)
 
+    def resign(self) -> None:
+        """Graceful stop, as an operator asks for it; the process ends when `crash` is called."""
+        if self.node is not None:
+            if self._world.trace.enabled:
+                self._world.trace.write(self.node_id, "resign")
+            self.run(self.node.resign)
+
     def heal(self) -> None:
         """End every fault of this machine; one that is off stays off."""
         self.flush_faults = False
@@ -313,6 +320,11 @@ class Machine:
         if self._world.trace.enabled:
             self._world.trace.write(self.node_id, f"cut {group} end={end_offset}")
         self._world.invariants.on_log_cut(self.node_id, group, end_offset)
+
+    def log_deleted(self, group: GroupId) -> None:
+        if self._world.trace.enabled:
+            self._world.trace.write(self.node_id, f"delete {group}")
+        self._world.invariants.on_log_deleted(self.node_id, group)
 
     # --- what the invariants see ---
 

@@ -10,6 +10,7 @@ from raftlake.sim.client_base import Client, Shared
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_producers import Creator, Producer
 from raftlake.sim.client_readers import Reader
+from raftlake.sim.client_topics import TopicChurner
 from raftlake.sim.faults import stream
 
 
@@ -22,5 +23,6 @@ def make_clients(shared: Shared) -> list[Client]:
         partition = rng.randrange(settings.partitions)
         clients.append(Producer(shared, f"producer{index}", partition, idempotent=index % 3 != 2))
     clients.extend(Reader(shared, f"reader{index}") for index in range(settings.readers))
+    clients.extend(TopicChurner(shared, f"churner{index}") for index in range(settings.churners))
     clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))
     return clients

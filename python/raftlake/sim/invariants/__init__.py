@@ -27,7 +27,7 @@ def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invari
         CommittedData(view, committed),
         MajorityHoldsCommitted(view, committed),
         LeaderCompleteness(view, committed),
-        Convergence(view, node_count),
+        Convergence(view, committed, node_count),
     ], committed
 
 

@@ -45,6 +45,8 @@ class ClusterView:
     log_of: Callable[[NodeId, GroupId], MemoryLog | None]
     #: What a node's disk says about an election.
     election_of: Callable[[NodeId, GroupId], ElectionState | None]
+    #: Topics that the clients of this run delete.
+    disposable_topics: tuple[str, ...] = ()
 
     @property
     def majority(self) -> int:
@@ -74,6 +76,9 @@ class Invariant:
     def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
         """A node truncated or reset its log; it now ends at `end_offset`."""
 
+    def on_log_deleted(self, node_id: NodeId, group: GroupId) -> None:
+        """A node deleted the log and the election state of a group."""
+
     def on_crash(self, node_id: NodeId) -> None:
         """A node went down and its disk lost what it could lose."""
 
@@ -100,6 +105,7 @@ MOMENTS = (
     "on_election_saved",
     "on_vote_granted",
     "on_log_cut",
+    "on_log_deleted",
     "on_crash",
     "on_epoch",
     "on_leader",
@@ -121,6 +127,7 @@ class InvariantSuite:
             self.on_election_saved,
             self.on_vote_granted,
             self.on_log_cut,
+            self.on_log_deleted,
             self.on_crash,
             self.on_epoch,
             self.on_leader,

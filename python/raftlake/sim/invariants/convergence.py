@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raftlake.ports import GroupId
-from raftlake.sim.invariants.base import Invariant, ReplicaState
+from raftlake.sim.invariants.base import ClusterView, Invariant, ReplicaState
+from raftlake.sim.invariants.committed_log import CommittedLogs
 
 
 def disagreements(replicas: Sequence[ReplicaState], node_count: int) -> list[str]:
@@ -37,10 +38,17 @@ def disagreements(replicas: Sequence[ReplicaState], node_count: int) -> list[str
 class Convergence(Invariant):
     promise = "without faults all nodes converge"
 
-    def __init__(self, view: object, node_count: int) -> None:
-        self.node_count = node_count
+    def __init__(self, view: ClusterView, committed: CommittedLogs, node_count: int) -> None:
+        super().__init__(view)
+        self._committed = committed
+        self._node_count = node_count
 
     def on_end(self, replicas: Sequence[ReplicaState]) -> None:
-        found = disagreements(replicas, self.node_count)
+        found = disagreements(replicas, self._node_count)
         if found:
             raise self.fail("; ".join(found))
+        for replica in replicas:
+            # Equal everywhere is not enough: it must be all that was ever committed.
+            end = self._committed.of(replica.group).end
+            if replica.high_watermark != end:
+                raise self.fail(f"{replica.group} ends at {replica.high_watermark}, but {end} was committed")

@@ -18,6 +18,7 @@ class MajorityHoldsCommitted(Invariant):
     def __init__(self, view: ClusterView, committed: CommittedLogs) -> None:
         super().__init__(view)
         self._committed = committed
+        self._deleted: dict[GroupId, None] = {}
 
     def on_high_watermark(self, replica: ReplicaState, before: int) -> None:
         self._require_majority(replica.group)
@@ -25,13 +26,18 @@ class MajorityHoldsCommitted(Invariant):
     def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
         self._require_majority(group)
 
+    def on_log_deleted(self, node_id: NodeId, group: GroupId) -> None:
+        if group.topic not in self.view.disposable_topics:
+            raise self.fail(f"node {node_id} deleted {group}, whose topic nobody deleted")
+        self._deleted[group] = None
+
     def on_crash(self, node_id: NodeId) -> None:
         for group in self._committed.groups():
             self._require_majority(group)
 
     def _require_majority(self, group: GroupId) -> None:
         committed = self._committed.of(group)
-        if not committed.batches:
+        if not committed.batches or group in self._deleted:
             return
         last = committed.batches[-1]
         # The same last batch (epoch and bytes) means the same log before it; `CommittedData` checks that on its own.

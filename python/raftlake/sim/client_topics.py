@@ -1,0 +1,54 @@
+"""A client that creates a topic, appends to it, deletes it and creates it anew, under one name and always another id.
+
+What it appends is nobody's: the topic may go at any moment. It is there for what comes with topics: groups that open and close
+on every node while the nodes crash, replay the metadata log and elect leaders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlake.errors import ErrorCode
+from raftlake.sim.client_base import CALL_TIMEOUT_MS, SCRATCH, Client, Shared
+from raftlake.sim.client_calls import CallFailure
+from raftlake.sim.client_messages import ask_create_topic, ask_delete_topic, ask_produce, created_topic_id, deletion_error
+from raftlake.wire.batches import Record, build_batch
+
+
+class TopicChurner(Client):
+    """Creates and deletes in turn; an unknown outcome counts as done, and the next attempt shows what it was."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        super().__init__(shared, name)
+        self._exists = False
+
+    def step(self) -> None:
+        if self._exists and self.rng.randrange(3) == 0:
+            ask, done = ask_delete_topic(SCRATCH), self._on_deleted
+        elif self._exists:
+            batch = build_batch([Record(value=self.name.encode())], timestamp_ms=1)
+            ask, done = ask_produce(SCRATCH, 0, batch, CALL_TIMEOUT_MS), self._on_produced
+        else:
+            ask, done = ask_create_topic(SCRATCH, 1), self._on_created
+        self.shared.calls.call(self.any_node(), ask, done, CALL_TIMEOUT_MS)
+
+    def _on_created(self, answer: Any) -> None:
+        self._exists = True
+        if isinstance(answer, CallFailure) or created_topic_id(answer) is None:
+            self.give_up()
+        else:
+            self.say(f"created {SCRATCH}")
+            self.succeed()
+
+    def _on_produced(self, answer: Any) -> None:
+        # Most nodes do not lead it; what counts is that the one that does can lose it while it has the request.
+        self.give_up()
+
+    def _on_deleted(self, answer: Any) -> None:
+        error = None if isinstance(answer, CallFailure) else deletion_error(answer)
+        if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            self._exists = False
+            self.say(f"deleted {SCRATCH}")
+            self.succeed()
+        else:
+            self.give_up()
