@@ -85,9 +85,7 @@ def test_bodies(body: Request | Response, text: str) -> None:
 def test_requests_between_nodes() -> None:
     begin = PeerMessage(GROUP, BeginQuorumEpochRequest(leader_id=ONE, leader_epoch=Epoch(4)))
     assert describe_rpc(ControlRpc(cluster_id=None, messages=(begin, begin))) == "t-0:Begin(epoch=4) t-0:Begin(epoch=4)"
-    fetch = FetchRpc(
-        cluster_id=None, replica_id=ONE, session_id=7, session_epoch=2, wait_ms_max=500, size_max=1, messages=()
-    )
+    fetch = FetchRpc(cluster_id=None, replica_id=ONE, session_id=7, session_epoch=2, wait_ms_max=500, size_max=1, messages=())
     assert describe_rpc(fetch) == "Fetch session=7/2"
     assert describe_rpc(ReadOffsetRpc(cluster_id=None, read_timestamp_ms=0, groups=(GROUP,))) == "ReadOffset t-0"
     assert describe_rpc(ProposeRpc(batch=b"abc")) == "Propose bytes=3"
@@ -99,9 +97,7 @@ def test_answers_between_nodes() -> None:
         "ControlReply INCONSISTENT_CLUSTER_ID"
     )
     assert describe_answer(FetchReply(error=ErrorCode.NONE)).startswith("FetchReply NONE")
-    result = ReadOffsetResult(
-        group=GROUP, error=ErrorCode.NONE, applied_offset=Offset(5), leader_id=ONE, leader_epoch=Epoch(4)
-    )
+    result = ReadOffsetResult(group=GROUP, error=ErrorCode.NONE, applied_offset=Offset(5), leader_id=ONE, leader_epoch=Epoch(4))
     assert describe_answer(ReadOffsetReply(error=ErrorCode.NONE, results=(result,))) == "ReadOffsetReply t-0:NONE@5"
     assert describe_answer(ProposeReply(error=ErrorCode.NONE, base_offset=Offset(6))) == "ProposeReply NONE base=6"
 
