@@ -107,7 +107,7 @@ def test_an_empty_topic(topic: Topic, load: Load) -> None:
 def test_a_round_trip_with_everything_a_record_can_have(spark: SparkSession, topic: Topic, load: Load, save: Save) -> None:
     source, target = topic(3), topic(3)
     schema = "key binary, value binary, partition int, headers array<struct<key:string,value:binary>>"
-    large = b"x" * 900_000
+    large = b"x" * 3_000_000
     rows = [
         (b"k", b"v", 0, [("h", b"1"), ("n", None)]),
         (None, b"no key", 1, None),

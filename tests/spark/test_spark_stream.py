@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,30 @@ def test_topics_of_a_pattern_are_found_while_the_query_runs(scenario: Make) -> N
         found.client.create_topic(found.topic, 1)
 
     found.run(Append(text(0, 2)), Start(), Expect(text(0, 2)), Do(grow), Append(text(2, 5)), Expect(text(0, 5)))
+
+
+def test_a_checkpoint_of_sparks_kafka_connector_is_continued(scenario: Make) -> None:
+    """It writes the same offsets without blanks; otherwise the checkpoints are alike."""
+    moved = scenario()
+
+    def write_as_kafka_does() -> None:
+        for path in (moved.checkpoint / "offsets").iterdir():
+            if path.name.endswith(".crc"):
+                path.unlink()
+            else:
+                *head, offsets = path.read_text().split("\n")
+                path.write_text("\n".join([*head, json.dumps(json.loads(offsets), separators=(",", ":"))]))
+
+    moved.run(
+        Append(text(0, 5)),
+        Start(available_now=True),
+        Expect(text(0, 5)),
+        Do(write_as_kafka_does),
+        Append(text(5, 8)),
+        Start(available_now=True),
+        Expect(text(0, 8)),
+        ExpectBatches([5, 3]),
+    )
 
 
 def test_a_linearizable_batch_holds_every_append_acknowledged_before(scenario: Make) -> None:
