@@ -12,6 +12,7 @@ from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
 from raftlake.raft import elections, progress, reads
 from raftlake.raft.actions import AnswerRead
+from raftlake.raft.config import RaftConfig
 from raftlake.raft.handlers import append as append_handler
 from raftlake.raft.handlers import fetch as fetch_handler
 from raftlake.raft.handlers import fetch_response
@@ -25,7 +26,9 @@ from raftlake.replica.reads import GroupReads
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.disk import SimulatedDisk
 from raftlake.sim.faults import Settings
-from raftlake.sim.invariants import Violation
+from raftlake.sim.invariants import Invariant, Violation
+from raftlake.sim.invariants.durable_vote import DurableVote
+from raftlake.sim.network import NetworkSettings
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -159,12 +162,20 @@ def test_a_planted_bug_is_found(plant: Patch, seeds: int, monkeypatch: pytest.Mo
 def test_a_vote_that_is_lost_is_found_by_its_consequence_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check at the answer: two leaders or lost data must show where elections race and nodes restart at once."""
     vote_is_not_persisted(monkeypatch)
-    monkeypatch.setattr("raftlake.sim.invariants.durable_vote.DurableVote.on_vote_granted", lambda *args: None)
+    monkeypatch.setattr(DurableVote, "on_vote_granted", Invariant.on_vote_granted)
 
     def racing(settings: Settings) -> Settings:
-        raft = replace(settings.raft, election_jitter_ms_max=10, fetch_timeout_ms=400, election_timeout_ms=300)
-        return replace(
-            settings, voters=5, raft=raft, crash_interval_ms=300, port_crash_interval_ms=100, down_ms_max=5, safety_ms=20_000
+        return Settings(
+            seed=settings.seed,
+            voters=5,
+            safety_ms=20_000,
+            raft=RaftConfig(election_timeout_ms=300, fetch_timeout_ms=400, election_jitter_ms_max=10),
+            network=NetworkSettings(delay_us_min=50, delay_us_mean=20_000),
+            crash_interval_ms=300,
+            port_crash_interval_ms=200,
+            down_ms_max=5,
+            think_ms_mean=1_000,
         )
 
-    assert first_violation(range(1, 100), racing) is not None
+    violation = first_violation(range(1, 60), racing)
+    assert violation is not None and violation.promise != DurableVote.promise

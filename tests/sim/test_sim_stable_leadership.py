@@ -14,6 +14,8 @@ from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults import Settings
 from raftlake.sim.invariants.convergence import disagreements
 
+pytestmark = pytest.mark.sim
+
 
 class Scene:
     """A cluster of `voters` with its clients, settled: one node leads the metadata log."""
