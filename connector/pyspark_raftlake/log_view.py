@@ -132,7 +132,7 @@ class LogView:
         """Linearizable end offsets (ReadOffset): nothing acknowledged before this call lies at or above them."""
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(partitions).items():
-            ends = self._client.read_offset(topic, numbers)
+            ends = self._of_topic(topic, partial(self._client.read_offset, topic, numbers))
             found.update((TopicPartition(topic, number), offset) for number, offset in ends.items())
         return found
 
@@ -141,6 +141,16 @@ class LogView:
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(timestamps_ms).items():
             asked = {number: timestamps_ms[TopicPartition(topic, number)] for number in numbers}
-            offsets = self._client.list_offsets(topic, asked)
+            offsets = self._of_topic(topic, partial(self._client.list_offsets, topic, asked))
             found.update((TopicPartition(topic, number), offset) for number, offset in offsets.items())
         return found
+
+    def _of_topic(self, topic: str, ask: Callable[[], Mapping[int, int]]) -> Mapping[int, int]:
+        """The answer about a topic; empty when the topic was deleted after the last look."""
+        try:
+            return ask()
+        except RequestRejected as rejected:
+            if rejected.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._topics.pop(topic, None)
+            return {}

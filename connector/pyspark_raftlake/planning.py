@@ -38,6 +38,8 @@ class RangePartition(InputPartition):
     quorum: Quorum
     #: Where to read first; None: at the leader.
     node_id: int | None
+    #: The nodes that hold the partition, as far as is known.
+    replicas: tuple[int, ...]
     include_headers: bool
     fail_on_data_loss: bool
 
@@ -105,14 +107,14 @@ class StreamPlanner:
     def _ends_for(self, start: Offsets) -> dict[TopicPartition, int]:
         """Committed ends of all partitions, none below its start."""
         assigned = self._view.look()
-        gone = sorted(start.keys() - set(assigned))
-        if gone:
-            self._report(f"{', '.join(map(str, gone))} are gone. Some data may have been missed")
         if self._target is not None:
             ends = {partition: self._target.get(partition, start.get(partition, -1)) for partition in assigned}
             ends = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items() if end >= 0}
         else:
             ends = self._view.latest(assigned)
+        gone = sorted(start.keys() - ends.keys())
+        if gone:
+            self._report(f"{', '.join(map(str, gone))} are gone. Some data may have been missed")
         return self._without_lost(start, ends)
 
     def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -222,16 +224,20 @@ def check_before_start(view: LogView, options: SourceOptions) -> None:
 
 def tasks_of(ranges: Iterable[OffsetRange], view: LogView, options: SourceOptions) -> list[RangePartition]:
     pieces = split_ranges(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
-    return [
-        RangePartition(
-            range=piece,
-            quorum=options.quorum,
-            node_id=_choose_node(view.replicas(TopicPartition(piece.topic, piece.partition)), piece, index),
-            include_headers=options.include_headers,
-            fail_on_data_loss=options.fail_on_data_loss,
+    tasks: list[RangePartition] = []
+    for index, piece in enumerate(pieces):
+        replicas = view.replicas(TopicPartition(piece.topic, piece.partition))
+        tasks.append(
+            RangePartition(
+                range=piece,
+                quorum=options.quorum,
+                node_id=_choose_node(replicas, piece, index),
+                replicas=replicas,
+                include_headers=options.include_headers,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
         )
-        for index, piece in enumerate(pieces)
-    ]
+    return tasks
 
 
 def _choose_node(replicas: tuple[int, ...], piece: OffsetRange, index: int) -> int | None:

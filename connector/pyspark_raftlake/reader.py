@@ -7,21 +7,24 @@ be missing. Another node is asked before a task fails.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.errors import IncompleteRange
 from raftlake.client.errors import OffsetOutOfRange
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.wire.batches import iterate_headers
 from raftlake.wire.records import DECODED_BYTES_MAX, decode_to_arrow
 
 if TYPE_CHECKING:
     from pyspark_raftlake.planning import RangePartition
     from raftlake.client.types import FetchedBytes
+
+_log = logging.getLogger(__name__)
 
 #: One fetch. With records of 100 bytes this is an Arrow batch of about 60,000 rows.
 FETCH_BYTES_MAX = 8 << 20
@@ -56,6 +59,7 @@ class _RangeReader:
         self._task = task
         self._range = task.range
         self._node_id = task.node_id
+        self._damaged: set[int] = set()
         self._bytes_per_offset = float(RECORD_BYTES_GUESS)
 
     def read(self) -> Iterator[Any]:
@@ -80,7 +84,13 @@ class _RangeReader:
                 continue
             self._learn_size(fetched, position)
             fetching = self._fetch(next_position) if next_position < end else None
-            yield from self._decode(fetched, position)
+            try:
+                batches = self._decode(fetched, position)
+            except CorruptBatch as damage:
+                self._leave_damaged(fetched.node_id, damage)
+                fetching = None
+                continue
+            yield from batches
             position, progressed_at = next_position, time.monotonic()
 
     def _fetch(self, position: int) -> Future[FetchedBytes]:
@@ -99,18 +109,21 @@ class _RangeReader:
         size = sum(len(buffer) for buffer in fetched.buffers)
         self._bytes_per_offset = max(1.0, size / max(1, fetched.next_offset - position))
 
-    def _decode(self, fetched: FetchedBytes, position: int) -> Iterator[Any]:
+    def _decode(self, fetched: FetchedBytes, position: int) -> Iterable[Any]:
         """One Arrow batch; one per record batch when all together would be too large."""
         try:
-            yield from self._rows(fetched.buffers, position, ARROW_BYTES_MAX)
+            return self._rows(fetched.buffers, position, ARROW_BYTES_MAX)
         except RequestRejected as error:
             if error.code != ErrorCode.MESSAGE_TOO_LARGE:
                 raise
-            for buffer in fetched.buffers:
-                for header in iterate_headers(buffer):
-                    yield from self._rows([buffer[header.position : header.end_position]], position, DECODED_BYTES_MAX)
+            return self._decode_one_by_one(fetched, position)
 
-    def _rows(self, buffers: Sequence[memoryview], position: int, bytes_max: int) -> Iterator[Any]:
+    def _decode_one_by_one(self, fetched: FetchedBytes, position: int) -> Iterator[Any]:
+        for buffer in fetched.buffers:
+            for header in iterate_headers(buffer):
+                yield from self._rows([buffer[header.position : header.end_position]], position, DECODED_BYTES_MAX)
+
+    def _rows(self, buffers: Sequence[memoryview], position: int, bytes_max: int) -> list[Any]:
         batch = decode_to_arrow(
             buffers,
             topic=self._range.topic,
@@ -120,8 +133,7 @@ class _RangeReader:
             include_headers=self._task.include_headers,
             decoded_bytes_max=bytes_max,
         )
-        if batch.num_rows:
-            yield batch
+        return [batch] if batch.num_rows else []
 
     def _after_refusal(self, position: int, error: RequestRejected) -> int:
         """Where to go on after lost data; raises whatever is not lost data."""
@@ -136,6 +148,15 @@ class _RangeReader:
         partition = f"{self._range.topic}-{self._range.partition}"
         self._report(f"Cannot fetch records in [{position}, {resume}) of {partition} ({error})")
         return resume
+
+    def _leave_damaged(self, node_id: int, damage: CorruptBatch) -> None:
+        """A node that sends damaged batches has a bad disk; the other replicas hold the same offsets."""
+        self._damaged.add(node_id)
+        sound = [node for node in self._task.replicas if node not in self._damaged]
+        if not sound:
+            raise damage
+        _log.warning("%s: node %d sent damage (%s); reading from node %d", self._range, node_id, damage, sound[0])
+        self._node_id = sound[0]
 
     def _require_patience(self, position: int, progressed_at: float) -> None:
         self._node_id = None

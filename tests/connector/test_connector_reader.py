@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from pyspark_raftlake.reader import read_range
 from pyspark_raftlake.schema import source_schema
 from raftlake.client.errors import OffsetOutOfRange
 from raftlake.client.types import FetchedBytes
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.wire.batches import Record, build_batch, leader_change_batch
 
 
@@ -39,6 +40,7 @@ def task(start: int, end: int, *, node_id: int | None = None, headers: bool = Fa
         range=OffsetRange(topic="t", partition=0, start=start, end=end),
         quorum=Quorum(bootstrap_servers="a:1", client_id="c"),
         node_id=node_id,
+        replicas=(1, 2, 3),
         include_headers=headers,
         fail_on_data_loss=fail,
     )
@@ -124,6 +126,28 @@ def test_a_range_that_stays_incomplete_fails_the_task(monkeypatch: pytest.Monkey
     quorum.fetch_script = [NOTHING]
     with pytest.raises(IncompleteRange, match=r"\[0, 2\) of t-0: no node had offset 0"):
         list(read_range(quorum, task(0, 2)))
+
+
+def damaged(quorum: FakeQuorum, node_id: int) -> FetchedBytes:
+    whole = quorum._fetch("t", 0, 0, bytes_max=1 << 20, wait_ms=0, limit_offset=2, replica=node_id)
+    bad = bytearray(whole.buffers[0])
+    bad[-1] ^= 1
+    return replace(whole, buffers=(memoryview(bad),))
+
+
+def test_damage_on_one_node_is_read_from_another(caplog: pytest.LogCaptureFixture) -> None:
+    quorum = filled(["a", "b"])
+    quorum.fetch_script = [damaged(quorum, 1), damaged(quorum, 2)]
+    assert rows(quorum, task(0, 2)) == [(0, "a"), (1, "b")]
+    assert quorum.fetches == [(0, None), (0, 2), (0, 3)]
+    assert "node 1 sent damage" in caplog.text
+
+
+def test_damage_on_all_nodes_fails_the_task() -> None:
+    quorum = filled(["a", "b"])
+    quorum.fetch_script = [damaged(quorum, node_id) for node_id in (3, 1, 2)]
+    with pytest.raises(CorruptBatch):
+        list(read_range(quorum, task(0, 2, node_id=3)))
 
 
 def test_offsets_that_retention_removed() -> None:

@@ -110,3 +110,12 @@ def test_a_streaming_query_says_it_with_its_first_batch(
     query = writer.option("topic", "nope").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(StreamingQueryException, match="Topic 'nope' does not exist"):
         query.awaitTermination(90)
+
+
+def test_update_mode_is_refused_by_spark_itself(spark: SparkSession, quorum: LocalQuorum, topic: str, tmp_path: Path) -> None:
+    """Spark offers update mode to sinks on the JVM only; the connector's README says so."""
+    rows = spark.readStream.format("rate").load().groupBy("value").count().selectExpr("cast(value as string) as value")
+    writer = rows.writeStream.format("raftlake").option("kafka.bootstrap.servers", quorum.bootstrap_servers)
+    writer = writer.option("topic", topic).option("checkpointLocation", str(tmp_path)).outputMode("update")
+    with pytest.raises(Exception, match=r"(?i)does not support Update mode"):
+        writer.start()
