@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raftlake import Client
@@ -29,7 +29,15 @@ source = spark.readStream.format("raftlake").options(
 )
 amount = F.col("value").cast("string").cast("decimal(12, 2)")
 totals = source.load().groupBy(F.col("key").cast("string").alias("key")).agg(F.sum(amount).cast("string").alias("value"))
-sink = totals.writeStream.format("raftlake").options(**at, topic="totals", checkpointLocation=checkpoint).outputMode("update")
+
+
+def write(changed: DataFrame, batch_id: int) -> None:
+    """Spark refuses update mode to sinks written in Python; each micro-batch is an ordinary batch write instead."""
+    del batch_id
+    changed.write.format("raftlake").options(**at, topic="totals").mode("append").save()
+
+
+sink = totals.writeStream.outputMode("update").foreachBatch(write).option("checkpointLocation", checkpoint)
 sink.trigger(availableNow=True).start().awaitTermination()
 
 result = spark.read.format("raftlake").options(**at, subscribe="totals").load()

@@ -6,7 +6,8 @@ with fresh facts. The invariant: an end offset that it returns is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from pyspark_raftlake import errors

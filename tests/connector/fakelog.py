@@ -75,6 +75,8 @@ class FakeQuorum:
         self.ids: dict[str, bytes] = {}
         #: Topics that Metadata does not list yet, though they exist.
         self.unlisted: set[str] = set()
+        #: Topics that Metadata still lists, though they were deleted.
+        self.vanished: set[str] = set()
         self.calls: list[str] = []
         self.append_failure: Exception | None = None
         self.producers: list[FakeProducer] = []
@@ -116,11 +118,17 @@ class FakeQuorum:
 
     def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]:
         self.calls.append(f"list {topic}")
+        self._require_present(topic)
         return {partition: self.logs[topic][partition].offset_for(time) for partition, time in timestamps.items()}
 
     def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         self.calls.append(f"read_offset {topic}")
+        self._require_present(topic)
         return {partition: self.logs[topic][partition].end for partition in partitions}
+
+    def _require_present(self, topic: str) -> None:
+        if topic in self.vanished:
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
 
     def producer(self) -> FakeProducer:
         self.producers.append(FakeProducer(self))

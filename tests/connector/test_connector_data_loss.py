@@ -56,6 +56,20 @@ def test_the_first_batch_from_latest_marks_the_place_only(quorum: FakeQuorum) ->
 # --- data loss ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("consistency", ["committed", "linearizable"])
+def test_a_topic_deleted_while_a_batch_is_planned_is_gone_and_no_other_error(quorum: FakeQuorum, consistency: str) -> None:
+    query = Query(quorum, startingOffsets="earliest", consistency=consistency)
+    query.batch()
+    quorum.vanished.add("t")
+    with pytest.raises(DataLoss, match="t-0, t-1 are gone"):
+        query.batch()
+    lenient = Query(quorum, startingOffsets="earliest", consistency=consistency, failOnDataLoss="false")
+    quorum.vanished.clear()
+    lenient.batch()
+    quorum.vanished.add("t")
+    assert lenient.batch() == []
+
+
 def test_a_lower_watermark_of_a_lagging_replica_is_no_loss(quorum: FakeQuorum) -> None:
     """estuary/flow#3092: after a hand-off the watermark fell back, and Spark aborted."""
     query = Query(quorum, startingOffsets="earliest")
