@@ -6,7 +6,7 @@ written yet are lost data or are moved into the log, as `failOnDataLoss` says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -23,6 +23,7 @@ from pyspark_raftlake.offsets import (
     Latest,
     Position,
     TopicPartition,
+    topics_of,
 )
 from pyspark_raftlake.options import SourceOptions
 
@@ -39,9 +40,9 @@ def resolve_start(view: LogView, position: Position | None, options: SourceOptio
     partitions = view.require_selected()
     match position:
         case Earliest() | None:
-            return Start(offsets=view.earliest(partitions), late_bound=frozenset())
+            return Start(offsets=_earliest(view, partitions), late_bound=frozenset())
         case Latest():
-            return Start(offsets=view.latest(partitions), late_bound=frozenset(partitions))
+            return Start(offsets=_latest(view, partitions), late_bound=frozenset(partitions))
         case AtOffsets(offsets):
             require_known(view, "startingOffsets", position)
             _require_all("startingOffsets", offsets, partitions)
@@ -59,17 +60,17 @@ def resolve_end(view: LogView, position: Position | None, options: SourceOptions
     partitions = view.require_selected()
     match position:
         case Latest() | None:
-            return view.latest(partitions)
+            return _latest(view, partitions)
         case Earliest():
-            return view.earliest(partitions)
+            return _earliest(view, partitions)
         case AtOffsets(offsets):
             require_known(view, "endingOffsets", position)
             _require_all("endingOffsets", offsets, partitions)
             return _end_at_offsets(view, offsets, fail=options.fail_on_data_loss)
         case AtTimestamp() | AtTimestamps():
             timestamps_ms = _timestamps("endingOffsetsByTimestamp", view, position, partitions)
-            found = view.at_timestamps(timestamps_ms)
-            unmatched = view.latest([partition for partition, offset in found.items() if offset < 0])
+            found = _at_timestamps(view, timestamps_ms)
+            unmatched = _latest(view, [partition for partition, offset in found.items() if offset < 0])
             return found | unmatched
         case _:
             assert_never(position)
@@ -89,11 +90,11 @@ def require_known(view: LogView, option: str, position: Position | None) -> None
 
 
 def _start_at_timestamps(view: LogView, timestamps_ms: Mapping[TopicPartition, int], options: SourceOptions) -> Start:
-    found = view.at_timestamps(timestamps_ms)
+    found = _at_timestamps(view, timestamps_ms)
     unmatched = [partition for partition, offset in found.items() if offset < 0]
     if unmatched and not options.starts_at_latest_without_match:
         raise errors.no_offset_for_timestamp(unmatched[0], timestamps_ms[unmatched[0]])
-    return Start(offsets=found | view.latest(unmatched), late_bound=frozenset(unmatched))
+    return Start(offsets=found | _latest(view, unmatched), late_bound=frozenset(unmatched))
 
 
 def _timestamps(
@@ -113,7 +114,7 @@ def _require_all(option: str, offsets: Mapping[TopicPartition, int], partitions:
 
 def _within_the_log(view: LogView, offsets: Mapping[TopicPartition, int], *, fail: bool) -> dict[TopicPartition, int]:
     """Starting offsets with -1 and -2 resolved; those outside of the log are lost data, or moved to its nearer end."""
-    first, last = view.earliest(offsets), view.latest(offsets)
+    first, last = _earliest(view, offsets), _latest(view, offsets)
     found: dict[TopicPartition, int] = {}
     for partition, offset in offsets.items():
         if offset in (EARLIEST, LATEST):
@@ -128,10 +129,34 @@ def _within_the_log(view: LogView, offsets: Mapping[TopicPartition, int], *, fai
 
 def _end_at_offsets(view: LogView, offsets: Mapping[TopicPartition, int], *, fail: bool) -> dict[TopicPartition, int]:
     """Ending offsets with -1 resolved; those that are not written yet are lost data, or moved to the log's end."""
-    last = view.latest(offsets)
+    last = _latest(view, offsets)
     found: dict[TopicPartition, int] = {}
     for partition, offset in offsets.items():
         found[partition] = last[partition] if offset == LATEST else min(offset, last[partition])
         if offset > last[partition]:
             report_data_loss(f"endingOffsets for {partition} is {offset}, but the log ends at {last[partition]}", fail=fail)
+    return found
+
+
+# --- offsets of all that was asked for; a topic that vanishes meanwhile does not exist ---------------------------------------
+
+
+def _earliest(view: LogView, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return _all_of(view, partitions, view.earliest(partitions))
+
+
+def _latest(view: LogView, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return _all_of(view, partitions, view.latest(partitions))
+
+
+def _at_timestamps(view: LogView, timestamps_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return _all_of(view, timestamps_ms, view.at_timestamps(timestamps_ms))
+
+
+def _all_of(
+    view: LogView, partitions: Collection[TopicPartition], found: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    vanished = topics_of(partition for partition in partitions if partition not in found)
+    if vanished:
+        raise errors.missing_topics(vanished, view.topic_ids())
     return found

@@ -106,6 +106,15 @@ def test_a_topic_that_one_node_does_not_list_yet_is_asked_for_by_name(quorum: Fa
     assert "describe t" in quorum.calls
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"startingOffsets": "earliest"}, {"startingOffsets": '{"t":{"0":1,"1":20}}'}, {"startingTimestamp": "5"}]
+)
+def test_a_topic_that_vanishes_before_its_offsets_are_known_does_not_exist(quorum: FakeQuorum, options: dict[str, str]) -> None:
+    quorum.vanished.add("t")
+    with pytest.raises(ConfigError, match="Topic 't' does not exist; existing topics: other"):
+        Query(quorum, **options).planner.initial_offsets()
+
+
 def test_assigned_partitions_must_exist(quorum: FakeQuorum) -> None:
     options = options_of(assign='{"t":[0,7]}')
     with pytest.raises(ConfigError, match="'assign' names partitions that do not exist: t-7"):
