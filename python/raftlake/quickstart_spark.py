@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pyspark import java_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 TEXT_FIELDS = ("carrier", "tailnum", "origin", "dest")
 RESULT = "delays"
+JVM_END_SECONDS = 10
 
 LOGGING = """\
 rootLogger.level = warn
@@ -38,6 +41,33 @@ appender.file.fileName = {path}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
 """
+
+
+@contextlib.contextmanager
+def no_jvm_left() -> Iterator[None]:
+    """End every JVM that pyspark starts in here, also one whose start was interrupted: pyspark forgets those, and they stay."""
+    started: list[subprocess.Popen[bytes]] = []
+    namespace = vars(java_gateway)
+    popen = namespace["Popen"]
+
+    def recorded(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] = popen(*arguments, **options)
+        started.append(process)
+        return process
+
+    namespace["Popen"] = recorded
+    try:
+        yield
+    finally:
+        namespace["Popen"] = popen
+        for process in started:
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(timeout=JVM_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 @contextlib.contextmanager
@@ -57,19 +87,12 @@ def spark_session(work_dir: Path) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    session = builder.getOrCreate()
-    # pyspark sets this once the context exists; it is how the JVM process can be awaited.
-    gateway = session.sparkContext._gateway
-    try:
-        yield session
-    finally:
-        session.stop()
-        process = getattr(gateway, "proc", None)
-        if gateway is not None:
-            gateway.shutdown()
-        if process is not None:
-            process.stdin.close()
-            process.wait(timeout=30)
+    with no_jvm_left():
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 def record_schema() -> StructType:
