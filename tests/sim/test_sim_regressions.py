@@ -27,3 +27,29 @@ def test_a_candidate_claims_everything_once_it_is_synced() -> None:
     replica.pass_until_role("Prospective")
     replica.answer_votes(granted=True)
     assert [request.log_end for request in replica.sent(VoteRequest).values()] == [position(11, 5)] * 2
+
+
+def test_a_log_that_was_reset_learns_the_epoch_of_its_first_record() -> None:
+    """A follower that retention had left behind began anew at offset 46, with epoch 5 before it, and got records of epoch 5. Its
+    epoch history stayed empty; when it led, it told a follower with the very same log to truncate committed records.
+    """
+    replica = Replica.follower(epoch=5, leader=2, log=([(3, 0)], 10))
+    replica.answer_fetch(snapshot_id=position(46, 5), high_watermark=63)
+    replica.answer_fetch(batch(46, 60, 5), batch(60, 63, 5), high_watermark=63)
+    replica.flush()
+    assert replica.core.history.entries() == ((5, 46),)
+    replica.pass_until_role("Prospective")
+    replica.answer_votes(granted=True)
+    replica.answer_votes(granted=True)
+    assert replica.role == "Leader"
+    replica.flush()
+    answer = replica.fetch(3, 63, 5)
+    assert answer is not None and answer.diverging is None
+
+
+def test_a_log_that_was_cut_back_to_its_start_learns_the_epoch_of_its_first_record() -> None:
+    replica = Replica.follower(epoch=6, leader=2, log=([(5, 40)], 43), log_start=40)
+    replica.answer_fetch(diverging=position(40, 5))
+    assert replica.core.log_end == 40
+    replica.answer_fetch(batch(40, 42, 5), high_watermark=40)
+    assert replica.core.history.entries() == ((5, 40),)

@@ -101,7 +101,8 @@ def _append(group: GroupState, batches: tuple[FetchedBatch, ...]) -> bool:
             or batch.epoch < 1
         ):
             break
-        if batch.epoch != last_epoch:
+        if batch.epoch != last_epoch or end == group.log_start:
+            # Also the epoch of the record before an empty log, which is not in the history yet.
             history.assign(batch.epoch, end)
             last_epoch = batch.epoch
         end = batch.end_offset
