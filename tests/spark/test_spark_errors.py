@@ -114,8 +114,10 @@ def test_a_streaming_query_says_it_with_its_first_batch(
 
 def test_update_mode_is_refused_by_spark_itself(spark: SparkSession, quorum: LocalQuorum, topic: str, tmp_path: Path) -> None:
     """Spark offers update mode to sinks on the JVM only; the connector's README says so."""
+    from pyspark.errors import StreamingQueryException
+
     rows = spark.readStream.format("rate").load().groupBy("value").count().selectExpr("cast(value as string) as value")
     writer = rows.writeStream.format("raftlake").option("kafka.bootstrap.servers", quorum.bootstrap_servers)
-    writer = writer.option("topic", topic).option("checkpointLocation", str(tmp_path)).outputMode("update")
-    with pytest.raises(Exception, match=r"(?i)does not support Update mode"):
-        writer.start()
+    query = writer.option("topic", topic).option("checkpointLocation", str(tmp_path)).outputMode("update").start()
+    with pytest.raises(StreamingQueryException, match="raftlake does not support Update mode"):
+        query.awaitTermination(60)
