@@ -119,6 +119,7 @@ def produced(answer: Any, node_id: NodeId) -> Produced:
 class Consumed:
     error: ErrorCode
     high_watermark: int
+    log_start: int
     records: tuple[Record, ...]
     next_offset: int
 
@@ -146,7 +147,7 @@ def consumed(answer: Any, position: int) -> Consumed | None:
     for header in iterate_headers(data):
         next_offset = header.base_offset + header.last_offset_delta + 1
     records = tuple(record for record in decode_records(data) if record.offset >= position)
-    return Consumed(ErrorCode(result.error), result.high_watermark, records, next_offset)
+    return Consumed(ErrorCode(result.error), result.high_watermark, result.log_start_offset, records, next_offset)
 
 
 # --- offsets ---

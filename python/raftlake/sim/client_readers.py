@@ -82,6 +82,9 @@ class Reader(Client):
         self._read_offset = answer.results[0].applied_offset
         self.say(f"read {self._partition}:{self._read_offset} floor={self._floor} at {self._node_id}")
         self.shared.oracle.read_answered(self._partition, self._floor, self._read_offset, f"node {self._node_id}")
+        self._consume()
+
+    def _consume(self) -> None:
         asked = _Asked(self._node_id, self._incarnation, self._partition, self._positions[self._partition], self._read_offset)
         fetch = ask_fetch(TOPIC, asked.partition, asked.position)
 
@@ -106,9 +109,18 @@ class Reader(Client):
     def _on_records(self, answer: Any) -> None:
         if not isinstance(answer, Consumed) or answer.error is not ErrorCode.NONE:
             # A follower may lag behind what the consumer saw elsewhere; another node will do.
-            self.give_up()
+            self._give_up_or_skip(answer)
             return
         for record in answer.records:
             self.shared.oracle.record_seen(self._partition, record.offset, record.value or b"", answer.high_watermark)
         self._positions[self._partition] = max(self._positions[self._partition], answer.next_offset)
         self.succeed()
+
+    def _give_up_or_skip(self, answer: Any) -> None:
+        """Where retention has removed what comes next, go on at once with what is left."""
+        position = self._positions[self._partition]
+        if isinstance(answer, Consumed) and answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and answer.log_start > position:
+            self._positions[self._partition] = answer.log_start
+            self._consume()
+        else:
+            self.give_up()

@@ -82,6 +82,8 @@ class Cluster:
             directory_id=DirectoryId(node_id.to_bytes(16, "big")),
             raft=self.settings.raft,
             replica_fetch_wait_ms=self.settings.replica_fetch_wait_ms,
+            retention_bytes=self.settings.retention_bytes,
+            retention_check_interval_ms=500,
             propose_timeout_ms=3_000,
             read_timeout_ms=3_000,
         )

@@ -38,6 +38,10 @@ class Settings:
     liveness_ms: int = 15_000
     raft: RaftConfig = RaftConfig()
     replica_fetch_wait_ms: int = 500
+    #: Bytes of each log that are kept at least, -1 for all. Where old records go, producers are plain: what is known of
+    #: idempotent ones goes with the records.
+    retention_bytes: int = -1
+    segment_bytes: int = 64 * 1024
     network: NetworkSettings = NetworkSettings()
     #: A turn starts this long after the first input that asked for it, at most: the others join it.
     turn_delay_us_max: int = 50
@@ -96,6 +100,8 @@ class Settings:
             partitions=choice(1, 1, 2),
             raft=raft,
             replica_fetch_wait_ms=choice(100, 500, 500),
+            retention_bytes=choice(-1, -1, -1, -1, 600, 3_000),
+            segment_bytes=choice(300, 1_000, 64 * 1024),
             network=draw_network(rng, raft.request_timeout_ms),
             turn_delay_us_max=choice(1, 50, 500),
             flush_us_mean=choice(100, 200, 2_000, 10_000),

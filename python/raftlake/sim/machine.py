@@ -59,7 +59,7 @@ class Machine:
         self._config = config
         self._supervisor = supervisor
         self._rng = stream(world.settings.seed, f"machine {config.node_id}")
-        self.disk = SimulatedDisk(self, self)
+        self.disk = SimulatedDisk(self, self, world.settings.segment_bytes)
         self.node: ReplicaNode | None = None
         self.clock = NodeClock(world.scheduler)
         #: The running incarnation, 0 while the machine is down.

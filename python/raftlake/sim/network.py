@@ -215,10 +215,11 @@ class SimulatedNetwork:
         self.counters.refused += 1
         if (call.destination, call.source) in self._cut:
             return
-        delay_us = self._delay_us() * 2
-        peer = self.peers[call.source]
-        self._scheduler.call_after(delay_us, peer.deliver_unreachable, call.source_incarnation, call.destination)
-        self._scheduler.call_after(delay_us, self._finish, call, FailureReason.DISCONNECTED)
+        self._scheduler.call_after(self._delay_us() * 2, self._finish_refused, call)
+
+    def _finish_refused(self, call: Call) -> None:
+        self.peers[call.source].deliver_unreachable(call.source_incarnation, call.destination)
+        self._finish(call, FailureReason.DISCONNECTED)
 
     def _arrive(self, call: Call, connection: Connection) -> None:
         server = self.peers[call.destination]
