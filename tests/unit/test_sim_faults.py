@@ -80,6 +80,8 @@ def test_every_fault_is_on_in_some_seeds_and_off_in_others() -> None:
         values = [getattr(settings.network, rate) for settings in drawn]
         assert 0 in values and max(values) > 0, rate
     assert {settings.voters for settings in drawn} == {1, 3, 5}
+    assert {settings.retention_bytes > 0 for settings in drawn} == {True, False}
+    assert {settings.churners > 0 for settings in drawn} == {True, False}
 
 
 def test_every_setting_is_printed() -> None:

@@ -83,6 +83,16 @@ def test_a_topic_is_created_and_deleted_over_and_over() -> None:
     assert len(ids) > 3 and len(set(ids)) == len(ids)
 
 
+def test_readers_go_on_where_retention_has_removed_records() -> None:
+    cluster = Cluster(replace(QUIET, partitions=1, retention_bytes=600, segment_bytes=300))
+    cluster.run()
+    group = cluster.shared.group(0)
+    starts = [int(machine.disk.logs[group].start_offset) for machine in cluster.machines.values()]
+    assert min(starts) > 0
+    assert {append.keeps_order for append in cluster.oracle.appends} == {False}
+    assert max(cluster.oracle.partitions[0].seen) > max(starts)
+
+
 def test_producers_of_both_kinds_take_part() -> None:
     cluster = Cluster(QUIET)
     cluster.run()
