@@ -41,7 +41,7 @@ PARTITIONS = 4
 BATCHES = 12
 #: The leader is killed when this part of the records went through the query.
 KILL_AFTER = 0.3
-QUERY_TIMEOUT_S = 120.0
+QUERY_TIMEOUT_S = 300.0
 ELECTION_TIMEOUT_S = 30.0
 
 
@@ -209,9 +209,7 @@ class Tour:
             raise QuickstartFailed(f"the topic should hold {rows:,} flights once each, but: {found}")
         if found.carriers_out_of_order:
             raise QuickstartFailed(f"the flights of {found.carriers_out_of_order} carriers are not in order of departure")
-        self.console.print(
-            f"   the topic holds {rows:,} records, {rows:,} different flights, in order: none lost, none doubled"
-        )
+        self._say(f"the topic holds {rows:,} records, {rows:,} different flights, in order: none lost, none doubled")
 
     def _describe(self, client: Client) -> None:
         """What `raftlake describe --status` and `--replication` print."""
