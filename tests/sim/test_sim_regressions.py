@@ -30,8 +30,8 @@ def test_a_candidate_claims_everything_once_it_is_synced() -> None:
 
 
 def test_a_log_that_was_reset_learns_the_epoch_of_its_first_record() -> None:
-    """A follower that retention had left behind began anew at offset 46, with epoch 5 before it, and got records of epoch 5. Its
-    epoch history stayed empty; when it led, it told a follower with the very same log to truncate committed records.
+    """A follower that retention had left behind began anew at offset 46, with epoch 5 before it, and got records of epoch
+    5. Its epoch history stayed empty; when it led, it told a follower with the very same log to truncate committed records.
     """
     replica = Replica.follower(epoch=5, leader=2, log=([(3, 0)], 10))
     replica.answer_fetch(snapshot_id=position(46, 5), high_watermark=63)
