@@ -10,11 +10,10 @@ READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
 PYTEST := $(BIN)/python -m pytest
 SOURCE := python connector tests examples
 
-# Everything that tools write beside their results goes to .cache, which git ignores.
+# What tools keep between runs goes to .cache, which git ignores (as it does __pycache__).
 export PYTHONPATH := $(CURDIR)/python:$(CURDIR)/connector
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
-export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
