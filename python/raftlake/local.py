@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +34,7 @@ from typing import Any, Self
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.properties import parse_properties
+from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta
 from raftlake.wire.ids import id_to_text
 
@@ -286,11 +287,22 @@ def _prepare(
         )
         for index in range(count)
     }
-    cluster_id = _cluster_id(nodes)
-    for node in nodes.values():
-        format_data_dir(node.directory, node.node_id, cluster_id)
-        _write_properties(node, nodes, settings)
+    with _none_running(existing):
+        cluster_id = _cluster_id(nodes)
+        for node in nodes.values():
+            format_data_dir(node.directory, node.node_id, cluster_id)
+            _write_properties(node, nodes, settings)
     return nodes
+
+
+@contextlib.contextmanager
+def _none_running(existing: list[LocalNode]) -> Iterator[None]:
+    """Hold the nodes' directories while their settings are written: those of a quorum that runs must not change under it.
+    StorageError names the first directory in use and its process."""
+    with contextlib.ExitStack() as held:
+        for node in existing:
+            held.callback(DirectoryLock(node.directory).release)
+        yield
 
 
 def _existing_nodes(data_dir: Path) -> list[LocalNode]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from raftlake import local
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, StorageError
 from raftlake.runtime.settings import load_settings
+from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import read_meta
 
 
@@ -43,6 +44,18 @@ def test_a_second_start_continues_with_the_same_ports_and_identity(tmp_path: Pat
     moved = prepare(tmp_path, port=19192, http_port=18192)
     assert [node.port for node in moved.values()] == [19192, 19193, 19194]
     assert [read_meta(node.directory) for node in moved.values()] == before
+
+
+def test_a_quorum_that_runs_keeps_its_settings(tmp_path: Path) -> None:
+    """A second `raftlake local` on the same directory by mistake: a node that is killed later must still find its own ports."""
+    nodes = prepare(tmp_path, port=19092, http_port=18092)
+    before = {node_id: node.properties.read_text() for node_id, node in nodes.items()}
+    running = DirectoryLock(nodes[2].directory)
+    with pytest.raises(StorageError, match=f"node-2 is in use by process {os.getpid()}"):
+        prepare(tmp_path, port=19192, http_port=18192)
+    assert {node_id: node.properties.read_text() for node_id, node in nodes.items()} == before
+    running.release()
+    assert prepare(tmp_path, port=19192, http_port=18192)[1].port == 19192
 
 
 def test_free_ports_differ(tmp_path: Path) -> None:

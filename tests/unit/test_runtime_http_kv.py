@@ -13,6 +13,7 @@ from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.kv.commands import ANY, Compare, Delete, Put, Txn
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.runtime.http_base import ByteBudget, HttpError
+from raftlake.runtime.http_kv import CONDITION_FAILED
 from runtime_fakes import run
 from runtime_http_fakes import Front, http_front
 
@@ -50,13 +51,13 @@ def test_conditions_of_a_write() -> None:
         put = on.client.put
         assert (await put("/v1/kv/k", content=b"1", headers={"If-None-Match": "*"})).status_code == 200
         refused = await put("/v1/kv/k", content=b"2", headers={"If-None-Match": "*"})
-        assert (refused.status_code, refused.json()) == (412, {"key": "k", "version": 1})
+        assert (refused.status_code, refused.json()) == (412, {"error": CONDITION_FAILED, "key": "k", "version": 1})
         assert (await put("/v1/kv/k", content=b"2", headers={"If-Match": '"1"'})).status_code == 200
         stale = await on.client.delete("/v1/kv/k", headers={"If-Match": '"1"'})
-        assert (stale.status_code, stale.json()) == (412, {"key": "k", "version": 3})
+        assert (stale.status_code, stale.json()) == (412, {"error": CONDITION_FAILED, "key": "k", "version": 3})
         assert (await on.client.delete("/v1/kv/k", headers={"If-Match": '"3"'})).status_code == 200
         absent = await put("/v1/kv/k", content=b"4", headers={"If-Match": "*"})
-        assert (absent.status_code, absent.json()) == (412, {"key": "k", "version": 0})
+        assert (absent.status_code, absent.json()) == (412, {"error": CONDITION_FAILED, "key": "k", "version": 0})
         assert on.node.kv.proposed[-1].compares == (Compare("k", ANY),)
 
     fronted(test)
@@ -203,7 +204,7 @@ def test_transactions() -> None:
         assert on.node.kv.proposed[-1] == Txn((Compare("a", 0),), (Put("a", b"\x01"), Put("b", "\u00e9".encode())))
         again = await on.client.post("/v1/txn", json=body)
         assert again.status_code == 412
-        assert again.json() == {"succeeded": False, "failed": [{"key": "a", "version": 1}]}
+        assert again.json() == {"error": CONDITION_FAILED, "succeeded": False, "failed": [{"key": "a", "version": 1}]}
         gone = await on.client.post("/v1/txn", json={"ops": [{"delete": {"key": "a"}}]})
         assert gone.status_code == 200
         assert on.node.kv.proposed[-1] == Txn((), (Delete("a"),))

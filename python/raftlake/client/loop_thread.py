@@ -45,10 +45,20 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        self.call(self.client.close())
+        self.call(_wind_up(self.client))
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+async def _wind_up(client: AsyncClient) -> None:
+    """Close the client, and end what still runs: a watch that its reader left half-way closes in a task of its own."""
+    await client.close()
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 async def _made(make_client: Callable[[], AsyncClient]) -> AsyncClient:

@@ -47,6 +47,8 @@ LIST_LIMIT_MAX = 10_000
 LIST_BYTES_MAX = 8 * 1024 * 1024
 #: Base64 and JSON around the largest transaction.
 TXN_BODY_BYTES_MAX = TXN_BYTES_MAX * 3 // 2
+#: What a 412 says, so that it cannot be taken for the answer to a write that happened.
+CONDITION_FAILED = "condition failed"
 #: Bodies of all requests under way together.
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _CONSISTENCY = ("linearizable", "stale")
@@ -128,14 +130,15 @@ class KvHandlers:
             body = json_bytes({"succeeded": True, "version": result.offset})
             return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
         failed = [{"key": key, "version": version} for key, version in result.current]
-        return Response(412, json_bytes({"succeeded": False, "failed": failed}), offset=result.offset + 1)
+        body = json_bytes({"error": CONDITION_FAILED, "succeeded": False, "failed": failed})
+        return Response(412, body, offset=result.offset + 1)
 
     def _written(self, key: str, result: TxnResult) -> Response:
         if result.succeeded:
             body = json_bytes({"key": key, "version": result.offset})
             return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
         ((key, version),) = result.current
-        return Response(412, json_bytes({"key": key, "version": version}), offset=result.offset + 1)
+        return Response(412, json_bytes({"error": CONDITION_FAILED, "key": key, "version": version}), offset=result.offset + 1)
 
     async def _propose(self, request: Request, txn: Txn) -> TxnResult:
         rejected_as_400(lambda: encode(txn))
