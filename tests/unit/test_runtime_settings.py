@@ -121,6 +121,7 @@ def test_what_the_driver_is_told() -> None:
         ({"node.id": "\u0663"}, "not a whole number"),
         ({"quorum.voters": "1@h"}, r"quorum\.voters=h: not an address; accepted is host:port"),
         ({"quorum.voters": "h:1"}, r"'h:1' is no voter; accepted is a list like 1@host:9092"),
+        ({"quorum.voters": "1@@h:1"}, r"quorum\.voters=@h:1: not an address; accepted is host:port"),
         ({"quorum.voters": "1@h:1,1@h:2"}, "voter 1 is listed twice"),
         ({"quorum.voters": "1@h:1,2@h:1"}, "two voters share the address h:1"),
         ({"quorum.voters": "1@h:0"}, "'h:0' is no address that others can connect to"),

@@ -16,7 +16,7 @@ from raftlake.replica.config import Endpoint
 #: Node ids are Kafka broker ids; 2^31 - 1 is the largest that its tools accept.
 NODE_ID_MAX = 2**31 - 1
 
-_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]*\]|[^:\[\]/]*):(?P<port>\d{1,5})")
+_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]*\]|[^:\[\]/@\s]*):(?P<port>\d{1,5})")
 
 
 def fail(key: str, value: str, accepted: str) -> ConfigError:
