@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.raft.events import FailureReason
@@ -17,9 +17,11 @@ from raftlake.raft.messages import Request, Response
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupId:
-    """One Raft group: a topic partition. `topic_id` is the 16 bytes of the topic's UUID."""
+class GroupId(NamedTuple):
+    """One Raft group: a topic partition. `topic_id` is the 16 bytes of the topic's UUID.
+
+    A tuple, because it is the key of most dictionaries of a node and is hashed several times for every message.
+    """
 
     topic: str
     partition: int

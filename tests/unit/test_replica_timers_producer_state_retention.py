@@ -46,6 +46,18 @@ def test_a_timer_that_schedules_another_due_one_sees_it_run_in_the_same_pass() -
     assert ran == ["outer", "inner"]
 
 
+def test_whoever_sleeps_until_the_next_call_is_told_when_it_comes_closer() -> None:
+    told: list[int] = []
+    timers = TimerQueue(lambda: told.append(1))
+    timers.schedule(20, lambda: None)
+    timers.schedule(30, lambda: None)
+    assert len(told) == 1
+    timers.schedule(10, lambda: timers.schedule(11, lambda: None))
+    assert len(told) == 2
+    timers.run_due(10)
+    assert (timers.next_ms(), len(told)) == (11, 2)
+
+
 def _check(states: ProducerStates, epoch: int, sequence: int, count: int = 1, *, trimmed: bool = False) -> int | None:
     """The base offset of the duplicate, or None."""
     duplicate = states.check(7, epoch, sequence, count, history_trimmed=trimmed)

@@ -147,6 +147,7 @@ def test_a_driver_that_spins_is_told() -> None:
         node.request_turn()
 
     node.run_turn = spinning  # type: ignore[method-assign]
+    node.request_turn()
     with pytest.raises(Violation, match="spins"):
         run(cluster, 1_000)
 

@@ -184,10 +184,15 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
     candidate.election_deadline_ms = min(candidate.election_deadline_ms, now_ms + wait_ms)
 
 
+def may_campaign(group: GroupState) -> bool:
+    """Whether this replica stands for elections at all."""
+    return group.is_voter and not group.is_resigning
+
+
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:
     """Whether a voter that waits should start a pre-vote now."""
     role = group.role
-    if not group.is_voter or group.is_resigning:
+    if not may_campaign(group):
         return False
     if isinstance(role, Unattached):
         return role.election_deadline_ms <= now_ms

@@ -53,4 +53,5 @@ def schedule_growing_retry(group: GroupState, outbox: Outbox, voter: NodeId, now
 
 def next_retry_ms(outbox: Outbox) -> int | None:
     """When the earliest retry is due."""
-    return min(outbox.retry_at_ms.values(), default=None)
+    retries = outbox.retry_at_ms
+    return min(retries.values()) if retries else None

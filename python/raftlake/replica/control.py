@@ -87,6 +87,8 @@ class ControlPlane:
 
     def send_all(self) -> None:
         """End of turn."""
+        if not self._outbox:
+            return
         outbox, self._outbox = self._outbox, {}
         for (peer, _kind), messages in outbox.items():
             sent = tuple(messages)

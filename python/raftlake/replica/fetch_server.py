@@ -104,11 +104,10 @@ class FetchServer:
             if group in session.parked:
                 self.confirm(group, session.replica_id)
         if session.ready or session.release_next or rpc.wait_ms_max <= 0:
-            self._complete[session.replica_id] = session
+            self._finish(session)
         wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS) if session.held else rpc.wait_ms_max
         round_ = session.round
         round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
-        self._node.request_turn()
 
     def _session_of(self, connection: PeerConnection, rpc: FetchRpc) -> Session | None:
         """The session that the round belongs to, with its `follows` worked out; None for a broken session."""
@@ -172,7 +171,12 @@ class FetchServer:
             return
         session.ready[group] = action
         if session.round is not None:
-            self._complete[session.replica_id] = session
+            self._finish(session)
+
+    def _finish(self, session: Session) -> None:
+        """Answer the session's round at the end of the turn."""
+        self._complete[session.replica_id] = session
+        self._node.request_turn()
 
     def _shorten(self, session: Session) -> None:
         round_ = session.round
@@ -194,7 +198,7 @@ class FetchServer:
         if session is None:
             return
         if session.round is not None:
-            self._complete[replica_id] = session
+            self._finish(session)
         else:
             session.release_next = True
 
@@ -210,8 +214,15 @@ class FetchServer:
 
     # --- rounds out ---
 
+    @property
+    def has_answers(self) -> bool:
+        """Rounds are complete and wait for the end of a turn."""
+        return bool(self._complete)
+
     def send_answers(self) -> None:
         """End of turn: answer every round that is complete."""
+        if not self._complete:
+            return
         complete, self._complete = self._complete, {}
         for session in complete.values():
             if session.round is not None:
@@ -219,8 +230,7 @@ class FetchServer:
 
     def _expire(self, session: Session, round_: Round) -> None:
         if session.round is round_:
-            self._complete[session.replica_id] = session
-            self._node.request_turn()
+            self._finish(session)
 
     def _answer(self, session: Session) -> None:
         round_, session.round = session.round, None

@@ -26,6 +26,8 @@ class Hosting:
         #: The topic id whose data each directory (topic, partition) holds.
         self._directories: dict[tuple[str, int], bytes] = {}
         self._names_on_disk: dict[bytes, str] = {}
+        #: Counts openings and closings, for those who watch the node's groups.
+        self.changes = 0
 
     # --- opening and closing ---
 
@@ -59,6 +61,7 @@ class Hosting:
             now_ms=node.now_ms,
         )
         partition = node.partitions[group] = Partition(group, core, log)
+        self.changes += 1
         node.step(partition, Started(election_delay_ms=election_delay_ms))
         if node.is_resigning:
             node.step(partition, ResignRequested())
@@ -70,6 +73,7 @@ class Hosting:
         if partition is None:
             return
         partition.deleted = True
+        self.changes += 1
         partition.on_leadership_lost()
         partition.on_deleted()
         self._node.forget(partition)

@@ -28,7 +28,7 @@ class Housekeeping:
             if partition.waiting:
                 partition.expire(node.now_ms)
         node.membership.tick()
-        if node.now_ms >= self._next_retention_ms:
+        if node.now_ms >= self._next_retention_ms and max(node.config.retention_ms, node.config.retention_bytes) >= 0:
             self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
             self._apply_retention()
 

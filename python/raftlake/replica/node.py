@@ -50,13 +50,14 @@ from raftlake.raft.actions import (
     SendRequest,
     TruncateTo,
 )
-from raftlake.raft.events import AppendRequested, DeadlineReached, Event, PeerUnreachable, ResignRequested
+from raftlake.raft.events import AppendRequested, Event, PeerUnreachable, ResignRequested
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import NO_LEADER, ElectionState, NodeId, Offset, ReplicaKey, Rng, VoterSet
 from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, ClientContext, NodeConfig
 from raftlake.replica.control import ControlPlane
+from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.describe import QuorumDescription, describe_quorum
 from raftlake.replica.fetch_server import FetchServer
 from raftlake.replica.fetcher import PeerFetcher
@@ -105,11 +106,13 @@ class ReplicaNode:
         self.logs = logs
         self.elections = elections
         self.rng = rng
-        self.request_turn = request_turn
+        self._ask_for_turn = request_turn
+        #: A turn is asked for or under way; whoever asks meanwhile is served by it.
+        self._turn_is_coming = False
         self.now_ms = clock.now_ms()
         self.fatal: RaftlakeError | None = None
         self.partitions: dict[GroupId, Partition] = {}
-        self.timers = TimerQueue()
+        self.timers = TimerQueue(self.request_turn)
         self.role_listeners: list[RoleListener] = []
         self.voters = VoterSet({node_id: ReplicaKey(node_id) for node_id in sorted(config.voters)})
         self._dirty: dict[GroupId, Partition] = {}
@@ -117,6 +120,7 @@ class ReplicaNode:
         self._fetchers: dict[NodeId, PeerFetcher] = {}
         self._fetchers_to_send: dict[PeerFetcher, None] = {}
         self._syncer = LogSyncer(self)
+        self._deadlines = GroupDeadlines(self)
         self.is_resigning = False
         self.hosting = Hosting(self)
         self.fetch_server = FetchServer(self)
@@ -139,6 +143,7 @@ class ReplicaNode:
     def resign(self) -> None:
         """Graceful stop, first half: hand over what is led here and stop campaigning."""
         self.begin_input()
+        self.request_turn()
         self.is_resigning = True
         for partition in list(self.partitions.values()):
             self.step(partition, ResignRequested())
@@ -154,13 +159,19 @@ class ReplicaNode:
         """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""
         if self.fatal is None:
             self.fatal = error
+            self.request_turn()
 
     # --- inputs ---
 
+    def request_turn(self) -> None:
+        """There is something for a turn to do (or a deadline that the shell has to see after it)."""
+        if not self._turn_is_coming:
+            self._turn_is_coming = True
+            self._ask_for_turn()
+
     def begin_input(self) -> None:
-        """Every input begins here: read the clock once and ask for a turn."""
+        """Every input begins here: read the clock once. Whatever the input brings about asks for the turn by itself."""
         self.now_ms = self.clock.now_ms()
-        self.request_turn()
 
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client). `reply` is called exactly once, now or later."""
@@ -223,39 +234,20 @@ class ReplicaNode:
             partition.outbox.extend(actions)
             self._dirty[partition.group] = partition
             self.request_turn()
-        self._arm(partition)
+        self._deadlines.arm(partition)
 
-    def _arm(self, partition: Partition) -> None:
-        deadline_ms = partition.core.next_deadline_ms()
-        if deadline_ms is None:
-            return
-        armed_ms = partition.armed_deadline_ms
-        if armed_ms is None or deadline_ms < armed_ms:
-            partition.armed_deadline_ms = deadline_ms
-            self.timers.schedule(deadline_ms, lambda: self._on_group_deadline(partition, deadline_ms))
-
-    def _on_group_deadline(self, partition: Partition, armed_ms: int) -> None:
-        if partition.deleted or partition.armed_deadline_ms != armed_ms:
-            return
-        partition.armed_deadline_ms = None
-        if self._is_due(partition):
-            # Idle groups are not in the Fetch rounds that keep them alive: pass on what the rounds have shown meanwhile.
-            core = partition.core
-            if core.is_leader:
-                self.fetch_server.confirm(partition.group)
-            elif core.leader_id in self._fetchers:
-                self._fetchers[core.leader_id].confirm(partition.group)
-        if self._is_due(partition):
-            self.step(partition, DeadlineReached())
-        self._arm(partition)
-
-    def _is_due(self, partition: Partition) -> bool:
-        deadline_ms = partition.core.next_deadline_ms()
-        return deadline_ms is not None and deadline_ms <= self.now_ms
+    def confirm_peers(self, partition: Partition) -> None:
+        """Tell a group what the Fetch rounds have shown of its leader, or of its replicas, since it last heard of them."""
+        core = partition.core
+        if core.is_leader:
+            self.fetch_server.confirm(partition.group)
+        elif core.leader_id in self._fetchers:
+            self._fetchers[core.leader_id].confirm(partition.group)
 
     def mark_appending(self, partition: Partition) -> None:
         """The partition has records to append at the end of this turn."""
         self._to_append[partition.group] = partition
+        self.request_turn()
 
     def mark_fetcher(self, fetcher: PeerFetcher) -> None:
         """The fetcher may be able to send its next round."""
@@ -269,10 +261,12 @@ class ReplicaNode:
         if self.fatal is not None:
             return
         self.now_ms = self.clock.now_ms()
+        self._turn_is_coming = True
         try:
             for _ in range(PASSES_MAX):
-                self.kv.batch_collected()
-                self._step_appends()
+                if self._to_append:
+                    self.kv.batch_collected()
+                    self._step_appends()
                 if not self._dirty:
                     break
                 self._perform_dirty()
@@ -281,11 +275,16 @@ class ReplicaNode:
             self._syncer.start()
             self.fetch_server.send_answers()
             self.control.send_all()
-            fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
-            for fetcher in fetchers:
-                fetcher.send_round()
+            if self._fetchers_to_send:
+                fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
+                for fetcher in fetchers:
+                    fetcher.send_round()
         except (StorageError, InvariantViolation) as error:
             self.fail(error)
+        finally:
+            self._turn_is_coming = False
+        if self._dirty or self._to_append or self._fetchers_to_send or self.fetch_server.has_answers:
+            self.request_turn()
 
     def _step_appends(self) -> None:
         to_append, self._to_append = self._to_append, {}
@@ -312,6 +311,8 @@ class ReplicaNode:
             for action in actions:
                 if not partition.deleted:
                     self._perform(partition, action)
+            if partition.needs_flush:
+                self._syncer.mark(partition)
 
     def _perform(self, partition: Partition, action: Action) -> None:
         group = partition.group

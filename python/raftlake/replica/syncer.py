@@ -23,26 +23,34 @@ class LogSyncer:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._under_way = False
+        #: Partitions whose log was written since the last sync began, each once.
+        self._written: list[Partition] = []
+
+    def mark(self, partition: Partition) -> None:
+        """The partition's log was written, or cut."""
+        partition.needs_flush = False
+        self._written.append(partition)
 
     def start(self) -> None:
         """End of turn: sync what was written, unless a sync is under way."""
-        if self._under_way:
+        if self._under_way or not self._written:
             return
+        written, self._written = dict.fromkeys(self._written), []
         covered: Covered = [
             (partition, partition.log.end_offset, partition.core.log_generation)
-            for partition in self._node.partitions.values()
-            if partition.needs_flush
+            for partition in written
+            if not partition.deleted
         ]
         if not covered:
             return
-        for partition, _, _ in covered:
-            partition.needs_flush = False
         self._under_way = True
         self._node.logs.flush([partition.log for partition, _, _ in covered], lambda error: self._on_synced(covered, error))
 
     def _on_synced(self, covered: Covered, error: StorageError | None) -> None:
         self._under_way = False
         self._node.begin_input()
+        if self._written:
+            self._node.request_turn()
         if error is not None:
             # Never tried again: what the failed sync was to write may be gone from the page cache.
             self._node.fail(error)

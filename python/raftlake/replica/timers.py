@@ -23,16 +23,24 @@ class Timer:
 
 
 class TimerQueue:
-    __slots__ = ("_heap", "_sequence")
+    """`on_earlier` is told when the next call is due earlier than before, except by a call of `run_due`: whoever made that one
+    looks at `next_ms` anyway."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_heap", "_is_running", "_on_earlier", "_sequence")
+
+    def __init__(self, on_earlier: Callable[[], None] | None = None) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = 0
+        self._is_running = False
+        self._on_earlier = on_earlier
 
     def schedule(self, at_ms: int, call: Callable[[], None]) -> Timer:
         timer = Timer(at_ms, call)
         self._sequence += 1
-        heapq.heappush(self._heap, (at_ms, self._sequence, timer))
+        heap = self._heap
+        heapq.heappush(heap, (at_ms, self._sequence, timer))
+        if heap[0][2] is timer and not self._is_running and self._on_earlier is not None:
+            self._on_earlier()
         return timer
 
     def next_ms(self) -> int | None:
@@ -45,8 +53,12 @@ class TimerQueue:
     def run_due(self, now_ms: int) -> None:
         """Run every call whose time has come. Calls scheduled meanwhile for a time not after `now_ms` run as well."""
         heap = self._heap
-        while heap and heap[0][0] <= now_ms:
-            timer = heapq.heappop(heap)[2]
-            call, timer.call = timer.call, None
-            if call is not None:
-                call()
+        self._is_running = True
+        try:
+            while heap and heap[0][0] <= now_ms:
+                timer = heapq.heappop(heap)[2]
+                call, timer.call = timer.call, None
+                if call is not None:
+                    call()
+        finally:
+            self._is_running = False

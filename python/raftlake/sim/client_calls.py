@@ -59,7 +59,7 @@ class ClientCalls:
         self._scheduler.call_after(self.delay_us(), callback, *args)
 
     def is_lost(self) -> bool:
-        return bool(self.settings.loss_ppm) and self._rng.randrange(1_000_000) < self.settings.loss_ppm
+        return bool(self.settings.loss_ppm) and self._rng.random() * 1_000_000 < self.settings.loss_ppm
 
     def delay_us(self) -> int:
         return self.settings.delay_us_min + int(self._rng.expovariate(1.0) * self.settings.delay_us_mean)

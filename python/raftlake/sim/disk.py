@@ -110,6 +110,9 @@ class MemoryLog:
         #: Oldest first; the last one is what the process sees, the others are what a crash may bring back.
         self._images = [LogImage()]
         self._image = self._images[0]
+        self._segments: list[SegmentInfo] = []
+        #: What the segments were computed from.
+        self._segments_of: tuple[LogImage, int, int] | None = None
 
     # --- LogStore ---
 
@@ -210,15 +213,20 @@ class MemoryLog:
         return None if batch is None else TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
 
     def segments(self) -> Sequence[SegmentInfo]:
+        image = self._image
+        known = self._segments_of
+        if known is not None and known[0] is image and known[1:] == (image.start, image.end):
+            return self._segments
         segments: list[SegmentInfo] = []
-        base, size, latest_ms = self._image.start, 0, -1
-        for batch in self._image.batches:
+        base, size, latest_ms = image.start, 0, -1
+        for batch in image.batches:
             if size and size + len(batch.data) > self._disk.segment_bytes:
                 segments.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
                 base, size, latest_ms = batch.base, 0, -1
             size += len(batch.data)
             latest_ms = max(latest_ms, batch.timestamp_ms)
         segments.append(SegmentInfo(Offset(base), self.end_offset, size, latest_ms))
+        self._segments, self._segments_of = segments, (image, image.start, image.end)
         return segments
 
     # --- durability ---

@@ -33,7 +33,7 @@ class Settings:
     observers: int = 0
     partitions: int = 2
     #: With faults; afterwards everything is healed.
-    safety_ms: int = 45_000
+    safety_ms: int = 60_000
     #: Without faults: everything must converge in this time.
     liveness_ms: int = 15_000
     raft: RaftConfig = RaftConfig()
@@ -126,7 +126,7 @@ class Settings:
             kv_clients=choice(1, 2, 3),
             churners=choice(0, 0, 0, 1),
             kv_keys=choice(1, 2, 4),
-            think_ms_mean=choice(200, 400, 1_000),
+            think_ms_mean=choice(250, 500, 1_000),
         )
 
     def lines(self) -> list[str]:

@@ -76,6 +76,7 @@ class Machine:
         #: Groups as they were when they were last looked at.
         self.replicas: dict[GroupId, ReplicaState] = {}
         self._watched: list[tuple[Partition, ReplicaState]] = []
+        self._hosting_changes = -1
         self._touched: list[ReplicaState] = []
         #: Called once when this incarnation ends.
         self.on_down: dict[int, Callable[[], None]] = {}
@@ -99,7 +100,7 @@ class Machine:
         )
         self._crash_countdown = self._paused_until_us = 0
         self._spins = 0
-        self._turn_requested, self._armed_us = False, None
+        self._turn_requested, self._armed_us, self._hosting_changes = False, None, -1
         if world.trace.enabled:
             world.trace.write(self.node_id, f"start incarnation={incarnation}")
         self.node = ReplicaNode(
@@ -193,7 +194,7 @@ class Machine:
         if self._turn_requested or incarnation != self.incarnation:
             return
         self._turn_requested = True
-        delay_us = self._rng.randrange(self._world.settings.turn_delay_us_max)
+        delay_us = int(self._rng.random() * self._world.settings.turn_delay_us_max)
         self._world.scheduler.call_after(delay_us, self._enter, incarnation, self._run_turn)
 
     def _run_turn(self) -> None:
@@ -233,8 +234,7 @@ class Machine:
         if deadline_ms is not None and deadline_ms <= self.clock.now_ms():
             self._check_spin()
             node.on_deadline()
-        else:
-            self._arm(node)
+        self._arm(node)
 
     def _check_spin(self) -> None:
         now_us = self._world.scheduler.now_us
@@ -298,10 +298,10 @@ class Machine:
         delay_us = 20 + int(self._rng.expovariate(1.0) * settings.flush_us_mean)
         outcome = complete
         if self.flush_faults:
-            if self._rng.randrange(1_000_000) < settings.flush_stall_ppm:
+            if self._rng.random() * 1_000_000 < settings.flush_stall_ppm:
                 delay_us += self._rng.randrange(settings.flush_stall_ms_max) * US_PER_MS
                 self._count("sync stalled")
-            if self._rng.randrange(1_000_000) < settings.flush_error_ppm:
+            if self._rng.random() * 1_000_000 < settings.flush_error_ppm:
                 outcome = fail
                 self._count("sync failed")
         self._world.scheduler.call_after(delay_us, self._enter, self.incarnation, outcome)
@@ -330,7 +330,8 @@ class Machine:
 
     def _look(self, node: ReplicaNode) -> None:
         """Compare every group with what it was, and report what moved."""
-        if len(self._watched) != len(node.partitions) or any(partition.deleted for partition, _ in self._watched):
+        if node.hosting.changes != self._hosting_changes:
+            self._hosting_changes = node.hosting.changes
             self._watch(node)
         for partition, replica in self._watched:
             core = partition.core

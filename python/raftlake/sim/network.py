@@ -26,9 +26,6 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.sim.clock import US_PER_MS, Scheduler
 
-#: One draw in [0, 2^30) decides about one message: cheaper than several, and as repeatable.
-DRAW = 1 << 30
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
@@ -257,7 +254,7 @@ class SimulatedNetwork:
     # --- draws ---
 
     def _happens(self, ppm: int) -> bool:
-        return self._rng.randrange(1_000_000) < ppm
+        return self._rng.random() * 1_000_000 < ppm
 
     def _is_lost(self) -> bool:
         if self.settings.loss_ppm and self._happens(self.settings.loss_ppm):
@@ -269,7 +266,7 @@ class SimulatedNetwork:
         settings = self.settings
         if settings.straggle_ppm and self._happens(settings.straggle_ppm):
             self.counters.straggled += 1
-            return settings.delay_us_min + self._rng.randrange(settings.straggle_us_max)
+            return settings.delay_us_min + int(self._rng.random() * settings.straggle_us_max)
         return settings.delay_us_min + int(self._rng.expovariate(1.0) * settings.delay_us_mean)
 
 

@@ -30,28 +30,27 @@ def on_deadline_reached(group: GroupState, event: DeadlineReached, now_ms: int) 
 def next_deadline_ms(group: GroupState) -> int | None:
     """When `DeadlineReached` should be reported next; None for never."""
     role = group.role
-    deadlines: list[int | None]
     if isinstance(role, Follower):
-        deadlines = [group.fetch_retry_at_ms]
-        if group.is_voter and not group.is_resigning:
-            deadlines.append(role.fetch_deadline_ms)
-    elif isinstance(role, Leader):
+        return _earliest(role.fetch_deadline_ms if elections.may_campaign(group) else None, group.fetch_retry_at_ms)
+    if isinstance(role, Leader):
         if not role.voters:
             return None
-        deadlines = [role.check_quorum_deadline_ms, role.heartbeat_deadline_ms, outbox.next_retry_ms(role.begins)]
-    elif isinstance(role, Unattached):
-        deadlines = [group.fetch_retry_at_ms]
-        if group.is_voter and not group.is_resigning:
-            deadlines.append(role.election_deadline_ms)
-    elif isinstance(role, Resigned):
-        deadlines = [outbox.next_retry_ms(role.ends)]
-        if not group.is_resigning:
-            deadlines.append(role.election_deadline_ms)
-    else:
-        if group.is_resigning:
-            return None
-        deadlines = [role.election_deadline_ms, outbox.next_retry_ms(role.votes)]
-    return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        own = min(role.check_quorum_deadline_ms, role.heartbeat_deadline_ms)
+        return _earliest(own, outbox.next_retry_ms(role.begins))
+    if isinstance(role, Unattached):
+        return _earliest(role.election_deadline_ms if elections.may_campaign(group) else None, group.fetch_retry_at_ms)
+    if isinstance(role, Resigned):
+        return _earliest(None if group.is_resigning else role.election_deadline_ms, outbox.next_retry_ms(role.ends))
+    if group.is_resigning:
+        return None
+    return _earliest(role.election_deadline_ms, outbox.next_retry_ms(role.votes))
+
+
+def _earliest(one_ms: int | None, other_ms: int | None) -> int | None:
+    """Asked after every step, so it builds no list."""
+    if one_ms is None or (other_ms is not None and other_ms < one_ms):
+        return other_ms
+    return one_ms
 
 
 def _campaign_if_due(group: GroupState, now_ms: int) -> None:
