@@ -5,6 +5,7 @@ BIN   ?= .venv/bin
 SEEDS ?= 200
 JOBS  ?= $(shell getconf _NPROCESSORS_ONLN)
 ROWS  ?=
+ONLY  ?=
 
 READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
 PYTEST := $(BIN)/python -m pytest
@@ -57,8 +58,11 @@ test-spark: $(READY) ## Spark jobs against real nodes
 	@tools/fetch-kafka
 	$(PYTEST) -q -m 'spark and not bench'
 
-bench: $(READY) ## measure the product and compare with its budgets (exit 1 when one is missed)
-	$(BIN)/python -m tests.bench
+bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget is missed (ONLY="pair gap" for some parts)
+	@tools/need etcd
+	@tools/fetch-kafka
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@$(BIN)/python -m tests.bench $(ONLY:%=--only %)
 
 sim: $(READY) ## simulated clusters, SEEDS=N of them
 	$(BIN)/python -m raftlake.sim --seeds $(SEEDS) --jobs $(JOBS)

@@ -1,61 +1,104 @@
-"""`make bench` (python -m tests.bench [--only NAME]...): run the measures, print the table, exit 1 when a budget is missed.
+"""`make bench` (python -m tests.bench [--only PART]...): run the measures, save table and plot, exit 1 when a budget is missed.
 
-Each part yields results; a part that fails ends the run. Everything runs on this machine: nodes and clients share its cores.
+Each part yields results; a part that fails ends the run. Everything runs on this machine, under one directory: nodes, peers
+and clients share its cores and its disk. Ctrl-C and SIGTERM stop every process that was started.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import importlib.metadata
+import shutil
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import bench_appends
+import bench_bulk
 import bench_codec
 import bench_failover
+import bench_pair
+import bench_partitions
+import bench_restart
 import bench_spark
-from measure import Result, save, show
-from raftlake import LocalQuorum
+from etcd_nodes import etcd_version
+from measure import Result, describe_machine
+from our_nodes import our_quorum
+from report import number, save, show
 
-LATEST = Path(__file__).resolve().parents[2] / "benchmarks" / "latest.json"
-
-
-def on_a_quorum(part: Callable[[LocalQuorum], Iterator[Result]]) -> Callable[[], Iterator[Result]]:
-    """A part that gets a fresh quorum of three."""
-
-    def run() -> Iterator[Result]:
-        with contextlib.ExitStack() as stack:
-            directory = stack.enter_context(tempfile.TemporaryDirectory())
-            yield from part(stack.enter_context(LocalQuorum(nodes=3, data_dir=Path(directory))))
-
-    return run
+ROOT = Path(__file__).resolve().parents[2]
+KAFKA_VERSION = "4.3.1"
 
 
-PARTS: Mapping[str, Callable[[], Iterator[Result]]] = {
-    "records": bench_codec.measure,
+def spark(directory: Path) -> Iterator[Result]:
+    with our_quorum(directory / "raftlake") as quorum:
+        yield from bench_spark.measure(quorum)
+
+
+#: In the order in which they run: what idles best comes first.
+PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "start": bench_failover.measure_start,
-    "appends": on_a_quorum(bench_appends.measure),
+    "pair": bench_pair.measure,
     "gap": bench_failover.measure_gap,
-    "spark": on_a_quorum(bench_spark.measure),
+    "bulk": bench_bulk.measure,
+    "restart": bench_restart.measure,
+    "partitions": bench_partitions.measure,
+    "records": lambda _: bench_codec.measure(),
+    "spark": spark,
 }
+
+
+def run_part(name: str, directory: Path) -> list[Result]:
+    began = time.perf_counter()
+    results = []
+    directory.mkdir()
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    for result in PARTS[name](directory):
+        results.append(result)
+        peer = (
+            ""
+            if result.peer is None
+            else f", {result.peer.name} {number(result.peer.value, result.unit)}, x{result.peer.ratio:.2f}"
+        )
+        print(f"  {result.name}: {number(result.value, result.unit)}{peer} {result.verdict}", file=sys.stderr, flush=True)
+    shutil.rmtree(directory)
+    print(f"  ({time.perf_counter() - began:.0f} s)", file=sys.stderr, flush=True)
+    return results
+
+
+def interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=list(PARTS), help="only this part; may be given several times")
-    parser.add_argument("--json", type=Path, default=LATEST, help="where the results go (default: benchmarks/latest.json)")
+    parser.add_argument("--out", type=Path, help="where table, plot and JSON go (benchmarks/; .cache/bench/ with --only)")
+    parser.add_argument("--data", type=Path, default=ROOT / ".cache", help="on which file system the nodes write")
     arguments = parser.parse_args()
+    out = arguments.out or (ROOT / ".cache" / "bench" if arguments.only else ROOT / "benchmarks")
+    signal.signal(signal.SIGTERM, interrupt)
+    arguments.data.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
-    for name in arguments.only or PARTS:
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        results += PARTS[name]()
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.data) as directory:
+            raftlake = importlib.metadata.version("raftlake")
+            versions = {"raftlake": raftlake, "etcd": etcd_version(), "Kafka": KAFKA_VERSION}
+            machine = describe_machine(Path(directory), versions)
+            for name in arguments.only or PARTS:
+                results += run_part(name, Path(directory) / name)
+    except KeyboardInterrupt:
+        print("interrupted; nothing was saved", file=sys.stderr)
+        return 130
     show(results)
-    save(results, arguments.json)
+    save(results, machine, out)
     missed = [result.name for result in results if not result.is_met]
+    print(f"saved in {out}")
     print(f"missed: {', '.join(missed)}" if missed else "every budget is met")
     return 1 if missed else 0
 

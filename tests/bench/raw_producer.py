@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from dataclasses import dataclass, field
-from typing import cast
 
+from load import Load, LoadConnection
 from raftlake.wire.api import ApiKey, decode_response, encode_request
 from raftlake.wire.batches import Record, build_batch
 from raftlake.wire.framing import FrameDecoder
@@ -31,36 +30,24 @@ def produce_request(topic: str, partition: int, value: bytes) -> bytearray:
     return bytearray(b"".join(encode_request(ApiKey.PRODUCE, VERSION, 0, None, request)))
 
 
-@dataclass(slots=True)
-class Load:
-    """What all connections together did."""
-
-    remaining: int
-    latencies_ms: list[float] = field(default_factory=list)
-    failure: str | None = None
-
-
-class Connection(asyncio.BufferedProtocol):
+class ProduceConnection(LoadConnection, asyncio.BufferedProtocol):
     def __init__(self, frame: bytearray, in_flight: int, load: Load, done: asyncio.Future[None]) -> None:
+        super().__init__(load, done)
         self.frame = bytearray(frame)
         self.in_flight = in_flight
-        self.load = load
-        self.done = done
         self.decoder = FrameDecoder(1 << 20)
         self.sent_at: dict[int, float] = {}
         self.next_id = 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of asyncio's
+    def begin(self) -> None:
         for _ in range(self.in_flight):
             self.send()
 
     def send(self) -> None:
-        if self.load.remaining <= 0:
-            if not self.sent_at and not self.done.done():
-                self.done.set_result(None)
+        if not self.load.take():
+            if not self.sent_at:
+                self.finish()
             return
-        self.load.remaining -= 1
         struct.pack_into(">i", self.frame, CORRELATION_ID_AT, self.next_id)
         self.sent_at[self.next_id] = time.perf_counter()
         self.next_id += 1
@@ -80,29 +67,3 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self.load.latencies_ms.append(1000 * (now - self.sent_at.pop(correlation_id)))
             self.send()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.fail(f"connection lost: {exc}")
-
-    def fail(self, reason: str) -> None:
-        if not self.done.done():
-            self.load.failure = reason
-            self.load.remaining = 0
-            self.done.set_result(None)
-
-
-async def run_load(address: tuple[str, int], frame: bytearray, *, connections: int, in_flight: int, requests: int) -> Load:
-    """Send `requests` in all, `connections` x `in_flight` at a time; latencies are from send to answer."""
-    loop = asyncio.get_running_loop()
-    load = Load(remaining=requests)
-    opened = []
-    for _ in range(connections):
-        done: asyncio.Future[None] = loop.create_future()
-        connection = Connection(frame, in_flight, load, done)
-        transport, _protocol = await loop.create_connection(lambda connection=connection: connection, *address)
-        opened.append((transport, done))
-    await asyncio.gather(*(done for _transport, done in opened))
-    for transport, _done in opened:
-        transport.abort()
-    assert load.failure is None, load.failure
-    return load

@@ -1,0 +1,74 @@
+"""The picture of the results: how far each measure is inside its budget, and the numbers beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from measure import Result
+
+MET, MISSED = "#2a7f62", "#c0392b"
+
+
+def margin(result: Result) -> float:
+    """How many times better than its budget (2: half the time, or twice the rate); below 1 it is missed."""
+    margins = []
+    for value, at_most, at_least in bounds(result):
+        if at_most is not None:
+            margins.append(at_most / max(value, 1e-9))
+        elif at_least is not None:
+            margins.append(value / at_least)
+    return min(margins)
+
+
+def bounds(result: Result) -> list[tuple[float, float | None, float | None]]:
+    found = [(result.value, result.at_most, result.at_least)]
+    if result.peer is not None:
+        found.append((result.peer.ratio, result.peer.at_most, result.peer.at_least))
+    return [bound for bound in found if bound[1] is not None or bound[2] is not None]
+
+
+def label(result: Result) -> str:
+    text = f"{result.value:,.0f}" if result.value >= 100 else f"{result.value:.2g}"
+    text += f" {result.unit}"
+    if result.peer is not None:
+        theirs = f"{result.peer.value:,.0f}" if result.peer.value >= 100 else f"{result.peer.value:.2g}"
+        text += f" ({result.peer.name} {theirs}: {result.peer.ratio:.2f}x)"
+    return text
+
+
+def draw(results: Sequence[Result], machine: Mapping[str, object], path: Path) -> None:
+    """One bar for each measure with a budget, on a logarithmic axis whose 1 is the budget."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    judged = [result for result in results if result.budget][::-1]
+    if not judged:
+        return
+    margins = [margin(result) for result in judged]
+    figure, axes = pyplot.subplots(figsize=(12, 1.9 + 0.48 * len(judged)), layout="constrained")
+    colors = [MET if result.is_met else MISSED for result in judged]
+    axes.barh(range(len(judged)), [value - 1 for value in margins], left=1, color=colors, height=0.62)
+    axes.set_yticks(range(len(judged)), [f"{result.name}\n{result.budget}" for result in judged], fontsize=8.5)
+    axes.set_xscale("log", base=2)
+    low, high = min(0.5, *margins), max(4.0, *margins)
+    axes.set_xlim(low * 0.9, high * 3.5)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.axvline(1, color="black", linewidth=1)
+    for place, (result, value) in enumerate(zip(judged, margins, strict=True)):
+        axes.annotate(label(result), (max(value, 1), place), (5, 0), textcoords="offset points", va="center", fontsize=8.5)
+    axes.set_xlabel("better than the budget, times (left of 1x: missed)")
+    axes.set_title(
+        f"raftlake against its budgets: {machine['cores']} cores of {machine['cpu']},"
+        f" fdatasync {machine['disk_fdatasync_p50_us']} µs, Linux {machine['kernel']}",
+        fontsize=10,
+    )
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis="x", alpha=0.25)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
