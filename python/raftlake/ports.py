@@ -106,8 +106,56 @@ class SegmentInfo:
     timestamp_ms_max: int
 
 
+class SnapshotWriter(Protocol):
+    """A snapshot file that is being made: bytes at its end, then one step to a finished snapshot. Until then nobody sees it,
+    and a crash leaves nothing of it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes appended so far."""
+
+    @property
+    def backlog(self) -> int:
+        """Bytes appended that have not reached the file: whoever makes bytes faster than a disk takes them waits for this."""
+
+    def append(self, data: bytes | bytearray | memoryview) -> None:
+        """Add bytes at the end. An error of the disk is told by `freeze`."""
+
+    def freeze(self, done: Callable[[StorageError | None], None]) -> None:
+        """Sync the file and make it a snapshot under its name, durably; later, on the driver's thread, call `done`. Not called
+        when the snapshot's group is deleted meanwhile."""
+
+    def abandon(self) -> None:
+        """Drop what was written; `done` of a freeze under way is not called any more."""
+
+
+class SnapshotStore(Protocol):
+    """The snapshots (KIP-630) of every group: `<end offset>-<epoch>.checkpoint`. A finished one never changes.
+
+    Kafka's bootstrap snapshot 0-0 holds the initial voters and no state: it is not listed here and never served.
+    """
+
+    def ids(self, group: GroupId) -> Sequence[OffsetAndEpoch]:
+        """The finished snapshots of a group, oldest first."""
+
+    def create(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> SnapshotWriter:
+        """Begin a snapshot; an unfinished one of the same id is dropped. Raises StorageError."""
+
+    def size(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> int | None:
+        """Bytes of a finished snapshot, None when there is none. Raises StorageError."""
+
+    def read(self, group: GroupId, snapshot_id: OffsetAndEpoch, position: int, size_max: int) -> bytes:
+        """At most `size_max` bytes from `position` on, fewer only at its end. Raises StorageError, also when it is gone."""
+
+    def delete(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> None:
+        """Delete a finished snapshot; after a crash it may be there again. Raises StorageError."""
+
+
 class LogDirectory(Protocol):
-    """All logs of one node."""
+    """All logs of one node, and their snapshots."""
+
+    @property
+    def snapshots(self) -> SnapshotStore: ...
 
     def open(self, group: GroupId) -> LogStore:
         """Open or create the log of a group, recovering it after a crash (torn tail cut, indexes rebuilt)."""

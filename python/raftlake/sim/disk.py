@@ -21,6 +21,7 @@ import crc32c
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampAndOffset
 from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
+from raftlake.sim.snapshot_store import SimulatedSnapshots
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 
@@ -320,6 +321,7 @@ class SimulatedDisk:
         self.segment_bytes = segment_bytes
         self.logs: dict[GroupId, MemoryLog] = {}
         self.elections: dict[GroupId, ElectionState] = {}
+        self.snapshots = SimulatedSnapshots(machine)
 
     # --- LogDirectory ---
 
@@ -334,6 +336,7 @@ class SimulatedDisk:
         self.machine.port_call("delete")
         self.logs.pop(group, None)
         self.elections.pop(group, None)
+        self.snapshots.forget(group)
         self.observer.log_deleted(group)
 
     def groups(self) -> Sequence[GroupId]:
@@ -372,6 +375,7 @@ class SimulatedDisk:
             self.observer.election_saved(group, before, state)
 
     def crash(self, rng: Random) -> None:
-        """Lose power: every log loses some of its unsynced tail."""
+        """Lose power: every log loses some of its unsynced tail, and no unfinished snapshot survives."""
+        self.snapshots.crash(rng)
         for group in self.groups():
             self.logs[group].crash(rng)

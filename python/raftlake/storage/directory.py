@@ -20,6 +20,7 @@ from raftlake.storage.log import FileLog, FlushWork
 from raftlake.storage.partition import ensure_partition, list_partitions, partition_path, remove_partition, sweep
 from raftlake.storage.recovery import open_log, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
+from raftlake.storage.snapshots import FileSnapshotStore
 
 SEGMENT_BYTES = 128 << 20
 #: Positions in an index file are 32 bits wide.
@@ -50,6 +51,7 @@ class FileLogDirectory:
         self._pool = FilePool(files_max if files_max is not None else descriptors_max())
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
+        self.snapshots = FileSnapshotStore(path, post)
         self._is_closed = False
 
     @property
@@ -69,6 +71,7 @@ class FileLogDirectory:
         log = self._logs.pop(group, None)
         if log is not None:
             log.abandon()
+        self.snapshots.forget(group)
         self._points.lower(group, Offset(0))
         remove_partition(self.path, group)
 
@@ -107,6 +110,7 @@ class FileLogDirectory:
         if self._is_closed:
             return
         self._is_closed = True
+        self.snapshots.close()
         self._flusher.close()
         try:
             usable = [log for log in self._logs.values() if log.failure_unless_deleted() is None]
@@ -120,6 +124,7 @@ class FileLogDirectory:
         """Close every file as it is and release the lock: for a node that stops on an error and keeps its disk as evidence."""
         if not self._is_closed:
             self._is_closed = True
+            self.snapshots.close()
             self._flusher.close()
             self._let_go()
 

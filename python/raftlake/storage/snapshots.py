@@ -1,0 +1,253 @@
+"""Snapshot files on disk: `ports.SnapshotStore` over Kafka's `.checkpoint` files in the partitions' directories.
+
+A snapshot is written as `<id>.checkpoint.part`, synced, renamed to `<id>.checkpoint`, and the directory is synced: readers see
+all of it or nothing. It goes by a rename to `<id>.checkpoint.deleted`, so that what a crash leaves of a deletion is never
+taken for a snapshot. Unfinished and half-deleted files are swept when the directory is opened. Writing and syncing are done by
+one thread of their own, in order; knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.files import Chunk, read_at, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.partition import partition_path
+
+SUFFIX = ".checkpoint"
+PART_SUFFIX = ".checkpoint.part"
+DELETED_SUFFIX = ".checkpoint.deleted"
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
+#: Kafka's `kafka-storage format` writes the initial voters under this id.
+BOOTSTRAP = OffsetAndEpoch(Offset(0), Epoch(0))
+
+Post = Callable[[Callable[[], None]], None]
+
+
+def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
+    """The file name of a snapshot."""
+    return f"{snapshot_id.offset:020d}-{snapshot_id.epoch:010d}{SUFFIX}"
+
+
+def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
+    """The id of a finished snapshot's file; None for any other name."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else OffsetAndEpoch(Offset(int(match[1])), Epoch(int(match[2])))
+
+
+class _Worker:
+    """Runs jobs in order: on a thread of its own, or at once where there is no event loop to report to."""
+
+    def __init__(self, post: Post | None) -> None:
+        self._post = post
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Callable[[], None]) -> None:
+        if self._post is None:
+            job()
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="raftlake-snapshots", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def report(self, callback: Callable[[], None]) -> None:
+        """Called by a job: have `callback` run on the driver's thread."""
+        if self._post is None:
+            callback()
+        else:
+            self._post(callback)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+
+class FileSnapshotWriter:
+    """See `ports.SnapshotWriter`. The file is opened, written and renamed by the worker; the driver only queues."""
+
+    def __init__(self, path: Path, worker: _Worker, on_end: Callable[[bool], None]) -> None:
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
+        self._worker = worker
+        self._on_end = on_end
+        self._descriptor = -1
+        self._written = 0
+        self._error: StorageError | None = None
+        self._is_over = False
+        self.size = 0
+        worker.submit(self._open)
+
+    @property
+    def backlog(self) -> int:
+        return self.size - self._written
+
+    def append(self, data: Chunk) -> None:
+        position = self.size
+        self.size += len(data)
+        self._worker.submit(lambda: self._write(data, position))
+
+    def freeze(self, done: Callable[[StorageError | None], None]) -> None:
+        self._worker.submit(lambda: self._freeze(done))
+
+    def abandon(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._on_end(False)
+            self._worker.submit(self._remove)
+
+    # --- on the worker's thread ---
+
+    def _open(self) -> None:
+        if self._is_over:
+            return
+        try:
+            self._descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            self._error = storage_error("create", self._part, error)
+
+    def _write(self, data: Chunk, position: int) -> None:
+        if self._error is None and not self._is_over:
+            try:
+                write_at(self._descriptor, [data], position, len(data))
+            except OSError as error:
+                self._error = storage_error("write", self._part, error, position)
+        self._written = position + len(data)
+
+    def _freeze(self, done: Callable[[StorageError | None], None]) -> None:
+        if self._is_over:
+            return
+        if self._error is None:
+            try:
+                sync_data(self._descriptor)
+                os.rename(self._part, self._path)
+                sync_directory(self._path.parent)
+            except OSError as error:
+                self._error = storage_error("finish", self._part, error)
+        self._close()
+        self._worker.report(lambda: self._report(done))
+
+    def _report(self, done: Callable[[StorageError | None], None]) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._on_end(self._error is None)
+            done(self._error)
+
+    def _remove(self) -> None:
+        self._close()
+        self._part.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class FileSnapshotStore:
+    """The snapshots below `root`, a data directory. Used from the driver's thread; `post` as in `FileLogDirectory`."""
+
+    def __init__(self, root: Path, post: Post | None) -> None:
+        self._root = root
+        self._worker = _Worker(post)
+        self._known: dict[GroupId, list[OffsetAndEpoch]] = {}
+        self._writers: dict[tuple[GroupId, OffsetAndEpoch], FileSnapshotWriter] = {}
+
+    def ids(self, group: GroupId) -> Sequence[OffsetAndEpoch]:
+        known = self._known.get(group)
+        if known is None:
+            known = self._known[group] = self._scan(partition_path(self._root, group))
+        return tuple(known)
+
+    def _scan(self, path: Path) -> list[OffsetAndEpoch]:
+        """Look into a group's directory once, and sweep what a crash left."""
+        found: list[OffsetAndEpoch] = []
+        try:
+            names = sorted(os.listdir(path)) if path.is_dir() else []
+            for name in names:
+                if name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
+                    (path / name).unlink()
+                    continue
+                snapshot_id = parse_snapshot_name(name)
+                if snapshot_id is not None and snapshot_id != BOOTSTRAP:
+                    found.append(snapshot_id)
+        except OSError as error:
+            raise storage_error("list", path, error) from error
+        return sorted(found)
+
+    def create(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> FileSnapshotWriter:
+        self.ids(group)
+        key = (group, snapshot_id)
+        earlier = self._writers.get(key)
+        if earlier is not None:
+            earlier.abandon()
+        path = partition_path(self._root, group) / snapshot_name(snapshot_id)
+
+        def on_end(is_finished: bool) -> None:
+            if self._writers.get(key) is writer:
+                del self._writers[key]
+            if is_finished and snapshot_id not in self._known[group]:
+                self._known[group] = sorted([*self._known[group], snapshot_id])
+
+        writer = self._writers[key] = FileSnapshotWriter(path, self._worker, on_end)
+        return writer
+
+    def size(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> int | None:
+        if snapshot_id not in self.ids(group):
+            return None
+        path = self._path(group, snapshot_id)
+        try:
+            return path.stat().st_size
+        except OSError as error:
+            raise storage_error("open", path, error) from error
+
+    def read(self, group: GroupId, snapshot_id: OffsetAndEpoch, position: int, size_max: int) -> bytes:
+        path = self._path(group, snapshot_id)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return read_at(descriptor, size_max, position)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error("read", path, error, position) from error
+
+    def delete(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> None:
+        path = self._path(group, snapshot_id)
+        doomed = path.with_name(path.name + ".deleted")
+        try:
+            os.rename(path, doomed)
+            doomed.unlink()
+        except OSError as error:
+            raise storage_error("delete", path, error) from error
+        self._known[group] = [known for known in self.ids(group) if known != snapshot_id]
+
+    def forget(self, group: GroupId) -> None:
+        """The group's directory is about to be deleted."""
+        for (owner, _), writer in list(self._writers.items()):
+            if owner == group:
+                writer.abandon()
+        self._known.pop(group, None)
+
+    def close(self) -> None:
+        """Finish the writes under way, and report nothing more of them."""
+        for writer in list(self._writers.values()):
+            writer.abandon()
+        self._worker.close()
+
+    def _path(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> Path:
+        return partition_path(self._root, group) / snapshot_name(snapshot_id)

@@ -1,0 +1,111 @@
+"""The bytes of a snapshot file (KIP-630), exactly as Kafka's: record batches with offsets from 0.
+
+The first batch is a control batch that begins with SnapshotHeader (type 3; with kraft.version 1 the version and the voters
+follow in the same batch), the last one a control batch with SnapshotFooter (type 4), and between them are data batches. Every
+batch carries the snapshot's epoch. Knows neither files nor what the data means: `SnapshotScanner` is given a function that
+reads. Invariant: it hands out only batches whose CRC is right, and ends without an error only behind the footer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from raftlake.errors import CorruptBatch
+from raftlake.wire.batch_header import HEADER_BYTES, BatchHeader, parse_header, validate
+from raftlake.wire.batch_records import Record, build_batch, decode_records
+from raftlake.wire.control import ControlType
+
+_KEY = struct.Struct(">hh")
+#: SnapshotHeaderRecord version 0: version, lastContainedLogTimestamp, no tags.
+_HEADER_VALUE = struct.Struct(">hqB")
+#: SnapshotFooterRecord version 0: version, no tags.
+_FOOTER_VALUE = struct.Struct(">hB")
+#: A batch of a snapshot that claims more than this is damage: no data batch is ever larger.
+BATCH_BYTES_MAX = 64 << 20
+
+ReadAt = Callable[[int, int], bytes]
+
+
+class SnapshotBatch(NamedTuple):
+    """A checked batch of a snapshot."""
+
+    header: BatchHeader
+    data: memoryview
+
+
+def header_batch(epoch: int, timestamp_ms: int, last_contained_ms: int, more: Sequence[Record] = ()) -> bytes:
+    """The first batch. `more` are control records that stand behind the header: kraft.version and voters."""
+    value = _HEADER_VALUE.pack(0, last_contained_ms, 0)
+    first = Record(offset=0, timestamp_ms=timestamp_ms, key=_KEY.pack(0, ControlType.SNAPSHOT_HEADER), value=value)
+    return bytes(build_batch([first, *more], base_offset=0, leader_epoch=epoch, timestamp_ms=timestamp_ms, control=True))
+
+
+def data_batch(offset: int, epoch: int, timestamp_ms: int, values: Sequence[bytes]) -> bytes:
+    """One batch of data records at `offset`."""
+    records = [Record(timestamp_ms=timestamp_ms, key=None, value=value) for value in values]
+    return bytes(build_batch(records, base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms))
+
+
+def footer_batch(offset: int, epoch: int, timestamp_ms: int) -> bytes:
+    """The last batch."""
+    record = Record(timestamp_ms=timestamp_ms, key=_KEY.pack(0, ControlType.SNAPSHOT_FOOTER), value=_FOOTER_VALUE.pack(0, 0))
+    return bytes(build_batch([record], base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms, control=True))
+
+
+class SnapshotScanner:
+    """Reads a snapshot of `size` bytes batch by batch. Every method raises CorruptBatch at the first thing that is wrong."""
+
+    __slots__ = ("_epoch", "_offset", "_read", "_size", "is_complete", "position")
+
+    def __init__(self, read: ReadAt, size: int, epoch: int) -> None:
+        self._read = read
+        self._size = size
+        self._epoch = epoch
+        self._offset = 0
+        #: Where the next batch begins.
+        self.position = 0
+        #: The footer has been read and nothing follows it.
+        self.is_complete = False
+
+    def next(self) -> SnapshotBatch | None:
+        """The next batch, header and footer included; None behind the footer."""
+        if self.is_complete:
+            return None
+        position = self.position
+        head = self._read(position, HEADER_BYTES)
+        header = parse_header(head)
+        if not HEADER_BYTES <= header.size <= min(BATCH_BYTES_MAX, self._size - position):
+            raise CorruptBatch(f"snapshot batch at byte {position} claims {header.size} of {self._size - position} bytes left")
+        data = memoryview(head + self._read(position + HEADER_BYTES, header.size - HEADER_BYTES))
+        if len(data) != header.size or not validate(data):
+            raise CorruptBatch(f"snapshot batch at byte {position} is cut short")
+        if header.base_offset != self._offset or header.leader_epoch != self._epoch:
+            raise CorruptBatch(
+                f"snapshot batch at byte {position} has offset {header.base_offset} and epoch {header.leader_epoch}, "
+                f"expected are {self._offset} and {self._epoch}"
+            )
+        if position == 0 and control_types(header, data)[:1] != [ControlType.SNAPSHOT_HEADER]:
+            raise CorruptBatch("snapshot does not begin with its header")
+        self.position += header.size
+        self._offset = header.end_offset
+        if header.is_control and control_types(header, data)[-1:] == [ControlType.SNAPSHOT_FOOTER]:
+            self.is_complete = True
+            if self.position != self._size:
+                raise CorruptBatch(f"{self._size - self.position} bytes follow the snapshot's footer")
+        elif self.position == self._size:
+            raise CorruptBatch("snapshot ends without its footer")
+        return SnapshotBatch(header, data)
+
+
+def control_types(header: BatchHeader, data: memoryview) -> list[int]:
+    """The types of the control records in a batch; none for a data batch."""
+    if not header.is_control:
+        return []
+    types: list[int] = []
+    for record in decode_records(data, include_control=True):
+        if record.key is None or len(record.key) < _KEY.size:
+            raise CorruptBatch("control record without a version and a type")
+        types.append(_KEY.unpack_from(record.key)[1])
+    return types

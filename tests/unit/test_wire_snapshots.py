@@ -1,0 +1,88 @@
+"""Snapshot files: Kafka's bytes, and a scanner that believes nothing without its CRC, order and footer."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.errors import CorruptBatch
+from raftlake.wire.batches import ControlType, Record, decode_records
+from raftlake.wire.snapshots import SnapshotScanner, control_types, data_batch, footer_batch, header_batch
+
+EPOCH = 7
+
+
+def snapshot(*chunks: bytes, epoch: int = EPOCH) -> bytes:
+    data = header_batch(epoch, 1000, 900)
+    for offset, chunk in enumerate(chunks, 1):
+        data += data_batch(offset, epoch, 1000, [chunk])
+    return data + footer_batch(len(chunks) + 1, epoch, 1000)
+
+
+def scan(data: bytes, epoch: int = EPOCH) -> list[bytes]:
+    """The data values of a snapshot that ends as it should."""
+    scanner = SnapshotScanner(lambda position, size: data[position : position + size], len(data), epoch)
+    values: list[bytes] = []
+    while (batch := scanner.next()) is not None:
+        values += [record.value or b"" for record in decode_records(batch.data)]
+    assert scanner.is_complete and scanner.position == len(data)
+    return values
+
+
+def test_what_was_written_is_read_in_order() -> None:
+    assert scan(snapshot(b"one", b"two")) == [b"one", b"two"]
+    assert scan(snapshot()) == []
+
+
+def test_the_header_is_kafkas() -> None:
+    """SnapshotHeaderRecord v0: version 0, the last contained timestamp, no tags; key: version 0, type 3."""
+    (record,) = decode_records(header_batch(EPOCH, 1000, 900), include_control=True)
+    assert record.key == bytes.fromhex("00000003")
+    assert record.value == bytes.fromhex("0000" + "0000000000000384" + "00")
+
+
+def test_the_footer_is_kafkas() -> None:
+    (record,) = decode_records(footer_batch(4, EPOCH, 1000), include_control=True)
+    assert (record.key, record.value, record.offset) == (bytes.fromhex("00000004"), bytes.fromhex("000000"), 4)
+
+
+def test_more_control_records_share_the_batch_of_the_header() -> None:
+    more = Record(key=bytes.fromhex("00000005"), value=bytes.fromhex("0000000100"))
+    data = header_batch(EPOCH, 1000, 900, [more]) + footer_batch(2, EPOCH, 1000)
+    scanner = SnapshotScanner(lambda position, size: data[position : position + size], len(data), EPOCH)
+    first = scanner.next()
+    assert first is not None
+    assert control_types(first.header, first.data) == [ControlType.SNAPSHOT_HEADER, ControlType.KRAFT_VERSION]
+    assert scanner.next() is not None and scanner.next() is None
+
+
+def test_every_bit_counts() -> None:
+    good = snapshot(b"some value", b"another value")
+    for position in range(len(good)):
+        bad = bytearray(good)
+        bad[position] ^= 0x10
+        with pytest.raises(CorruptBatch):
+            scan(bytes(bad))
+
+
+def test_every_cut_is_found() -> None:
+    good = snapshot(b"some value", b"another value")
+    for length in range(len(good)):
+        with pytest.raises(CorruptBatch):
+            scan(good[:length])
+
+
+def test_nothing_follows_the_footer() -> None:
+    with pytest.raises(CorruptBatch, match="follow the snapshot's footer"):
+        scan(snapshot(b"one") + data_batch(3, EPOCH, 1000, [b"more"]))
+
+
+def test_a_snapshot_of_another_epoch_or_without_its_header_is_refused() -> None:
+    with pytest.raises(CorruptBatch, match="epoch 7"):
+        scan(snapshot(b"one"), epoch=8)
+    with pytest.raises(CorruptBatch, match="header"):
+        scan(data_batch(0, EPOCH, 1000, [b"one"]) + footer_batch(1, EPOCH, 1000))
+
+
+def test_a_gap_is_found() -> None:
+    with pytest.raises(CorruptBatch, match="expected are 1"):
+        scan(header_batch(EPOCH, 1000, 900) + footer_batch(2, EPOCH, 1000))
