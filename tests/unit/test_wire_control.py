@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
+from kio.schema.k_raft_version_record.v0.data import KRaftVersionRecord
 from kio.schema.leader_change_message.v0.data import LeaderChangeMessage, Voter
 from kio.schema.leader_change_message.v1.data import LeaderChangeMessage as LeaderChangeMessage1
 from kio.schema.leader_change_message.v1.data import Voter as Voter1
+from kio.schema.voters_record.v0.data import Endpoint, KRaftVersionFeature, VotersRecord
+from kio.schema.voters_record.v0.data import Voter as SetVoter
 
 from kiomirror import kio_bytes
 from raftlake.errors import CorruptBatch
 from raftlake.wire.batches import decode_records, parse_header, validate
-from raftlake.wire.control import ControlType, LeaderChange, OtherControl, leader_change_batch, parse_control_record
+from raftlake.wire.control import (
+    ControlType,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    OtherControl,
+    VoterEntry,
+    leader_change_batch,
+    parse_control_record,
+    voters_batch,
+    voters_set_by,
+)
 
 KEY = b"\x00\x00\x00\x02"
+VERSION_KEY = b"\x00\x00\x00\x05"
+VOTERS_KEY = b"\x00\x00\x00\x06"
+ENTRIES = (
+    VoterEntry(node_id=1, directory_id=bytes(range(16)), endpoints=(("PEERS", "one", 9_092), ("OTHER", "eins", 65_535))),
+    VoterEntry(node_id=2, directory_id=bytes(16), endpoints=()),
+)
 
 
 def test_leader_change_is_kafkas_message_without_a_version_in_front() -> None:
@@ -46,7 +68,7 @@ def test_version_1_of_leader_change_is_read() -> None:
     assert parse_control_record(KEY, kio_bytes(message)) == LeaderChange(leader_id=7, voters=(7,), granting_voters=())
 
 
-@pytest.mark.parametrize("type_", [0, 1, 3, 4, 5, 6, 99])
+@pytest.mark.parametrize("type_", [0, 1, 3, 4, 99])
 def test_other_types_are_named(type_: int) -> None:
     assert parse_control_record(b"\0\0" + type_.to_bytes(2, "big"), None) == OtherControl(type=type_)
     assert ControlType.LEADER_CHANGE == 2
@@ -66,5 +88,59 @@ def test_other_types_are_named(type_: int) -> None:
     ],
 )
 def test_damage_is_refused(key: bytes | None, value: bytes | None) -> None:
+    with pytest.raises(CorruptBatch):
+        parse_control_record(key, value)
+
+
+def test_the_voters_are_kafkas_records_behind_the_leader_change() -> None:
+    """LeaderState.appendStartOfEpochControlRecords: one control batch holds all three."""
+    batch = leader_change_batch(7, 3, -1, 1, (1, 2), (1,), ENTRIES)
+    (header,) = validate(batch)
+    assert (header.base_offset, header.record_count, header.last_offset_delta, header.is_control) == (7, 3, 2, True)
+    change, version, voters = decode_records(batch, include_control=True)
+    assert (change.key, version.key, voters.key) == (KEY, VERSION_KEY, VOTERS_KEY)
+    assert version.value == kio_bytes(KRaftVersionRecord(version=0, k_raft_version=1))
+    feature = KRaftVersionFeature(min_supported_version=0, max_supported_version=1)
+    assert voters.value == kio_bytes(
+        VotersRecord(
+            version=0,
+            voters=(
+                SetVoter(
+                    voter_id=1,
+                    voter_directory_id=UUID(bytes=bytes(range(16))),
+                    endpoints=(
+                        Endpoint(name="PEERS", host="one", port=9_092),
+                        Endpoint(name="OTHER", host="eins", port=65_535),
+                    ),
+                    k_raft_version_feature=feature,
+                ),
+                SetVoter(voter_id=2, voter_directory_id=None, endpoints=(), k_raft_version_feature=feature),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("kraft_version", [None, 1])
+def test_a_change_of_voters_reads_back(kraft_version: int | None) -> None:
+    batch = voters_batch(40, 2, -1, ENTRIES, kraft_version=kraft_version)
+    parsed = [parse_control_record(record.key, record.value) for record in decode_records(batch, include_control=True)]
+    version = [] if kraft_version is None else [KRaftVersion(kraft_version=1)]
+    assert parsed == [*version, KRaftVoters(voters=ENTRIES)]
+    assert voters_set_by(batch) == ENTRIES
+    assert voters_set_by(leader_change_batch(0, 1, -1, 1, (1,), (1,))) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (VERSION_KEY, b"\0\1\0\1\0"),
+        (VERSION_KEY, b"\0"),
+        (VOTERS_KEY, b"\0\0\1\0"),  # nobody
+        (VOTERS_KEY, b"\0\1\2" + bytes(40)),
+        (VOTERS_KEY, b"\0\0\3" + (bytes(20) + b"\1\0\0\0\1\0\0") * 2 + b"\0"),  # one voter twice
+        (VOTERS_KEY, b"\0\0\xff\xff\xff\xff\x0f"),
+    ],
+)
+def test_damaged_voters_are_refused(key: bytes, value: bytes) -> None:
     with pytest.raises(CorruptBatch):
         parse_control_record(key, value)

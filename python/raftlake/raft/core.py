@@ -40,6 +40,7 @@ from raftlake.raft.roles import Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
 from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
+from raftlake.raft.voters import VoterHistory
 
 Handler = Callable[[GroupState, Any, int], None]
 
@@ -65,7 +66,7 @@ class RaftGroup(GroupState):
         self,
         config: RaftConfig,
         local: ReplicaKey,
-        voters: VoterSet,
+        voters: VoterSet | VoterHistory,
         *,
         epochs: Sequence[tuple[Epoch, Offset]],
         log_start: Offset,
@@ -74,8 +75,10 @@ class RaftGroup(GroupState):
         rng: Rng,
         now_ms: int,
     ) -> None:
-        """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced."""
-        super().__init__(config, local, voters, EpochHistory(epochs, log_start, log_end), log_end, rng)
+        """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced. `voters`
+        are those that the log says, with the static ones behind them, or the static ones alone."""
+        voter_history = voters if isinstance(voters, VoterHistory) else VoterHistory(voters)
+        super().__init__(config, local, voter_history, EpochHistory(epochs, log_start, log_end), log_end, rng)
         transitions.restore(self, election, now_ms)
         check(self)
 

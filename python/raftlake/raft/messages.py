@@ -22,6 +22,7 @@ from raftlake.raft.types import (
     Offset,
     OffsetAndEpoch,
     ReplicaKey,
+    VoterSet,
 )
 
 
@@ -102,6 +103,8 @@ class FetchedBatch:
     epoch: Epoch
     #: Driver-owned bytes; the core passes them on unread.
     payload: Any
+    #: The voters that a control batch sets (KRaftVoters, KIP-853); None for every other batch.
+    voters: VoterSet | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from raftlake.raft.config import RaftConfig
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import (
-    NO_DIRECTORY,
     NO_LEADER,
     ElectionState,
     Epoch,
@@ -24,6 +23,7 @@ from raftlake.raft.types import (
     Rng,
     VoterSet,
 )
+from raftlake.raft.voters import VoterHistory
 
 if TYPE_CHECKING:
     from raftlake.raft.reads import PendingRead
@@ -63,6 +63,7 @@ class GroupState:
         "role",
         "role_name",
         "voted_key",
+        "voter_history",
         "voters",
     )
 
@@ -73,18 +74,17 @@ class GroupState:
         self,
         config: RaftConfig,
         local: ReplicaKey,
-        voters: VoterSet,
+        voters: VoterHistory,
         history: EpochHistory,
         log_end: Offset,
         rng: Rng,
     ) -> None:
         self.config = config
         self.local = local
-        self.voters = voters
         self.rng = rng
-        #: A voter under another directory id is another replica that happens to have our number (KIP-853).
-        self.is_voter = local.id in voters and voters.voters[local.id].directory_id in (NO_DIRECTORY, local.directory_id)
-        self.other_voters = tuple(voter for voter in voters.ids if voter != local.id)
+        #: Who votes, by the log; `voters`, `is_voter` and `other_voters` follow from its newest set, committed or not.
+        self.voter_history = voters
+        self.use_latest_voters()
 
         self.epoch = Epoch(0)
         #: The leader of `epoch` if known. A resigned leader says that it knows none.
@@ -119,6 +119,13 @@ class GroupState:
         self.pending_reads: list[PendingRead] = []
         self.released_sequence = -1
         self.actions: list[Action] = []
+
+    def use_latest_voters(self) -> None:
+        """The newest set of the log counts from the moment it is appended, and until it is cut away."""
+        self.voters: VoterSet = self.voter_history.latest
+        #: A voter under another directory id is another replica that happens to have our number (KIP-853).
+        self.is_voter = self.voters.has(self.local)
+        self.other_voters = tuple(voter for voter in self.voters.ids if voter != self.local.id)
 
     @property
     def log_end_position(self) -> OffsetAndEpoch:

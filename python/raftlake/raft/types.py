@@ -7,7 +7,7 @@ instance of the core is one Raft group. End offsets are exclusive everywhere, `h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
 Epoch = NewType("Epoch", int)
@@ -51,11 +51,23 @@ class ElectionState:
     voted_key: ReplicaKey | None = None
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class VoterEndpoint:
+    """Where a voter listens, under the name of its listener. The core only passes it on."""
+
+    name: str
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """The voters of the group, by node id. Static in kraft.version 0 (the directory ids are then unknown, all zero)."""
+    """The voters of the group, by node id. In kraft.version 0 they are static and their directory ids unknown, all zero; in
+    version 1 the log says who they are (KIP-853)."""
 
     voters: Mapping[NodeId, ReplicaKey]
+    #: Where each voter is reached, as far as the set says so.
+    endpoints: Mapping[NodeId, tuple[VoterEndpoint, ...]] = field(default_factory=dict)
 
     def __contains__(self, node_id: object) -> bool:
         return node_id in self.voters
@@ -72,6 +84,27 @@ class VoterSet:
     def majority(self) -> int:
         """How many voters make a majority."""
         return len(self.voters) // 2 + 1
+
+    def has(self, key: ReplicaKey) -> bool:
+        """Whether this very replica, node and directory, is a voter. An unknown directory in the set stands for any."""
+        voter = self.voters.get(key.id)
+        return voter is not None and voter.directory_id in (NO_DIRECTORY, key.directory_id)
+
+    def with_voter(self, key: ReplicaKey, endpoints: tuple[VoterEndpoint, ...]) -> VoterSet:
+        """This set and `key` (in place of an entry for the same node)."""
+        voters = {**self.voters, key.id: key}
+        places = {**self.endpoints, key.id: endpoints}
+        return VoterSet({node_id: voters[node_id] for node_id in sorted(voters)}, {i: places[i] for i in sorted(places)})
+
+    def without(self, node_id: NodeId) -> VoterSet:
+        """This set without a node."""
+        return VoterSet(
+            {voter: key for voter, key in self.voters.items() if voter != node_id},
+            {voter: places for voter, places in self.endpoints.items() if voter != node_id},
+        )
+
+
+NO_VOTERS = VoterSet({})
 
 
 class Rng(Protocol):

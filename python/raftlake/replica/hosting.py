@@ -13,8 +13,10 @@ from raftlake.ports import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
 from raftlake.raft.types import ReplicaKey
+from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
+from raftlake.replica.voter_log import read_voters
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -49,10 +51,12 @@ class Hosting:
         node = self._node
         log = node.logs.open(group)
         self._directories[(group.topic, group.partition)] = group.topic_id
+        voters = VoterHistory(node.voters)
+        read_voters(log, voters)
         core = RaftGroup(
             node.config.raft,
             ReplicaKey(node.config.node_id, node.config.directory_id),
-            node.voters,
+            voters,
             epochs=log.epochs,
             log_start=log.start_offset,
             log_end=log.end_offset,

@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import BatchSpan, GroupId, LogStore
 from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
+from raftlake.replica.voter_log import read_batch_voters
 from raftlake.wire.batches import BatchHeader, iterate_headers, leader_change_batch, stamp
 
 NO_TIMESTAMP = -1
@@ -278,16 +279,21 @@ class Partition:
 
 
 def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[FetchedBatch]:
-    """Cut received log bytes into one value per batch, without copying."""
+    """Cut received log bytes into one value per batch, without copying; up to a control batch that cannot be read."""
     batches: list[FetchedBatch] = []
     position = 0
     for header in headers:
+        try:
+            voters = read_batch_voters(answer[position : position + header.size]) if header.is_control else None
+        except CorruptBatch:
+            break
         batches.append(
             FetchedBatch(
                 base_offset=Offset(header.base_offset),
                 end_offset=Offset(header.base_offset + header.last_offset_delta + 1),
                 epoch=Epoch(header.leader_epoch),
                 payload=ReceivedBatch(answer, position, header),
+                voters=voters,
             )
         )
         position += header.size

@@ -16,7 +16,20 @@ from raftlake.wire.batch_header import (
 )
 from raftlake.wire.batch_records import Record, assemble_batch, build_batch, decode_batch, decode_records
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, Compression
-from raftlake.wire.control import ControlType, LeaderChange, OtherControl, leader_change_batch, parse_control_record
+from raftlake.wire.control import (
+    ControlType,
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    OtherControl,
+    VoterEntry,
+    kraft_version_record,
+    kraft_voters_record,
+    leader_change_batch,
+    parse_control_record,
+    voters_batch,
+    voters_set_by,
+)
 
 __all__ = [
     "DECOMPRESSED_BYTES_MAX",
@@ -24,17 +37,24 @@ __all__ = [
     "BatchHeader",
     "Compression",
     "ControlType",
+    "KRaftVersion",
+    "KRaftVoters",
     "LeaderChange",
     "OtherControl",
     "Record",
+    "VoterEntry",
     "assemble_batch",
     "build_batch",
     "decode_batch",
     "decode_records",
     "iterate_headers",
+    "kraft_version_record",
+    "kraft_voters_record",
     "leader_change_batch",
     "parse_control_record",
     "parse_header",
     "stamp",
     "validate",
+    "voters_batch",
+    "voters_set_by",
 ]

@@ -110,8 +110,19 @@ def _append(group: GroupState, batches: tuple[FetchedBatch, ...]) -> bool:
     if accepted == 0:
         return False
     group.log_end = end
+    _take_voters(group, batches[:accepted])
     group.actions.append(AppendFetched(batches=batches if accepted == len(batches) else batches[:accepted]))
     return True
+
+
+def _take_voters(group: GroupState, batches: tuple[FetchedBatch, ...]) -> None:
+    """A voter set counts once it is in the log, committed or not (KIP-853)."""
+    changes = [batch for batch in batches if batch.voters is not None]
+    for batch in changes:
+        assert batch.voters is not None
+        group.voter_history.record(batch.base_offset, batch.voters)
+    if changes:
+        group.use_latest_voters()
 
 
 def _truncate(group: GroupState, diverging: OffsetAndEpoch) -> bool:
@@ -161,6 +172,8 @@ def _cut(group: GroupState, end: Offset) -> None:
     group.log_end = end
     group.flushed_end = min(group.flushed_end, end)
     group.log_generation += 1
+    if group.voter_history.truncate_to(end):
+        group.use_latest_voters()
 
 
 def on_fetch_failed(group: GroupState, event: RequestFailed, now_ms: int) -> None:

@@ -1,0 +1,73 @@
+"""Voter sets in the bytes of a log: written by a leader, read by a follower and at start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from raftkit.replica import key, voter_set
+from raftlake.ports import BatchSpan, GroupId, LogStore
+from raftlake.raft.types import NO_VOTERS, Offset, VoterEndpoint, VoterSet
+from raftlake.raft.voters import VoterHistory
+from raftlake.replica.partition import split_batches
+from raftlake.replica.voter_log import entries_of, read_voters
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.wire.batches import Record, build_batch, iterate_headers, leader_change_batch, validate, voters_batch
+
+HERE = (VoterEndpoint("PEERS", "h", 9),)
+FIRST = NO_VOTERS.with_voter(key(1, b"a"), HERE).with_voter(key(2, b"b"), ())
+SECOND = FIRST.with_voter(key(3, b"c"), (*HERE, VoterEndpoint("OTHER", "i", 10)))
+INITIAL = voter_set((7,))
+
+
+def batches() -> list[bytes]:
+    """Offsets 0-2: the first LeaderChange with its voters; 3: data; 4: a new set; 5: a LeaderChange alone."""
+    return [
+        leader_change_batch(0, 1, -1, 1, (1, 2), (1,), entries_of(FIRST)),
+        bytes(build_batch([Record(value=b"x" * 100)], base_offset=3, leader_epoch=1, timestamp_ms=5)),
+        voters_batch(4, 1, -1, entries_of(SECOND)),
+        leader_change_batch(5, 2, -1, 2, (1, 2, 3), (2, 3)),
+    ]
+
+
+def log_of(path: Path, chunks: Sequence[bytes]) -> LogStore:
+    log = FileLogDirectory(path, post=None).open(GroupId("t", 0, bytes(range(16))))
+    for chunk in chunks:
+        headers = list(iterate_headers(chunk))
+        spans = [BatchSpan(h.base_offset, h.end_offset, h.leader_epoch, h.timestamp_ms_max, h.size) for h in headers]
+        log.append([chunk], spans)
+    return log
+
+
+def test_the_voters_of_a_log_are_found_at_start(tmp_path: Path) -> None:
+    history = VoterHistory(INITIAL)
+    read_voters(log_of(tmp_path, batches()), history)
+    assert history.latest == SECOND and history.latest_offset == 4
+    assert [history.at(Offset(offset)) for offset in (0, 1, 4, 5)] == [None, FIRST, FIRST, SECOND]
+
+
+def test_the_reading_begins_where_a_snapshot_ends(tmp_path: Path) -> None:
+    history = VoterHistory(INITIAL)
+    history.record(Offset(2), FIRST)
+    read_voters(log_of(tmp_path, batches()), history, Offset(3))
+    assert [history.at(Offset(offset)) for offset in (3, 5)] == [FIRST, SECOND]
+
+
+def test_a_log_without_control_records_leaves_the_initial_set(tmp_path: Path) -> None:
+    history = VoterHistory(INITIAL)
+    read_voters(log_of(tmp_path, [leader_change_batch(0, 1, -1, 7, (7,), (7,))]), history)
+    assert (history.latest, history.kraft_version) == (INITIAL, 0)
+
+
+def received(chunks: Sequence[bytes]) -> list[VoterSet | None]:
+    answer = memoryview(b"".join(chunks))
+    return [batch.voters for batch in split_batches(answer, validate(answer))]
+
+
+def test_a_followers_core_is_told_which_batches_set_voters() -> None:
+    assert received(batches()) == [FIRST, None, SECOND, None]
+
+
+def test_a_control_batch_that_cannot_be_read_ends_the_answer() -> None:
+    damaged = build_batch([Record(key=b"\0\0\0\6", value=b"\0\0\1\0")], base_offset=3, timestamp_ms=-1, control=True)
+    assert received([batches()[0], bytes(damaged), batches()[2]]) == [FIRST]
