@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+
+import pytest
 
 from raftlake.raft.types import NodeId
 from raftlake.sim.clock import US_PER_MS, Scheduler
-from raftlake.sim.faults import FaultInjector, Settings, stream
+from raftlake.sim.fault_kinds import KINDS
+from raftlake.sim.faults import Settings, stream
+from raftlake.sim.injector import ALL_KINDS, FaultInjector, draw_strikes, read_strikes
+from raftlake.sim.strikes import Strike
 
 NODES = tuple(NodeId(node_id) for node_id in (1, 2, 3))
 
 
 class Recorder:
-    """A target that writes down what is done to it."""
+    """A stage that writes down what is done to it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
+        self.nodes = NODES
         self.done: list[tuple[int, str, object]] = []
 
     @property
     def node_ids(self) -> tuple[NodeId, ...]:
-        return NODES
+        return self.nodes
 
     def leader_ids(self) -> tuple[NodeId, ...]:
         return NODES[:1]
@@ -38,9 +45,6 @@ class Recorder:
     def resign(self, node_id: NodeId) -> None:
         self.note("resign", node_id)
 
-    def start(self, node_id: NodeId) -> None:
-        self.note("start", node_id)
-
     def pause(self, node_id: NodeId, length_us: int) -> None:
         assert length_us > 0
         self.note("pause", node_id)
@@ -49,14 +53,27 @@ class Recorder:
         assert source != destination
         self.note("cut", (source, destination))
 
-    def heal_links(self) -> None:
-        self.note("heal", None)
+    def restore_link(self, source: NodeId, destination: NodeId) -> None:
+        self.note("restore", (source, destination))
+
+    def delay_link(self, source: NodeId, destination: NodeId, extra_us: int) -> None:
+        self.note("slow" if extra_us else "fast", (source, destination))
+
+    def slow_disk(self, node_id: NodeId, factor: int) -> None:
+        self.note("slow disk" if factor > 1 else "fast disk", node_id)
+
+    def later(self, delay_us: int, callback: Callable[..., None], *args: object) -> None:
+        self.scheduler.call_after(delay_us, callback, *args)
 
     def reset_connection(self, client: NodeId, server: NodeId) -> None:
         self.note("reset", (client, server))
 
     def jump_wall_clock(self, node_id: NodeId, by_ms: int) -> None:
         self.note("jump", node_id)
+
+    def jump_clock(self, node_id: NodeId, by_ms: int) -> None:
+        assert by_ms > 0
+        self.note("skip", node_id)
 
 
 def test_a_seed_draws_the_same_settings_every_time() -> None:
@@ -94,7 +111,7 @@ def strikes(**intervals: int) -> tuple[Recorder, FaultInjector]:
     scheduler = Scheduler()
     target = Recorder(scheduler)
     quiet = replace(Settings(seed=5), **intervals)  # type: ignore[arg-type]
-    injector = FaultInjector(scheduler, quiet, target, 60_000 * US_PER_MS)
+    injector = FaultInjector(target, draw_strikes(quiet))
     injector.start()
     scheduler.run_until(200_000 * US_PER_MS)
     return target, injector
@@ -113,6 +130,7 @@ def test_each_kind_strikes_about_as_often_as_its_interval_says_and_not_after_the
         ("pause_interval_ms", "pause"),
         ("reset_interval_ms", "reset"),
         ("wall_jump_interval_ms", "jump"),
+        ("clock_jump_interval_ms", "skip"),
     ):
         target, injector = strikes(**{interval: 1_000})
         assert 30 <= len(target.done) <= 100, interval
@@ -139,18 +157,79 @@ def test_a_graceful_stop_resigns_and_ends_the_process_soon_after() -> None:
         assert any(other == node_id and 0 < end_us - at_us < 1_000 * US_PER_MS for end_us, other in crashed)
 
 
-def test_partitions_come_in_every_kind_and_heal() -> None:
+def test_partitions_come_in_every_kind_and_end() -> None:
     target, injector = strikes(partition_interval_ms=500, partition_ms_max=400)
-    assert set(injector.counts) == {"node cut off", "split", "one-way links", "node deaf or mute"}
-    assert any(what == "heal" for _, what, _ in target.done)
-    last_cut_us = max(at_us for at_us, what, _ in target.done if what == "cut")
-    assert any(what == "heal" and at_us > last_cut_us for at_us, what, _ in target.done)
+    assert set(injector.counts) == {"node cut off", "split", "one-way links", "node deaf or mute", "partial mesh"}
+    cut = [about for _, what, about in target.done if what == "cut"]
+    restored = [about for _, what, about in target.done if what == "restore"]
+    assert sorted(map(str, cut)) == sorted(map(str, restored))
 
 
-def test_a_node_that_went_down_is_started_again_in_time() -> None:
+@pytest.mark.parametrize(
+    ("interval", "begin", "end"),
+    [
+        ("slow_link_interval_ms", "slow", "fast"),
+        ("left_behind_interval_ms", "slow", "fast"),
+        ("slow_disk_interval_ms", "slow disk", "fast disk"),
+    ],
+)
+def test_what_is_slow_becomes_fast_again(interval: str, begin: str, end: str) -> None:
+    target, _ = strikes(**{interval: 2_000})
+    begun = [about for _, what, about in target.done if what == begin]
+    ended = [about for _, what, about in target.done if what == end]
+    assert len(begun) > 10
+    assert sorted(map(str, begun)) == sorted(map(str, ended))
+
+
+def test_a_leader_that_is_left_behind_loses_its_followers() -> None:
+    target, injector = strikes(left_behind_interval_ms=2_000)
+    resets = [about for _, what, about in target.done if what == "reset"]
+    assert len(resets) == 2 * injector.counts["leader left behind"]
+
+
+def test_five_voters_are_cut_as_in_kip_996() -> None:
+    """Each of the five still reaches some others, and all of them together are connected."""
+    (kind,) = (kind for kind in KINDS if kind.name == "partition")
     scheduler = Scheduler()
     target = Recorder(scheduler)
-    injector = FaultInjector(scheduler, Settings(seed=1, down_ms_max=300), target, 1)
-    injector.restart_later(NODES[1])
-    scheduler.run_until(300 * US_PER_MS)
-    assert [(what, node_id) for _, what, node_id in target.done] == [("start", NODES[1])]
+    target.nodes = tuple(NodeId(node_id) for node_id in range(1, 6))
+    assert kind.strike(target, {"leader": 0, "pick": 0, "form": 4, "draw": 7, "ms": 10}) == "partial mesh"
+    cut = [about for _, what, about in target.done if what == "cut"]
+    assert len(cut) == 10
+    reached = {(one, other) for one in target.nodes for other in target.nodes if one < other and (one, other) not in cut}
+    assert len(reached) == 5
+    assert all(any(node in pair for pair in reached) for node in target.nodes)
+
+
+# --- strikes --------------------------------------------------------------------------------------------------------
+
+
+def test_strikes_are_drawn_once_and_can_be_written_down_and_read_again() -> None:
+    drawn = draw_strikes(replace(Settings.draw(3), **{kind.interval: 2_000 for kind in ALL_KINDS}))
+    assert {strike.kind for strike in drawn} == {kind.name for kind in ALL_KINDS}
+    assert [strike.at_us for strike in drawn] == sorted(strike.at_us for strike in drawn)
+    lines = ["# a comment", "", *map(str, drawn)]
+    assert read_strikes(lines) == drawn
+    assert str(Strike(12, "crash", (("leader", 1), ("pick", 17)))) == "12 crash leader=1 pick=17"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("x crash", "invalid literal"),
+        ("12", "unpack"),
+        ("12 nonsense a=1", "unknown kinds"),
+        ("12 crash leader", "invalid literal"),
+    ],
+)
+def test_what_is_no_strike_is_refused(line: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_strikes([line])
+
+
+def test_one_kind_more_leaves_the_others_where_they_were() -> None:
+    quiet = Settings(seed=5)
+    crashes = draw_strikes(replace(quiet, crash_interval_ms=1_000))
+    both = draw_strikes(replace(quiet, crash_interval_ms=1_000, pause_interval_ms=700))
+    assert tuple(strike for strike in both if strike.kind == "crash") == crashes
+    assert len(both) > len(crashes)

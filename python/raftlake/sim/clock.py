@@ -75,6 +75,11 @@ class NodeClock:
         """Monotonic milliseconds of this incarnation."""
         return self._start_ms + (self._scheduler.now_us - self._origin_us) * self._rate // 1_000_000_000
 
+    def jump(self, by_ms: int) -> None:
+        """Skip time, as after a suspension. It never goes back."""
+        assert by_ms >= 0
+        self._start_ms += by_ms
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970; jumps when a fault moves `wall_offset_ms`."""
         return WALL_START_MS + self.wall_offset_ms + self._scheduler.now_us // US_PER_MS

@@ -8,7 +8,8 @@ stops, all nodes must converge, and the oracle compares every promise with the c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from raftlake.errors import RaftlakeError
 from raftlake.ports import GroupId
@@ -17,14 +18,17 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.sim.client_base import SCRATCH, Client, Shared
 from raftlake.sim.client_calls import ClientCalls
 from raftlake.sim.clock import US_PER_MS, Scheduler
+from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import MemoryLog
-from raftlake.sim.faults import FaultInjector, Settings, stream
+from raftlake.sim.faults import Settings, stream
+from raftlake.sim.injector import FaultInjector, draw_strikes
 from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.oracle import Oracle
+from raftlake.sim.strikes import Strike
 from raftlake.sim.trace import LineSink, Trace
 from raftlake.sim.workload import make_clients
 from raftlake.wire.batches import Record, decode_records, parse_header
@@ -43,12 +47,15 @@ class Outcome:
     events: int
     completed: int
     faults: dict[str, int]
+    #: See `coverage`.
+    covered: dict[str, int] = field(default_factory=dict)
 
 
 class Cluster:
-    """Implements `faults.Target` and `machine.Supervisor`."""
+    """Implements `strikes.Stage` and `machine.Supervisor`."""
 
-    def __init__(self, settings: Settings, sink: LineSink | None = None) -> None:
+    def __init__(self, settings: Settings, sink: LineSink | None = None, strikes: Sequence[Strike] | None = None) -> None:
+        """`strikes` are those that the settings' seed draws unless others are given."""
         self.settings = settings
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, sink)
@@ -59,7 +66,8 @@ class Cluster:
         invariants, self.committed = standard_invariants(view, len(self.node_ids))
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
-        world = World(settings, self.scheduler, self.network, self.trace, self.invariants)
+        self.coverage = Coverage()
+        world = World(settings, self.scheduler, self.network, self.trace, self.invariants, self.coverage)
         self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
         self.oracle = Oracle(settings.partitions)
@@ -69,7 +77,9 @@ class Cluster:
         )
         self.clients: list[Client] = make_clients(self.shared)
         self.safety_end_us = settings.safety_ms * US_PER_MS
-        self.injector = FaultInjector(self.scheduler, settings, self, self.safety_end_us)
+        self.strikes = draw_strikes(settings) if strikes is None else tuple(strikes)
+        self.injector = FaultInjector(self, self.strikes)
+        self._restart_rng = stream(settings.seed, "restarts")
         self.restarts_by_itself = True
         self._leader_epochs: dict[GroupId, int] = {}
 
@@ -82,6 +92,7 @@ class Cluster:
             directory_id=DirectoryId(node_id.to_bytes(16, "big")),
             raft=self.settings.raft,
             replica_fetch_wait_ms=self.settings.replica_fetch_wait_ms,
+            replica_fetch_bytes_max=self.settings.replica_fetch_bytes_max,
             retention_bytes=self.settings.retention_bytes,
             retention_check_interval_ms=500,
             propose_timeout_ms=3_000,
@@ -110,7 +121,7 @@ class Cluster:
         """Every running group of every node that is on."""
         return [replica for machine in self.machines.values() for replica in machine.replicas.values()]
 
-    # --- faults.Target and machine.Supervisor ---
+    # --- strikes.Stage and machine.Supervisor ---
 
     def leader_ids(self) -> tuple[NodeId, ...]:
         return tuple(
@@ -141,6 +152,29 @@ class Cluster:
             self.trace.write("net", f"cut {source}->{destination}")
         self.network.cut_link(source, destination)
 
+    def restore_link(self, source: NodeId, destination: NodeId) -> None:
+        if self.trace.enabled:
+            self.trace.write("net", f"restore {source}->{destination}")
+        self.network.restore_link(source, destination)
+
+    def delay_link(self, source: NodeId, destination: NodeId, extra_us: int) -> None:
+        if self.trace.enabled:
+            self.trace.write("net", f"delay {source}->{destination} us={extra_us}")
+        self.network.delay_link(source, destination, extra_us)
+
+    def slow_disk(self, node_id: NodeId, factor: int) -> None:
+        if self.trace.enabled:
+            self.trace.write(node_id, f"syncs take {factor} times as long")
+        self.machines[node_id].disk_slowness = factor
+
+    def jump_clock(self, node_id: NodeId, by_ms: int) -> None:
+        if self.trace.enabled:
+            self.trace.write(node_id, f"clock skips ms={by_ms}")
+        self.machines[node_id].jump_clock(by_ms)
+
+    def later(self, delay_us: int, callback: Callable[..., None], *args: object) -> None:
+        self.scheduler.call_after(delay_us, callback, *args)
+
     def heal_links(self) -> None:
         if self.trace.enabled:
             self.trace.write("net", "heal")
@@ -154,7 +188,8 @@ class Cluster:
 
     def on_down(self, node_id: NodeId, reason: str) -> None:
         if self.restarts_by_itself:
-            self.injector.restart_later(node_id)
+            down_ms = self._restart_rng.randrange(1, self.settings.down_ms_max)
+            self.scheduler.call_after(down_ms * US_PER_MS, self.start, node_id)
 
     # --- the run ---
 
@@ -188,6 +223,7 @@ class Cluster:
             events=self.scheduler.events_run,
             completed=sum(client.completed for client in self.clients),
             faults=self._fault_counts(),
+            covered=self.coverage.finish(),
         )
 
     def run_a_while(self) -> None:

@@ -1,21 +1,22 @@
-"""What a run looks like: every setting drawn from the seed, and the faults that strike while it lasts.
+"""What a run looks like: every setting, drawn from the seed.
 
 `Settings.draw` is a swarm: each kind of fault is on or off by itself and, when on, has a rate of its own, so that rare
-combinations come up and no fault hides another. `FaultInjector` then strikes at drawn moments until the safety phase ends.
-Knows the cluster only through the small `Target` protocol. Every draw comes from a generator seeded with the run's seed and
-a fixed name.
+combinations come up and no fault hides another. Every draw comes from a generator seeded with the run's seed and a fixed name.
+
+To add a fault that strikes at moments (a damaged file, an operator who changes the voters): give it an interval here, drawn
+at the end of `Settings.draw` by a generator of its own (`stream(seed, "settings of ...")`: all else stays as it was for a
+seed); write its `FaultKind`s in a module of its own, as `fault_kinds` does; name them in `injector.ALL_KINDS`; what it does
+to the cluster is a method of `strikes.Stage`, which `cluster.Cluster` implements. A fault with a rate but no moment (a share
+of all syncs) is a setting that the machine, the disk or the network reads. Faults must end when `Machine.heal` is called.
+What the clients do is in `workload`, what must hold all the time in `invariants`, what was reached in `coverage`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Protocol
 
 from raftlake.raft.config import RaftConfig
-from raftlake.raft.types import NodeId
-from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.network import NetworkSettings
 
 
@@ -38,6 +39,8 @@ class Settings:
     liveness_ms: int = 15_000
     raft: RaftConfig = RaftConfig()
     replica_fetch_wait_ms: int = 500
+    #: A small one makes each answer carry one batch, so that leaders crash with half of it told.
+    replica_fetch_bytes_max: int = 8 * 1024 * 1024
     #: Bytes of each log that are kept at least, -1 for all. Where old records go, producers are plain: what is known of
     #: idempotent ones goes with the records.
     retention_bytes: int = -1
@@ -66,6 +69,14 @@ class Settings:
     pause_interval_ms: int = 0
     pause_ms_max: int = 4_000
     reset_interval_ms: int = 0
+    slow_link_interval_ms: int = 0
+    slow_link_ms_max: int = 4_000
+    #: A leader whose followers leave it while what they sent before is still on its way.
+    left_behind_interval_ms: int = 0
+    slow_disk_interval_ms: int = 0
+    slow_disk_ms_max: int = 4_000
+    #: The monotonic clock skips time.
+    clock_jump_interval_ms: int = 0
     producers: int = 2
     readers: int = 1
     kv_clients: int = 2
@@ -93,7 +104,7 @@ class Settings:
             election_jitter_ms_max=choice(10, 50, 200),
             request_timeout_ms=choice(500, 1_000, 2_000),
         )
-        return cls(
+        settings = cls(
             seed=seed,
             voters=choice(1, 3, 3, 3, 3, 3, 5),
             observers=choice(0, 0, 0, 1),
@@ -128,6 +139,18 @@ class Settings:
             kv_keys=choice(1, 2, 4),
             think_ms_mean=choice(250, 500, 1_000),
         )
+        rng = stream(seed, "settings of links and clocks")
+        settings = replace(
+            settings,
+            replica_fetch_bytes_max=choice(1, 1, 500, 8 * 1024 * 1024),
+            slow_link_interval_ms=sometimes(30, 1_000, 20_000),
+            slow_link_ms_max=choice(500, 4_000),
+            left_behind_interval_ms=sometimes(25, 1_000, 20_000),
+            slow_disk_interval_ms=sometimes(25, 1_000, 20_000),
+            slow_disk_ms_max=choice(500, 4_000),
+            clock_jump_interval_ms=sometimes(15, 2_000, 20_000),
+        )
+        return draw_racing(settings, stream(seed, "settings of races"))
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""
@@ -139,6 +162,23 @@ class Settings:
             else:
                 found.append(f"{field.name}={value}")
         return found
+
+
+def draw_racing(settings: Settings, rng: Random) -> Settings:
+    """In one of eight runs leaders come and go as fast as they are elected, each with a little in its log that the others
+    do not have yet: the dance of Raft's figure 8, which needs three elections in a row to go that way."""
+    if rng.randrange(8) or settings.voters == 1:
+        return settings
+    return replace(
+        settings,
+        raft=replace(settings.raft, election_timeout_ms=300, fetch_timeout_ms=400, election_jitter_ms_max=10),
+        replica_fetch_bytes_max=1,
+        crash_interval_ms=(400, 1_500)[rng.randrange(2)],
+        port_crash_interval_ms=(200, 1_000)[rng.randrange(2)],
+        crash_all_interval_ms=0,
+        aim_at_leader_percent=90,
+        down_ms_max=(5, 100, 1_000)[rng.randrange(3)],
+    )
 
 
 def draw_network(rng: Random, request_timeout_ms: int) -> NetworkSettings:
@@ -156,155 +196,3 @@ def draw_network(rng: Random, request_timeout_ms: int) -> NetworkSettings:
         straggle_us_max=(20_000, 500_000, 4_000_000)[rng.randrange(3)],
         request_timeout_ms=request_timeout_ms,
     )
-
-
-class Target(Protocol):
-    """What faults can be done to the cluster."""
-
-    @property
-    def node_ids(self) -> tuple[NodeId, ...]: ...
-
-    def leader_ids(self) -> tuple[NodeId, ...]:
-        """Nodes that lead a group at the moment, ascending."""
-
-    def crash(self, node_id: NodeId, reason: str) -> None: ...
-
-    def crash_at_port_call(self, node_id: NodeId, calls_left: int) -> None: ...
-    def resign(self, node_id: NodeId) -> None: ...
-
-    def start(self, node_id: NodeId) -> None: ...
-
-    def pause(self, node_id: NodeId, length_us: int) -> None: ...
-
-    def cut_link(self, source: NodeId, destination: NodeId) -> None: ...
-
-    def heal_links(self) -> None: ...
-
-    def reset_connection(self, client: NodeId, server: NodeId) -> None: ...
-
-    def jump_wall_clock(self, node_id: NodeId, by_ms: int) -> None: ...
-
-
-class FaultInjector:
-    """Strikes at exponentially distributed moments until `end_us`."""
-
-    def __init__(self, scheduler: Scheduler, settings: Settings, target: Target, end_us: int) -> None:
-        self._scheduler = scheduler
-        self._settings = settings
-        self._target = target
-        self._end_us = end_us
-        self._rng = stream(settings.seed, "faults")
-        self._partition_counter = 0
-        self.counts: dict[str, int] = {}
-
-    def start(self) -> None:
-        """Begin: each kind of fault has its own sequence of strikes."""
-        settings = self._settings
-        self._repeat(settings.crash_interval_ms, self._crash)
-        self._repeat(settings.port_crash_interval_ms, self._crash_at_port_call)
-        self._repeat(settings.crash_all_interval_ms, self._crash_all)
-        self._repeat(settings.stop_interval_ms, self._stop)
-        self._repeat(settings.partition_interval_ms, self._partition)
-        self._repeat(settings.pause_interval_ms, self._pause)
-        self._repeat(settings.reset_interval_ms, self._reset)
-        self._repeat(settings.wall_jump_interval_ms, self._jump)
-
-    def restart_later(self, node_id: NodeId) -> None:
-        """A node went down by whatever cause: switch it on again after a drawn time."""
-        self._scheduler.call_after(self._rng.randrange(1, self._settings.down_ms_max) * US_PER_MS, self._target.start, node_id)
-
-    def _repeat(self, interval_ms: int, strike: Callable[[], None]) -> None:
-        if not interval_ms:
-            return
-
-        def again() -> None:
-            if self._scheduler.now_us < self._end_us:
-                strike()
-                self._scheduler.call_after(self._gap_us(interval_ms), again)
-
-        self._scheduler.call_after(self._gap_us(interval_ms), again)
-
-    def _gap_us(self, interval_ms: int) -> int:
-        return 1 + int(self._rng.expovariate(1.0) * interval_ms * US_PER_MS)
-
-    def _count(self, kind: str) -> None:
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-
-    def _victim(self) -> NodeId:
-        leaders = self._target.leader_ids()
-        if leaders and self._rng.randrange(100) < self._settings.aim_at_leader_percent:
-            return leaders[self._rng.randrange(len(leaders))]
-        nodes = self._target.node_ids
-        return nodes[self._rng.randrange(len(nodes))]
-
-    # --- the kinds ---
-
-    def _crash(self) -> None:
-        self._count("crash")
-        self._target.crash(self._victim(), "fault")
-
-    def _crash_at_port_call(self) -> None:
-        self._count("crash at port call")
-        self._target.crash_at_port_call(self._victim(), self._rng.randrange(1, 20))
-
-    def _crash_all(self) -> None:
-        self._count("crash of all")
-        for node_id in self._target.node_ids:
-            self._target.crash(node_id, "fault on all")
-
-    def _stop(self) -> None:
-        self._count("graceful stop")
-        victim = self._victim()
-        self._target.resign(victim)
-        self._scheduler.call_after(self._rng.randrange(1, 1_000) * US_PER_MS, self._target.crash, victim, "stopped")
-
-    def _partition(self) -> None:
-        """One of: a node cut off, a random split, single directed links. It heals after a drawn time."""
-        nodes = self._target.node_ids
-        if len(nodes) < 2:
-            return
-        kind = self._rng.randrange(4)
-        self._count(("node cut off", "split", "one-way links", "node deaf or mute")[kind])
-        if kind == 0:
-            victim = self._victim()
-            self._cut_between((victim,), tuple(node for node in nodes if node != victim))
-        elif kind == 1:
-            one = tuple(node for node in nodes if self._rng.randrange(2))
-            self._cut_between(one, tuple(node for node in nodes if node not in one))
-        elif kind == 2:
-            for _ in range(self._rng.randrange(1, len(nodes) + 1)):
-                source, destination = self._rng.sample(nodes, 2)
-                self._target.cut_link(source, destination)
-        else:
-            victim, deaf = self._victim(), self._rng.randrange(2)
-            for node in nodes:
-                if node != victim:
-                    self._target.cut_link(*((node, victim) if deaf else (victim, node)))
-        self._partition_counter += 1
-        length_ms = self._rng.randrange(1, self._settings.partition_ms_max)
-        self._scheduler.call_after(length_ms * US_PER_MS, self._heal, self._partition_counter)
-
-    def _cut_between(self, one: tuple[NodeId, ...], other: tuple[NodeId, ...]) -> None:
-        for left in one:
-            for right in other:
-                self._target.cut_link(left, right)
-                self._target.cut_link(right, left)
-
-    def _heal(self, partition: int) -> None:
-        if partition == self._partition_counter:
-            self._target.heal_links()
-
-    def _pause(self) -> None:
-        self._count("pause")
-        self._target.pause(self._victim(), self._rng.randrange(1, self._settings.pause_ms_max) * US_PER_MS)
-
-    def _reset(self) -> None:
-        nodes = self._target.node_ids
-        if len(nodes) > 1:
-            self._count("connection reset")
-            client, server = self._rng.sample(nodes, 2)
-            self._target.reset_connection(client, server)
-
-    def _jump(self) -> None:
-        self._count("wall clock jump")
-        self._target.jump_wall_clock(self._victim(), self._rng.randrange(-60_000, 60_000))

@@ -8,7 +8,7 @@ incarnation carries its number, so nothing of a dead process ever reaches the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -21,12 +21,13 @@ from raftlake.raft.messages import VoteRequest, VoteResponse
 from raftlake.raft.types import ElectionState, NodeId
 from raftlake.replica.config import NodeConfig
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition import Partition
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
+from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import SimulatedNetwork
+from raftlake.sim.node_watch import NodeWatch
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc
 
 #: A driver that asks for this many turns or deadlines within one simulated microsecond spins.
@@ -42,6 +43,7 @@ class World:
     network: SimulatedNetwork
     trace: Trace
     invariants: InvariantSuite
+    coverage: Coverage
 
 
 class Supervisor(Protocol):
@@ -72,15 +74,18 @@ class Machine:
         self._arm_counter = 0
         self._spin_us = -1
         self._spins = 0
+        #: Syncs take so many times longer than usual.
+        self.disk_slowness = 1
         self.flush_faults = world.settings.flush_stall_ppm > 0 or world.settings.flush_error_ppm > 0
-        #: Groups as they were when they were last looked at.
-        self.replicas: dict[GroupId, ReplicaState] = {}
-        self._watched: list[tuple[Partition, ReplicaState]] = []
-        self._hosting_changes = -1
-        self._touched: list[ReplicaState] = []
+        self._watch: NodeWatch | None = None
         #: Called once when this incarnation ends.
         self.on_down: dict[int, Callable[[], None]] = {}
         self.fault_counts: dict[str, int] = {}
+
+    @property
+    def replicas(self) -> Mapping[GroupId, ReplicaState]:
+        """The groups of the running node, as they were when they were last looked at."""
+        return {} if self._watch is None else self._watch.replicas
 
     # --- power ---
 
@@ -100,7 +105,7 @@ class Machine:
         )
         self._crash_countdown = self._paused_until_us = 0
         self._spins = 0
-        self._turn_requested, self._armed_us, self._hosting_changes = False, None, -1
+        self._turn_requested, self._armed_us = False, None
         if world.trace.enabled:
             world.trace.write(self.node_id, f"start incarnation={incarnation}")
         self.node = ReplicaNode(
@@ -112,6 +117,7 @@ class Machine:
             rng=Random(self._rng.randrange(1 << 62)),
             request_turn=lambda: self._request_turn(incarnation),
         )
+        self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
         self._enter(incarnation, self.node.start)
         if self.node is not None:
             self._arm(self.node)
@@ -124,9 +130,7 @@ class Machine:
             self._world.trace.write(self.node_id, f"crash ({reason})")
         self.node = None
         self.incarnation = 0
-        self.replicas = {}
-        self._watched.clear()
-        self._touched.clear()
+        self._watch = None
         self.disk.crash(self._rng)
         self._world.network.on_crash(self.node_id)
         callbacks, self.on_down = self.on_down, {}
@@ -143,6 +147,12 @@ class Machine:
         """The process gets no processor time for a while; its input waits."""
         self._paused_until_us = max(self._paused_until_us, self._world.scheduler.now_us + length_us)
 
+    def jump_clock(self, by_ms: int) -> None:
+        """The monotonic clock skips time."""
+        if self.node is not None:
+            self.clock.jump(by_ms)
+            self._arm(self.node)
+
     def resign(self) -> None:
         """Graceful stop, as an operator asks for it; the process ends when `crash` is called."""
         if self.node is not None:
@@ -153,6 +163,7 @@ class Machine:
     def heal(self) -> None:
         """End every fault of this machine; one that is off stays off."""
         self.flush_faults = False
+        self.disk_slowness = 1
         self._crash_countdown = self._paused_until_us = 0
 
     def port_call(self, name: str) -> None:
@@ -178,7 +189,8 @@ class Machine:
             callback(*args)
         except SimulatedCrash as crash:
             # What moved before the crash may have been answered already.
-            self._look(node)
+            if self._watch is not None:
+                self._watch.look()
             self.crash(f"at port call {crash}")
             return
         if node.fatal is not None:
@@ -199,18 +211,15 @@ class Machine:
 
     def _run_turn(self) -> None:
         """One turn. What inputs did to the cores shows outside only from here on, so this is where it is looked at."""
-        node = self.node
-        assert node is not None
+        node, watch = self.node, self._watch
+        assert node is not None and watch is not None
         self._check_spin()
         self._turn_requested = False
         node.run_turn()
         if node.fatal is not None:
             return
-        self._look(node)
-        if self._touched:
-            touched, self._touched = self._touched, []
-            for replica in touched:
-                self._world.invariants.on_turn(replica)
+        watch.look()
+        watch.turn_ended()
         self._arm(node)
 
     def _arm(self, node: ReplicaNode) -> None:
@@ -258,11 +267,18 @@ class Machine:
             self._world.trace.write(f"{self.node_id}<{source}", describe_rpc(rpc))
         if isinstance(rpc, ControlRpc) and isinstance(rpc.messages[0].body, VoteRequest):
             reply = partial(self._answer_vote, rpc, reply)
+        else:
+            reply = partial(self._answer_peer, reply)
         self.node.receive(connection, rpc, reply)
+
+    def _answer_peer(self, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
+        self._world.coverage.answer(answer)
+        reply(answer)
 
     def _answer_vote(self, rpc: ControlRpc, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
         """The answer to votes leaves the node: show the invariants what it grants."""
         assert isinstance(answer, ControlReply)
+        self._world.coverage.answer(answer)
         for asked, answered in zip(rpc.messages, answer.messages, strict=False):
             request, response = asked.body, answered.body
             assert isinstance(request, VoteRequest) and isinstance(response, VoteResponse)
@@ -295,7 +311,7 @@ class Machine:
 
     def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
         settings = self._world.settings
-        delay_us = 20 + int(self._rng.expovariate(1.0) * settings.flush_us_mean)
+        delay_us = 20 + int(self._rng.expovariate(1.0) * settings.flush_us_mean * self.disk_slowness)
         outcome = complete
         if self.flush_faults:
             if self._rng.random() * 1_000_000 < settings.flush_stall_ppm:
@@ -317,6 +333,7 @@ class Machine:
         self._world.invariants.on_election_saved(self.node_id, group, before, after)
 
     def log_cut(self, group: GroupId, end_offset: int) -> None:
+        self._world.coverage.note("log truncated")
         if self._world.trace.enabled:
             self._world.trace.write(self.node_id, f"cut {group} end={end_offset}")
         self._world.invariants.on_log_cut(self.node_id, group, end_offset)
@@ -325,47 +342,3 @@ class Machine:
         if self._world.trace.enabled:
             self._world.trace.write(self.node_id, f"delete {group}")
         self._world.invariants.on_log_deleted(self.node_id, group)
-
-    # --- what the invariants see ---
-
-    def _look(self, node: ReplicaNode) -> None:
-        """Compare every group with what it was, and report what moved."""
-        if node.hosting.changes != self._hosting_changes:
-            self._hosting_changes = node.hosting.changes
-            self._watch(node)
-        for partition, replica in self._watched:
-            core = partition.core
-            if (
-                partition.high_watermark != replica.high_watermark
-                or core.epoch != replica.epoch
-                or core.is_leader != replica.is_leader
-            ):
-                self._report(replica, core.epoch, core.is_leader, partition.high_watermark, core.leader_id, core.role_name)
-
-    def _watch(self, node: ReplicaNode) -> None:
-        """Groups were opened or closed."""
-        known = self._watched
-        self._watched = []
-        for group, partition in node.partitions.items():
-            replica = next((replica for other, replica in known if other is partition), None)
-            if replica is None:
-                replica = ReplicaState(self.node_id, self.incarnation, group, self.disk.logs[group])
-            self._watched.append((partition, replica))
-        self.replicas = {replica.group: replica for _, replica in self._watched}
-
-    def _report(
-        self, replica: ReplicaState, epoch: int, is_leader: bool, high_watermark: int, leader_id: int | None, role: str
-    ) -> None:
-        invariants = self._world.invariants
-        epoch_before, leader_before, watermark_before = replica.epoch, replica.is_leader, replica.high_watermark
-        replica.epoch, replica.is_leader, replica.high_watermark = epoch, is_leader, high_watermark
-        self._touched.append(replica)
-        if self._world.trace.enabled:
-            state = f"{role} epoch={epoch} leader={leader_id} hw={high_watermark} end={replica.log.end_offset}"
-            self._world.trace.write(self.node_id, f"{replica.group} {state}")
-        if epoch != epoch_before:
-            invariants.on_epoch(replica, epoch_before)
-        if is_leader and (not leader_before or epoch != epoch_before):
-            invariants.on_leader(replica)
-        if high_watermark != watermark_before:
-            invariants.on_high_watermark(replica, watermark_before)

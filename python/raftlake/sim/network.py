@@ -112,7 +112,10 @@ class SimulatedNetwork:
         self.counters = NetworkCounters()
         self.peers: dict[NodeId, Peer] = {}
         #: Directed links that carry nothing at the moment.
-        self._cut: dict[tuple[NodeId, NodeId], None] = {}
+        #: How many faults hold a link cut.
+        self._cut: dict[tuple[NodeId, NodeId], int] = {}
+        #: Directed links on which every message takes longer, and by how much.
+        self._slow: dict[tuple[NodeId, NodeId], int] = {}
         #: The fetch connection of (client, server), and which pairs have any connection open.
         self._fetch_lanes: dict[tuple[NodeId, NodeId], Connection] = {}
         self._established: dict[tuple[NodeId, NodeId], int] = {}
@@ -128,11 +131,24 @@ class SimulatedNetwork:
 
     def cut_link(self, source: NodeId, destination: NodeId) -> None:
         """From now on nothing passes from `source` to `destination`; what is under way still arrives."""
-        self._cut[source, destination] = None
+        self._cut[source, destination] = self._cut.get((source, destination), 0) + 1
+
+    def restore_link(self, source: NodeId, destination: NodeId) -> None:
+        """One of those that cut the link lets go of it."""
+        held = self._cut.pop((source, destination), 0)
+        if held > 1:
+            self._cut[source, destination] = held - 1
+
+    def delay_link(self, source: NodeId, destination: NodeId, extra_us: int) -> None:
+        """Every message from `source` to `destination` takes `extra_us` longer; 0 ends it."""
+        self._slow.pop((source, destination), None)
+        if extra_us:
+            self._slow[source, destination] = extra_us
 
     def heal_links(self) -> None:
-        """Every link carries messages again."""
+        """Every link carries messages again, at its usual speed."""
         self._cut.clear()
+        self._slow.clear()
 
     @property
     def is_cut(self) -> bool:
@@ -192,7 +208,8 @@ class SimulatedNetwork:
             return
         connection = self._connect(source, destination, server_incarnation, isinstance(rpc, FetchRpc))
         if not self._is_lost():
-            self._scheduler.call_after(self._delay_us(), self._arrive, call, connection)
+            delay_us = self._delay_us() + self._slow.get((source, destination), 0)
+            self._scheduler.call_after(delay_us, self._arrive, call, connection)
         if settings.duplicate_ppm and not isinstance(rpc, ProposeRpc) and self._happens(settings.duplicate_ppm):
             self.counters.duplicated += 1
             again = Connection(PeerConnection(), server_incarnation)
@@ -233,7 +250,8 @@ class SimulatedNetwork:
         if (call.destination, call.source) in self._cut:
             self.counters.cut += 1
         elif not self._is_lost():
-            self._scheduler.call_after(self._delay_us(), self._finish, call, answer)
+            delay_us = self._delay_us() + self._slow.get((call.destination, call.source), 0)
+            self._scheduler.call_after(delay_us, self._finish, call, answer)
 
     def _time_out(self, call: Call) -> None:
         if call.finished:
