@@ -4,8 +4,8 @@ Each client has one request at a time and thinks in between. Everything that the
 any two writes apart.
 
 To add a kind of client (an operator who changes voters, a consumer group): a subclass of `client_base.Client` in a module of
-its own, the number of them in `faults.Settings`, and one line at the end of `make_clients`, so that the others draw as before. A
-client must come to rest: after the faults have ended each must complete something, or say that it wants nothing (`is_done`).
+its own, the number of them in `faults.Settings`, and one line at the end of `make_clients`, so that the others draw as before.
+A client must come to rest: after the faults have ended each must complete something, or say that it wants nothing (`is_done`).
 """
 
 from __future__ import annotations
