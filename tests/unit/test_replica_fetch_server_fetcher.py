@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,9 @@ from raftlake.raft.messages import FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
 from raftlake.replica.fetcher import cut_into_batches
 from raftlake.replica.node import ReplicaNode
+from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import iterate_headers
-from replica_cluster import Cluster, batch
+from replica_cluster import Cluster, batch, produce_request
 
 OBSERVER = NodeId(9)
 
@@ -89,6 +91,48 @@ def test_a_round_without_news_ends_after_its_wait_and_lists_nothing(fetching: Fe
     later = fetching.send(opened.session_id, 2)
     fetching.cluster.produce(fetching.group, batch(b"x"))
     assert [message.group for message in later[0].messages] == [fetching.group]
+
+
+def behind(fetching: Fetching) -> tuple[FetchReply, FetchRequest]:
+    """A session, and a fetch at the log end of a replica that knows an older high watermark."""
+    request = _request(fetching.leader, fetching.group)
+    return fetching.open(), replace(request, high_watermark=Offset(request.high_watermark - 1))
+
+
+def test_news_of_a_high_watermark_alone_waits_a_little_for_records(fetching: Fetching) -> None:
+    opened, request = behind(fetching)
+    replies = fetching.send(opened.session_id, 1, request)
+    linger_ms = fetching.leader.config.replica_fetch_linger_ms
+    fetching.cluster.run(linger_ms - 1)
+    assert not replies
+    fetching.cluster.run(2)
+    (message,) = replies[0].messages
+    assert isinstance(message.body, FetchResponse)
+    assert (message.body.high_watermark, message.body.batches) == (request.high_watermark + 1, ())
+
+
+def test_records_take_the_waiting_high_watermark_along_at_once(fetching: Fetching) -> None:
+    opened, request = behind(fetching)
+    replies = fetching.send(opened.session_id, 1, request)
+    fetching.cluster.run(1)
+    assert not replies
+    fetching.cluster.send(fetching.leader, ApiKey.PRODUCE, produce_request(fetching.group, batch(b"x")), version=9)
+    fetching.leader.run_turn()
+    (message,) = replies[0].messages
+    assert isinstance(message.body, FetchResponse)
+    assert message.body.batches
+    assert message.body.high_watermark > request.high_watermark
+
+
+def test_a_read_takes_the_waiting_high_watermark_along_at_once(fetching: Fetching) -> None:
+    opened, request = behind(fetching)
+    replies = fetching.send(opened.session_id, 1, request)
+    fetching.cluster.run(1)
+    assert not replies
+    fetching.leader.begin_input()
+    fetching.leader.reads.read(fetching.group, lambda result: None)
+    fetching.leader.run_turn()
+    assert len(replies) == 1
 
 
 @pytest.mark.parametrize("change", [(0, 5), (1, 1), (0, 0)], ids=["foreign session", "skipped round", "repeated round"])

@@ -160,3 +160,99 @@ def test_close_finishes_the_flush_but_reports_nothing(tmp_path: Path, posted: Po
         posted.get()()
     assert results == []
     assert [thread.name for thread in threading.enumerate() if thread not in threads] == []
+
+
+@pytest.fixture
+def soon() -> Posted:
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def quick(tmp_path: Path, posted: Posted, soon: Posted) -> Iterator[FileLogDirectory]:
+    opened = FileLogDirectory(tmp_path, post=posted.put, soon=soon.put)
+    yield opened
+    opened.abandon()
+
+
+def first_flush(directory: FileLogDirectory, posted: Posted) -> FileLog:
+    """A log whose names and epochs are written: that flush always goes to the thread."""
+    (log,) = logs_of(directory, 1)
+    directory.flush([log], lambda error: None)
+    posted.get(timeout=60)()
+    posted.get(timeout=60)()
+    return log
+
+
+def test_a_quick_disk_is_waited_for_on_the_drivers_thread(
+    quick: FileLogDirectory, posted: Posted, soon: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = first_flush(quick, posted)
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(flusher, "sync_data", lambda descriptor: threads.append(threading.current_thread()))
+    fill(log, 1)
+    results: list[StorageError | None] = []
+    quick.flush([log], results.append)
+    assert (threads, results) == ([], []), "what the turn says leaves first"
+    soon.get(timeout=60)()
+    assert (threads, results) == ([threading.current_thread()], [None])
+    assert posted.empty()
+
+
+def test_one_slow_sync_sends_the_next_ones_to_the_thread_until_the_disk_is_quick_again(
+    quick: FileLogDirectory, posted: Posted, soon: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = first_flush(quick, posted)
+    took_ms = 5.0
+    now_ns = 0
+
+    def clock_ns() -> int:
+        nonlocal now_ns
+        now_ns += int(took_ms * 1e6)
+        return now_ns
+
+    monkeypatch.setattr(flusher.time, "perf_counter_ns", clock_ns)
+    fill(log, 1)
+    quick.flush([log], lambda error: None)
+    soon.get(timeout=60)()
+    took_ms = 0.1
+    handed_over = 0
+    for _ in range(100):
+        fill(log, 1)
+        quick.flush([log], lambda error: None)
+        if not soon.empty():
+            soon.get()()
+            break
+        posted.get(timeout=60)()
+        handed_over += 1
+    assert handed_over == 16
+
+
+def test_an_error_of_a_sync_on_the_drivers_thread_is_reported(
+    quick: FileLogDirectory, posted: Posted, soon: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = first_flush(quick, posted)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(flusher, "sync_data", fail)
+    fill(log, 1)
+    results: list[StorageError | None] = []
+    quick.flush([log], results.append)
+    soon.get(timeout=60)()
+    assert "Input/output error" in str(results[0])
+
+
+def test_close_finishes_a_flush_that_waits_for_the_drivers_thread(
+    quick: FileLogDirectory, posted: Posted, soon: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = first_flush(quick, posted)
+    synced: list[int] = []
+    monkeypatch.setattr(flusher, "sync_data", synced.append)
+    fill(log, 1)
+    results: list[StorageError | None] = []
+    quick.flush([log], results.append)
+    quick.close()
+    assert len(synced) >= 1
+    soon.get(timeout=60)()
+    assert results == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raftlake.errors import ErrorCode, WireError
-from raftlake.wire import common, fetch, parts, produce
+from raftlake.wire import common, fetch, fetch_response, parts, produce
 from raftlake.wire.api import ApiKey, RequestHeader, decode_request, decode_response, encode_request, encode_response
 from raftlake.wire.batches import Record, build_batch, stamp, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
@@ -203,3 +205,80 @@ def test_record_errors_of_other_servers_are_read_over() -> None:
     _, answer = decode_response(ApiKey.PRODUCE, 9, bytes.fromhex("00000001 00" + body[8:]))
     assert answer.topics[0].partitions[0].error_message == "all"
     assert answer.topics[0].partitions[0].error is ErrorCode.INVALID_RECORD
+
+
+def replica_fetch(**changes: object) -> FetchRequest:
+    """A follower's request as most are: one partition, a session, a cluster id as Kafka makes them."""
+    partition = FetchPartition(3, 7, 1 << 40, 6, 5, 1 << 20, bytes(range(16, 32)), 1 << 39)
+    request = FetchRequest(
+        wait_ms_max=500,
+        bytes_min=0,
+        bytes_max=8 << 20,
+        session_id=5,
+        session_epoch=77,
+        cluster_id="AAAAAAAAAAAAAAAAAAAAAQ",
+        replica_id=2,
+        replica_epoch=-1,
+        topics=[FetchTopic(None, TOPIC_ID, [partition])],
+    )
+    return replace(request, **changes)
+
+
+def replica_answer(records: BytesLike, **changes: object) -> FetchResponse:
+    result = FetchPartitionResult(3, ErrorCode.NONE, 1 << 40, 9, 5, None, -1, records, None, LeaderAndEpoch(1, 7), None)
+    return replace(FetchResponse([FetchTopicResult(None, TOPIC_ID, [result])], 0, ErrorCode.NONE, 5), **changes)
+
+
+def test_the_fixed_layout_of_a_replicas_fetch_is_the_general_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = replica_fetch()
+    out = bytearray()
+    assert fetch._write_one_partition(out, request)
+    view = memoryview(out)
+    assert fetch._read_one_partition(view, 0) == request
+    assert fetch._decode_any(view, 0, 18) == (request, len(out))
+    monkeypatch.setattr(fetch, "_write_one_partition", lambda out, request: False)
+    general = frame_of(encode_request(ApiKey.FETCH, 18, 1, None, request))
+    assert general.endswith(out)
+
+
+@pytest.mark.parametrize("records", [b"", b"x" * 100, b"y" * 300, b"z" * 5000], ids=len)
+def test_the_fixed_layout_of_an_answer_is_the_general_one(records: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    response = replica_answer(records)
+    head = header(ApiKey.FETCH, 18)
+    quick = frame_of(encode_response(head, response))
+    view = memoryview(quick)
+    read, general = fetch_response._read_one_partition(view, 5), fetch_response._decode_any(view, 5, 18)
+    assert (read, len(quick)) == general
+    assert read is not None and bytes(read.topics[0].partitions[0].records or b"") == records
+    monkeypatch.setattr(fetch_response, "_write_one_partition", lambda parts, response: False)
+    assert frame_of(encode_response(head, response)) == quick
+
+
+@pytest.mark.parametrize("at", range(fetch._ONE_PARTITION.size))
+def test_a_changed_byte_of_a_replicas_fetch_is_read_as_the_general_way_reads_it(at: int) -> None:
+    out = bytearray()
+    assert fetch._write_one_partition(out, replica_fetch())
+    out[at] ^= 0x01
+    view = memoryview(out)
+    quick = fetch._read_one_partition(view, 0)
+    if quick is not None:
+        assert fetch._decode_any(view, 0, 18) == (quick, len(out))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        replica_fetch(topics=[]),
+        replica_fetch(cluster_id=None),
+        replica_fetch(cluster_id="short"),
+        replica_fetch(rack_id="r"),
+        replica_fetch(forgotten=[ForgottenTopic(None, TOPIC_ID, (1,))]),
+        replica_fetch(replica_id=-1),
+    ],
+    ids=["nothing", "no cluster", "another cluster id", "rack", "forgotten", "consumer"],
+)
+def test_other_shapes_take_the_general_way(request_: FetchRequest) -> None:
+    assert not fetch._write_one_partition(bytearray(), request_)
+    _, decoded = decode_request(frame_of(encode_request(ApiKey.FETCH, 18, 1, None, request_)))
+    assert [list(topic.partitions) for topic in decoded.forgotten] == [list(topic.partitions) for topic in request_.forgotten]
+    assert replace(decoded, forgotten=[]) == replace(request_, forgotten=[])

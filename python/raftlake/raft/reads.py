@@ -1,8 +1,10 @@
 """Linearizable reads (KIP-650 ReadOffset) at the leader.
 
-A read is answered with the high watermark once two things are proven: the leader committed an entry of its own epoch, so
+A read is answered with a high watermark once two things are proven: the leader committed an entry of its own epoch, so
 its high watermark covers all that was ever acknowledged; and *after* the read arrived a majority of the voters still
-fetched in its epoch, so no later leader can have acknowledged anything before it. "After" is causal, not by the clock: a
+fetched in its epoch, so no later leader can have acknowledged anything before it. The high watermark is the one of the read's
+arrival (or of the first commit, when that came later): what was acknowledged since need not be in it, and the asking
+replica learns it with the very round that brings the proof. "After" is causal, not by the clock: a
 fetch counts when its sender had received an answer that we sent after the read arrived. Reads share such rounds.
 KIP-650 itself asks only for the leader's applied offset; the proof is ours (ARCHITECTURE, promise 2).
 """
@@ -17,12 +19,15 @@ from raftlake.raft.events import ReadRequested
 from raftlake.raft.quorum import largest_reached_by
 from raftlake.raft.roles import Leader
 from raftlake.raft.state import GroupState
+from raftlake.raft.types import Offset
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
     read_id: int
     sequence: int
+    #: At its arrival.
+    high_watermark: Offset
 
 
 def on_read_requested(group: GroupState, event: ReadRequested, now_ms: int) -> None:
@@ -31,7 +36,7 @@ def on_read_requested(group: GroupState, event: ReadRequested, now_ms: int) -> N
     if not isinstance(leader, Leader):
         _refuse(group, event.read_id)
         return
-    group.pending_reads.append(PendingRead(event.read_id, event.sequence))
+    group.pending_reads.append(PendingRead(event.read_id, event.sequence, group.high_watermark))
     answer_proven(group, leader)
     if group.pending_reads and leader.voters and event.sequence > group.released_sequence:
         group.released_sequence = event.sequence
@@ -52,7 +57,7 @@ def answer_proven(group: GroupState, leader: Leader) -> None:
             AnswerRead(
                 read_id=read.read_id,
                 error=ErrorCode.NONE,
-                offset=group.high_watermark,
+                offset=read.high_watermark if read.high_watermark > group.epoch_start_offset else group.high_watermark,
                 leader_id=group.leader_id,
                 leader_epoch=group.epoch,
             )

@@ -5,6 +5,9 @@ read needs proof of leadership, or after its wait. Groups whose position did not
 fetch stays parked in the core, and their followers' liveness is passed on only when a group asks for it (`confirm`), so
 an idle group costs nothing per round.
 
+News of a higher high watermark alone waits up to `NodeConfig.replica_fetch_linger_ms` for records to travel with (KIP-1166
+answers at once, which doubles the rounds of a busy group); a read that needs proof takes it along at once.
+
 The causal clock: `answer_sequence` counts the rounds answered by this node. A round that continues a session was sent
 after the answer to the round before it had arrived, so its `follows` is that answer's number (see
 `events.FetchRequestReceived`).
@@ -59,8 +62,10 @@ class Session:
     #: Answers without a leader, held until the round ends so that the other side does not spin.
     held: dict[GroupId, AnswerFetch] = field(default_factory=dict)
     round: Round | None = None
-    #: Answer the next round at once: a read waits for it.
+    #: Answer the next round at once: a read waits for it, or what is ready has waited long enough.
     release_next: bool = False
+    #: Runs while news of a high watermark waits for records to travel with.
+    linger: Timer | None = None
     last_round_ms: int = 0
     #: `follows` of the round that is being handled or was handled last.
     follows: int = 0
@@ -103,8 +108,10 @@ class FetchServer:
         for group in self._node.reads.groups_at_core():
             if group in session.parked:
                 self.confirm(group, session.replica_id)
-        if session.ready or session.release_next or rpc.wait_ms_max <= 0:
+        if session.release_next or rpc.wait_ms_max <= 0:
             self._finish(session)
+        elif session.ready:
+            self._linger(session)
         wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS) if session.held else rpc.wait_ms_max
         round_ = session.round
         round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
@@ -170,8 +177,45 @@ class FetchServer:
             self._shorten(session)
             return
         session.ready[group] = action
+        if self._is_high_watermark_only(group, action):
+            self._linger(session)
+        else:
+            self._release(session)
+
+    def appended(self, group: GroupId) -> None:
+        """Records were appended here: take them to the replicas whose fetch the core has let go for a high watermark alone."""
+        for session in self._sessions.values():
+            if group in session.ready:
+                self._release(session)
+
+    def _is_high_watermark_only(self, group: GroupId, action: AnswerFetch) -> bool:
+        """Whether the answer would carry nothing but a high watermark."""
+        partition = self._node.partitions.get(group)
+        return (
+            partition is not None
+            and action.error is ErrorCode.NONE
+            and action.diverging is None
+            and action.snapshot_id is None
+            and action.request.fetch_offset == partition.log.end_offset
+        )
+
+    def _linger(self, session: Session) -> None:
+        if session.linger is None:
+            at_ms = self._node.now_ms + self._node.config.replica_fetch_linger_ms
+            session.linger = self._node.timers.schedule(at_ms, lambda: self._end_linger(session))
+
+    def _end_linger(self, session: Session) -> None:
+        session.linger = None
+        if session.ready:
+            self._release(session)
+            self._node.request_turn()
+
+    def _release(self, session: Session) -> None:
+        """Answer the session's round at the end of this turn, or its next one as soon as it arrives."""
         if session.round is not None:
             self._finish(session)
+        else:
+            session.release_next = True
 
     def _finish(self, session: Session) -> None:
         """Answer the session's round at the end of the turn."""
@@ -195,12 +239,8 @@ class FetchServer:
     def release_session(self, replica_id: NodeId) -> None:
         """Answer the replica's round now, or its next one as soon as it arrives."""
         session = self._sessions.get(replica_id)
-        if session is None:
-            return
-        if session.round is not None:
-            self._finish(session)
-        else:
-            session.release_next = True
+        if session is not None:
+            self._release(session)
 
     def confirm(self, group: GroupId, replica_id: NodeId | None = None) -> None:
         """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
@@ -247,6 +287,7 @@ class FetchServer:
         for group, action in ready.items():
             if budget <= 0:
                 session.ready[group] = action
+                session.release_next = True
                 continue
             response, size = self._response(group, action, budget)
             budget -= size

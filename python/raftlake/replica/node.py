@@ -2,9 +2,9 @@
 
 A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group.
 `run_turn` then performs them together: election states first, in one batched save; then each group's actions in order,
-so that everything appended in the turn is one write per log; then one sync of all logs written is started, and only
-then anything leaves the node: fetch answers, requests, replies. Followers therefore write and sync in parallel with the
-leader.
+so that everything appended in the turn is one write per log; then what the turn says leaves the node: fetch answers,
+requests, replies; last, one sync of all logs written is started. Followers therefore write and sync in parallel with
+the leader.
 
 The driver never waits and reads no clock but the one it is given; `sim` runs exactly this class.
 """
@@ -52,7 +52,7 @@ from raftlake.raft.actions import (
 )
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable, ResignRequested
 from raftlake.raft.messages import FetchRequest
-from raftlake.raft.types import NO_LEADER, ElectionState, NodeId, Offset, ReplicaKey, Rng, VoterSet
+from raftlake.raft.types import NO_LEADER, NodeId, Offset, ReplicaKey, Rng, VoterSet
 from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, ClientContext, NodeConfig
@@ -77,9 +77,8 @@ PASSES_MAX = 10_000
 
 #: Another cluster's requests are refused at the top, before any group sees them.
 FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
-    ControlRpc: ControlReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID),
-    FetchRpc: FetchReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID),
-    ReadOffsetRpc: ReadOffsetReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID),
+    rpc: reply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    for rpc, reply in ((ControlRpc, ControlReply), (FetchRpc, FetchReply), (ReadOffsetRpc, ReadOffsetReply))
 }
 
 RoleListener = Callable[[GroupId, ReportRole], None]
@@ -150,10 +149,8 @@ class ReplicaNode:
 
     def is_drained(self) -> bool:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
-        me = self.config.node_id
-        return len(self.voters) == 1 or all(
-            partition.core.leader_id not in (NO_LEADER, me) for partition in self.partitions.values()
-        )
+        nobody_else = (NO_LEADER, self.config.node_id)
+        return len(self.voters) == 1 or all(hosted.core.leader_id not in nobody_else for hosted in self.partitions.values())
 
     def fail(self, error: RaftlakeError) -> None:
         """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""
@@ -272,13 +269,13 @@ class ReplicaNode:
                 self._perform_dirty()
             else:
                 raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
-            self._syncer.start()
             self.fetch_server.send_answers()
             self.control.send_all()
             if self._fetchers_to_send:
                 fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
                 for fetcher in fetchers:
                     fetcher.send_round()
+            self._syncer.start()
         except (StorageError, InvariantViolation) as error:
             self.fail(error)
         finally:
@@ -299,11 +296,12 @@ class ReplicaNode:
 
     def _perform_dirty(self) -> None:
         dirty, self._dirty = self._dirty, {}
-        states: dict[GroupId, ElectionState] = {}
-        for partition in dirty.values():
-            for action in partition.outbox:
-                if isinstance(action, SaveElectionState):
-                    states[partition.group] = action.state
+        states = {
+            partition.group: action.state
+            for partition in dirty.values()
+            for action in partition.outbox
+            if isinstance(action, SaveElectionState)
+        }
         if states:
             self.elections.save(states)
         for partition in dirty.values():
@@ -319,6 +317,7 @@ class ReplicaNode:
         match action:
             case AppendRecords():
                 partition.append_records(action)
+                self.fetch_server.appended(group)
             case AnswerFetch():
                 self.fetch_server.answer(group, action)
             case AdvanceHighWatermark():

@@ -69,6 +69,9 @@ class Router(Protocol):
     def release(self, size: int) -> None:
         """A request of `size` bytes is answered."""
 
+    def send_later(self, connection: Connection) -> None:
+        """Call `connection.send_answers` once what is answered now has been answered."""
+
     def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""
 
@@ -172,7 +175,8 @@ class Connection(asyncio.BufferedProtocol):
         event(logger, logging.INFO, "closing connection", peer=self.host, client=self._client.client_id, reason=error)
         self.close()
 
-    def _send(self) -> None:
+    def send_answers(self) -> None:
+        """Write what has been answered."""
         unsent, self._unsent = self._unsent, []
         self._unsent_bytes = 0
         if unsent and self._transport is not None:
@@ -180,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close once what has been answered is sent."""
-        self._send()
+        self.send_answers()
         if self._transport is not None:
             self._transport.close()
             self._transport = None
@@ -295,11 +299,11 @@ class Connection(asyncio.BufferedProtocol):
         if parts and self._transport is not None:
             if not self._unsent:
                 # Everything that one turn answers is one write: uvloop would make a system call for each.
-                asyncio.get_running_loop().call_soon(self._send)
+                self._router.send_later(self)
             self._unsent += parts
             self._unsent_bytes += sum(map(len, parts))
             if self._unsent_bytes >= WRITE_BYTES:
                 # Large answers go to the transport at once, so that it can say when it has enough.
-                self._send()
+                self.send_answers()
         if self._waiting:
             self.start_waiting()

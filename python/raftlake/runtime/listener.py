@@ -88,6 +88,8 @@ class Listener:
         self._started_bytes = 0
         #: Connections that wait for room among the requests of all.
         self._waiting: dict[Connection, None] = {}
+        #: Connections with answers that have not been written.
+        self._unsent: list[Connection] = []
         self._server: asyncio.Server | None = None
         self._all_closed = asyncio.Event()
 
@@ -155,6 +157,18 @@ class Listener:
         self._started_bytes -= size
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._start_waiting)
+
+    def send_later(self, connection: Connection) -> None:
+        """Write the connection's answers when the turn is over, or the loop gets round to it."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self.send_answers)
+        self._unsent.append(connection)
+
+    def send_answers(self) -> None:
+        """Write what has been answered: one system call for each connection, however many answers it got."""
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.send_answers()
 
     def _start_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

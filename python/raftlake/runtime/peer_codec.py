@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
-from raftlake.errors import InvariantViolation, WireError
+from raftlake.errors import ErrorCode, InvariantViolation, WireError
 from raftlake.ports import (
     ControlReply,
     ControlRpc,
@@ -175,6 +175,8 @@ class PeerCodec:
     def _encode_fetch_reply(self, version: int, reply: FetchReply) -> fetch.FetchResponse:
         topics: list[fetch.FetchTopicResult] = []
         last: tuple[str, bytes] | None = None
+        # Nodes of ours, which are those with sessions, need no address of the leader that they fetch from.
+        has_news_of_leaders = reply.session_id == 0
         for message in reply.messages:
             group = message.group
             if last != (group.topic, group.topic_id):
@@ -182,8 +184,11 @@ class PeerCodec:
                 name, topic_id = (None, group.topic_id) if version >= 13 else (group.topic, None)
                 topics.append(fetch.FetchTopicResult(name, topic_id, []))
             assert isinstance(message.body, FetchResponse)
+            has_news_of_leaders = has_news_of_leaders or message.body.error is not ErrorCode.NONE
             topics[-1].partitions.append(_encode_fetched(group.partition, message.body))
-        leaders = peer_control.leader_endpoints((message.body for message in reply.messages), self._peers.get)
+        leaders: list[tuple[NodeId, Endpoint]] = []
+        if has_news_of_leaders:
+            leaders = peer_control.leader_endpoints((message.body for message in reply.messages), self._peers.get)
         return fetch.FetchResponse(
             topics,
             error=reply.error,

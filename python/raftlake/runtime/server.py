@@ -107,7 +107,9 @@ class NodeServer:
         self._metrics: NodeMetrics | None = None
         self._sampler: asyncio.TimerHandle | None = None
         self._clock = SystemClock()
+        self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
+        self._driver.after_turn = self._after_turn
         self._codec = PeerCodec(node_id=settings.node_id, peers=settings.voters)
 
     @property
@@ -121,7 +123,7 @@ class NodeServer:
         """Raises ConfigError or StorageError, after which `close` still has to be called."""
         settings = self._settings
         meta = require_meta(settings.data_dir, node_id=settings.node_id)
-        self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post)
+        self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post, soon=self._soon)
         write_pid(settings.data_dir)
         bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}
         self._build_node(meta)
@@ -209,7 +211,7 @@ class NodeServer:
         """Hand leadership over and answer what is under way."""
         started_ms = self._clock.now_ms()
         is_leader = any(partition.core.is_leader for partition in self.node.partitions.values())
-        self._driver.after_turn = self._check_drained
+        self._is_draining = True
         self.node.resign()
         if is_leader:
             try:
@@ -225,6 +227,12 @@ class NodeServer:
             event(logger, logging.INFO, "closing connections that are still busy", node=self._settings.node_id)
         took_ms = self._clock.now_ms() - started_ms
         event(logger, logging.INFO, "stopped", node=self._settings.node_id, ms=took_ms)
+
+    def _after_turn(self) -> None:
+        for listener in self._listeners.values():
+            listener.send_answers()
+        if self._is_draining:
+            self._check_drained()
 
     def _check_drained(self) -> None:
         assert self._network is not None
@@ -256,6 +264,10 @@ class NodeServer:
     def _post(self, callback: Callable[[], None]) -> None:
         """Called by the flush thread."""
         self._loop.call_soon_threadsafe(callback)
+
+    def _soon(self, callback: Callable[[], None]) -> None:
+        """Called on the loop's own thread."""
+        self._loop.call_soon(callback)
 
     def _on_signal(self, signum: int) -> None:
         if self._stopping.is_set():

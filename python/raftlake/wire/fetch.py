@@ -4,6 +4,9 @@ One message for consumers, followers and Kafka's own Raft: a follower says who i
 version 14 and in a tag after that), what it holds (offset and epoch of its last record) and, from version 18, the high
 watermark it knows (KIP-1166). Versions 12 and newer are flexible; version 13 and newer name topics by id. A field that a
 version does not have is left at its default when decoding and left out when encoding.
+
+Most requests of a busy quorum have one shape: version 18, a replica's, one partition, nothing forgotten. It has a fixed
+layout, which one struct reads and writes in a tenth of the time; anything else takes the general way.
 """
 
 from __future__ import annotations
@@ -71,6 +74,12 @@ _PARTITION_V5 = struct.Struct(">iqqi")
 _PARTITION_V9 = struct.Struct(">iiqqi")
 _PARTITION_V12 = struct.Struct(">iiqiqi")
 
+#: A replica's request of version 18 for one partition: head, session, topic and partition with its two tags, nothing forgotten,
+#: no rack, a cluster id of 22 characters and the replica's state.
+_ONE_PARTITION = struct.Struct(">iiib ii B16s B iiqiqi BBB16sBBq BBB BBBB22sBBiqB")
+_ONE_PARTITION_MARKS = (2, 2, 2, 0, 16, 1, 8, 0, 1, 1, 2, 0, 23, 23, 1, 13, 0)
+_CLUSTER_ID_BYTES = 22
+
 
 @dataclass(slots=True)
 class FetchPartition:
@@ -130,6 +139,40 @@ class FetchRequest:
 
 
 def decode_request(view: memoryview, position: int, version: int) -> tuple[FetchRequest, int]:
+    if version == 18 and len(view) - position == _ONE_PARTITION.size:
+        request = _read_one_partition(view, position)
+        if request is not None:
+            return request, len(view)
+    return _decode_any(view, position, version)
+
+
+def _read_one_partition(view: memoryview, position: int) -> FetchRequest | None:
+    """The request of `_ONE_PARTITION`'s shape, None when it has another one of the same length."""
+    # One name per field: a tuple of slices would cost as much as it saves.
+    # fmt: off
+    (wait_ms_max, bytes_min, bytes_max, isolation_level, session_id, session_epoch, m0, topic_id, m1,
+     index, epoch, offset, last_epoch, log_start, partition_bytes_max, m2, m3, m4, directory_id, m5, m6, high_watermark,
+     m7, m8, m9, m10, m11, m12, m13, cluster_id, m14, m15, replica_id, replica_epoch, m16,
+     ) = _ONE_PARTITION.unpack_from(view, position)
+    # fmt: on
+    if (m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16) != _ONE_PARTITION_MARKS:
+        return None
+    partition = FetchPartition(index, epoch, offset, last_epoch, log_start, partition_bytes_max, directory_id, high_watermark)
+    return FetchRequest(
+        wait_ms_max=wait_ms_max,
+        bytes_min=bytes_min,
+        bytes_max=bytes_max,
+        topics=[FetchTopic(None, topic_id, [partition])],
+        isolation_level=isolation_level,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        cluster_id=str(cluster_id, "utf-8"),
+        replica_id=replica_id,
+        replica_epoch=replica_epoch,
+    )
+
+
+def _decode_any(view: memoryview, position: int, version: int) -> tuple[FetchRequest, int]:
     flexible = version >= 12
     replica_id = -1
     if version < 15:
@@ -236,6 +279,8 @@ def _read_request_tags(view: memoryview, position: int, version: int, request: F
 
 def encode_request(parts: Parts, request: FetchRequest, version: int) -> None:
     out = parts.tail
+    if version == 18 and _write_one_partition(out, request):
+        return
     flexible = version >= 12
     if version < 15:
         out += I32.pack(request.replica_id)
@@ -256,6 +301,31 @@ def encode_request(parts: Parts, request: FetchRequest, version: int) -> None:
         write_nullable_string(out, request.rack_id, flexible)
     if flexible:
         _write_request_tags(out, request, version)
+
+
+def _write_one_partition(out: bytearray, request: FetchRequest) -> bool:
+    """Append a request that has `_ONE_PARTITION`'s shape; False when it has another one."""
+    topics, cluster_id = request.topics, request.cluster_id
+    if len(topics) != 1 or len(topics[0].partitions) != 1 or request.forgotten or request.rack_id or cluster_id is None:
+        return False
+    (part,), topic_id, encoded = topics[0].partitions, topics[0].topic_id, cluster_id.encode()
+    if (
+        topic_id is None
+        or len(encoded) != _CLUSTER_ID_BYTES
+        or part.replica_directory_id == ZERO_ID
+        or part.high_watermark == HIGH_WATERMARK_UNSUPPORTED
+        or (request.replica_id == -1 and request.replica_epoch == -1)
+    ):
+        return False
+    # fmt: off
+    out += _ONE_PARTITION.pack(
+        request.wait_ms_max, request.bytes_min, request.bytes_max, request.isolation_level,
+        request.session_id, request.session_epoch, 2, topic_id, 2, part.index, part.current_leader_epoch, part.fetch_offset,
+        part.last_fetched_epoch, part.log_start_offset, part.bytes_max, 2, 0, 16, part.replica_directory_id,
+        1, 8, part.high_watermark, 0, 1, 1, 2, 0, 23, 23, encoded, 1, 13, request.replica_id, request.replica_epoch, 0,
+    )
+    # fmt: on
+    return True
 
 
 def _write_partition(out: bytearray, partition: FetchPartition, version: int) -> None:

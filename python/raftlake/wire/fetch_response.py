@@ -2,6 +2,9 @@
 
 A decoded partition holds its records as a slice of the frame; an encoded response sends large records from where they lie.
 DivergingEpoch, CurrentLeader and SnapshotId are tagged fields: None here means that the field is not sent.
+
+As with requests, the commonest answer to a replica (version 18, one partition, only the leader's tag) has a fixed layout around
+its records and is read and written by two structs.
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ _ABORTED = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">iq")
 _LEADER = struct.Struct(">ii")
 _SNAPSHOT = struct.Struct(">qi")
+#: An answer of version 18 with one partition: what stands before the length of its records, and what behind them.
+_ONE_HEAD = struct.Struct(">ihi B16sB ihqqq Bi")
+_ONE_TAIL = struct.Struct(">BBB ii BBB")
+_ONE_TAIL_MARKS = (1, 1, 9, 0, 0, 0)
 
 
 class EpochEndOffset(NamedTuple):
@@ -96,6 +103,8 @@ class FetchResponse:
 
 
 def encode_response(parts: Parts, response: FetchResponse, version: int) -> None:
+    if version == 18 and _write_one_partition(parts, response):
+        return
     flexible = version >= 12
     out = parts.tail
     out += I32.pack(response.throttle_ms)
@@ -113,6 +122,31 @@ def encode_response(parts: Parts, response: FetchResponse, version: int) -> None
         write_node_endpoints(parts.tail, response.node_endpoints)
     elif flexible:
         parts.tail.append(0)
+
+
+def _write_one_partition(parts: Parts, response: FetchResponse) -> bool:
+    """Append an answer of `_ONE_HEAD`'s shape; False when it has another one."""
+    topics = response.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1 or response.node_endpoints:
+        return False
+    (result,), topic_id = topics[0].partitions, topics[0].topic_id
+    if (
+        topic_id is None
+        or result.aborted_transactions is not None
+        or result.current_leader is None
+        or result.diverging_epoch is not None
+        or result.snapshot_id is not None
+    ):
+        return False
+    # fmt: off
+    parts.tail += _ONE_HEAD.pack(
+        response.throttle_ms, response.error, response.session_id, 2, topic_id, 2, result.index, result.error,
+        result.high_watermark, result.last_stable_offset, result.log_start_offset, 0, result.preferred_read_replica,
+    )
+    # fmt: on
+    parts.add_records(result.records, True)
+    parts.tail += _ONE_TAIL.pack(1, 1, 9, *result.current_leader, 0, 0, 0)
+    return True
 
 
 def _write_result(parts: Parts, result: FetchPartitionResult, version: int, flexible: bool) -> None:
@@ -145,6 +179,36 @@ def _write_result_tags(out: bytearray, result: FetchPartitionResult) -> None:
 
 
 def decode_response(view: memoryview, position: int, version: int) -> tuple[FetchResponse, int]:
+    if version == 18 and len(view) - position > _ONE_HEAD.size + _ONE_TAIL.size:
+        response = _read_one_partition(view, position)
+        if response is not None:
+            return response, len(view)
+    return _decode_any(view, position, version)
+
+
+def _read_one_partition(view: memoryview, position: int) -> FetchResponse | None:
+    """The answer of `_ONE_HEAD`'s shape, None when it has another one."""
+    # fmt: off
+    (throttle_ms, code, session_id, topics, topic_id, partitions, index, result_code, high_watermark, last_stable_offset,
+     log_start, aborted, preferred) = _ONE_HEAD.unpack_from(view, position)
+    # fmt: on
+    if topics != 2 or partitions != 2 or aborted != 0:
+        return None
+    records, end = read_nullable_bytes(view, position + _ONE_HEAD.size, True)
+    if len(view) - end != _ONE_TAIL.size:
+        return None
+    m0, m1, m2, leader_id, leader_epoch, m3, m4, m5 = _ONE_TAIL.unpack_from(view, end)
+    if (m0, m1, m2, m3, m4, m5) != _ONE_TAIL_MARKS:
+        return None
+    result = FetchPartitionResult(
+        index, error_code(result_code), high_watermark, last_stable_offset, log_start, None, preferred
+    )
+    result.records = records
+    result.current_leader = LeaderAndEpoch(leader_id, leader_epoch)
+    return FetchResponse([FetchTopicResult(None, topic_id, [result])], throttle_ms, error_code(code), session_id)
+
+
+def _decode_any(view: memoryview, position: int, version: int) -> tuple[FetchResponse, int]:
     flexible = version >= 12
     (throttle_ms,) = I32.unpack_from(view, position)
     response = FetchResponse([], throttle_ms)
