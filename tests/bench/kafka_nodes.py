@@ -89,13 +89,15 @@ class KafkaQuorum:
         for child in self._children:
             child.assert_running()
         try:
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-            return len(admin.list_topics(timeout=5).brokers) == 3
+            return len(self._admin().list_topics(timeout=5).brokers) == 3
         except KafkaException:
             return False
 
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
     def create_topic(self, name: str, partitions: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        admin = self._admin()
         config = {"min.insync.replicas": "2", "flush.messages": "1"}
         admin.create_topics([NewTopic(name, partitions, 3, config=config)])[name].result(30)
 
@@ -106,7 +108,9 @@ class KafkaQuorum:
         wait_until(has_leaders, f"the leaders of {name}", poll_s=0.05)
 
     def delete_topic(self, name: str) -> None:
-        AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0}).delete_topics([name])[name].result(30)
+        # In a variable: the client must live until the answer has come.
+        admin = self._admin()
+        admin.delete_topics([name])[name].result(30)
 
     def stop(self) -> None:
         """They have nothing to keep."""
