@@ -87,6 +87,24 @@ class ElectionStoreContract(ABC):
         again = self.restart(disk).elections
         assert {group: again.load(group) for group in states} == states
 
+    def test_a_group_that_was_saved_among_many_goes_on_alone(self, disk: Disk) -> None:
+        groups = [GroupId("many", number, bytes(range(16))) for number in range(20)]
+        disk.elections.save({groups[3]: STATES[1]})
+        disk.elections.save(dict.fromkeys(groups, STATES[2]))
+        disk.elections.save({groups[3]: STATES[4], groups[4]: STATES[5]})
+        again = self.restart(disk).elections
+        assert [again.load(group) for group in groups[2:6]] == [STATES[2], STATES[4], STATES[5], STATES[2]]
+
+    def test_deleting_a_group_that_was_saved_among_many_deletes_its_state(self, disk: Disk) -> None:
+        groups = [GroupId("many", number, bytes(range(16))) for number in range(20)]
+        for group in groups:
+            disk.logs.open(group)
+        disk.elections.save(dict.fromkeys(groups, STATES[2]))
+        disk.logs.delete(groups[0])
+        assert disk.elections.load(groups[0]) is None
+        again = self.restart(disk).elections
+        assert [again.load(group) for group in groups[:2]] == [None, STATES[2]]
+
     def test_a_used_log_without_its_state_is_refused(self, disk: Disk) -> None:
         """Epoch 0 would let this node vote a second time (confluentinc/kafka#302)."""
         disk.elections.save({GROUP: STATES[1]})

@@ -13,7 +13,7 @@ from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.storage import election
-from raftlake.storage.election import FileElectionStore, decode, encode
+from raftlake.storage.election import JOURNAL_FROM, FileElectionStore, decode, encode
 from raftlake.storage.partition import parse_uuid
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
@@ -78,7 +78,7 @@ def test_a_field_that_is_missing_is_damage() -> None:
             decode(json.dumps(fields).encode())
 
 
-@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("count", [1, JOURNAL_FROM - 1])
 def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

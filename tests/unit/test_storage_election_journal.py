@@ -1,0 +1,146 @@
+"""`election-states`: one sync for the election states of many groups; torn ends, damage, growth."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from contract.file_faults import without_sync
+from raftlake.errors import StorageError
+from raftlake.ports import GroupId
+from raftlake.raft.types import ElectionState, Epoch, NodeId
+from raftlake.storage import election_journal
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.election import FILE_NAME, JOURNAL_FROM, FileElectionStore
+from raftlake.storage.partition import ensure_partition
+
+GROUPS = [GroupId("many", number, bytes(range(16))) for number in range(JOURNAL_FROM)]
+METADATA = GroupId("__cluster_metadata", 0, bytes(15) + b"\x01")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses power."""
+    without_sync(monkeypatch)
+
+
+def at_epoch(epoch: int) -> ElectionState:
+    return ElectionState(epoch=Epoch(epoch), leader_id=NodeId(1))
+
+
+def saved(root: Path, *epochs: int) -> Path:
+    """A directory in which all groups went through these epochs; the journal's path."""
+    store = FileElectionStore(root)
+    for epoch in epochs:
+        store.save(dict.fromkeys(GROUPS, at_epoch(epoch)))
+    store.close()
+    return root / election_journal.FILE_NAME
+
+
+def epochs_in(root: Path) -> set[int | None]:
+    store = FileElectionStore(root)
+    try:
+        return {None if (state := store.load(group)) is None else int(state.epoch) for group in GROUPS}
+    finally:
+        store.close()
+
+
+def test_many_states_are_one_line_and_leave_no_old_file(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path)
+    store.save({GROUPS[0]: at_epoch(1)})
+    assert (tmp_path / str(GROUPS[0]) / FILE_NAME).exists()
+    store.save(dict.fromkeys([*GROUPS, METADATA], at_epoch(2)))
+    store.close()
+    assert (tmp_path / election_journal.FILE_NAME).read_bytes().count(b"\n") == 1
+    assert not (tmp_path / str(GROUPS[0]) / FILE_NAME).exists()
+    assert (tmp_path / str(METADATA) / FILE_NAME).exists(), "Kafka's tools read the metadata log's file"
+
+
+def test_a_few_groups_keep_their_own_files(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path)
+    store.save(dict.fromkeys(GROUPS[1:], at_epoch(1)))
+    store.close()
+    assert not (tmp_path / election_journal.FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 200])
+def test_a_torn_last_append_never_was(tmp_path: Path, cut: int) -> None:
+    path = saved(tmp_path, 1)
+    first = path.read_bytes()
+    path.write_bytes(saved(tmp_path, 2).read_bytes()[:-cut])
+    assert epochs_in(tmp_path) == {1}
+    assert path.read_bytes() == first, "what is cut must not stand behind the next append"
+
+
+def test_a_hole_in_the_last_append_makes_it_torn_as_a_whole(tmp_path: Path) -> None:
+    path = saved(tmp_path, 1, 2)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"\n") + 100
+    data[at : at + 64] = bytes(64)
+    path.write_bytes(data)
+    assert epochs_in(tmp_path) == {1}
+
+
+@pytest.mark.parametrize("at", [0, 50])
+def test_damage_before_the_last_append_is_refused(tmp_path: Path, at: int) -> None:
+    path = saved(tmp_path, 1, 2)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match=r"election-states is damaged at byte 0.*must not vote"):
+        FileElectionStore(tmp_path)
+
+
+def test_a_lost_journal_is_noticed_beside_a_used_log(tmp_path: Path) -> None:
+    path = saved(tmp_path, 1)
+    path.unlink()
+    (tmp_path / str(GROUPS[0]) / f"{0:020d}.log").write_bytes(b"x" * 100)
+    with pytest.raises(StorageError, match="quorum-state is missing"):
+        epochs_in(tmp_path)
+
+
+def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path, 1)
+    store = FileElectionStore(tmp_path)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(election_journal, "sync_data", fail)
+        with pytest.raises(StorageError, match=r"election-states at byte \d+: Input/output error \(EIO\)"):
+            store.save(dict.fromkeys(GROUPS, at_epoch(2)))
+    assert {int(state.epoch) for group in GROUPS if (state := store.load(group)) is not None} == {1}
+    store.close()
+
+
+def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election_journal, "COMPACT_BYTES_MIN", 4096)
+    path = saved(tmp_path, *range(1, 100))
+    assert path.stat().st_size < 16_384
+    assert epochs_in(tmp_path) == {99}
+
+
+def test_deleted_groups_are_dropped_at_the_next_start(tmp_path: Path) -> None:
+    path = saved(tmp_path, 1)
+    logs = FileLogDirectory(tmp_path, post=None)
+    logs.delete(GROUPS[0])
+    logs.close()
+    size = path.stat().st_size
+    assert epochs_in(tmp_path) == {1, None}
+    assert path.stat().st_size < size
+
+
+def test_another_incarnation_of_a_topic_begins_without_a_state(tmp_path: Path) -> None:
+    saved(tmp_path, 1)
+    logs = FileLogDirectory(tmp_path, post=None)
+    logs.delete(GROUPS[0])
+    reborn = GroupId(GROUPS[0].topic, GROUPS[0].partition, bytes(range(1, 17)))
+    ensure_partition(tmp_path, reborn)
+    store = FileElectionStore(tmp_path)
+    assert store.load(reborn) is None
+    store.close()
+    logs.close()
