@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter_ns
 
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.storage.files import storage_error, sync_data, sync_descriptor
@@ -138,9 +138,9 @@ class ThreadFlusher:
             done()
 
     def _timed_sync(self, works: Sequence[FlushWork]) -> None:
-        began_ns = time.perf_counter_ns()
+        began_ns = perf_counter_ns()
         self._sync(works)
-        self._disk.note((time.perf_counter_ns() - began_ns) / 1e6)
+        self._disk.note((perf_counter_ns() - began_ns) / 1e6)
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
