@@ -5,6 +5,7 @@ Every other package may import this module; it imports nothing of ours. The fami
 - `WireError`: the peer's bytes are bad. Close that connection, keep serving.
 - `RequestRejected`: a request cannot be served; it is an answer (an error code), not a crash.
 - `StorageError`: the disk failed or holds damage. The node stops and names the file and the offset.
+- `DamagedData`: a StorageError of one log from an offset on; with other voters the replica is repaired instead.
 - `ConfigError`: a setting is wrong. The command refuses to start and names the key.
 - `InvariantViolation`: we are wrong. Stop the node, keep the disk.
 - `UnknownOutcome`: a write was proposed and its fate is not known. It is never called "failed".
@@ -107,6 +108,15 @@ class UnknownOutcome(RaftlakeError):
 
 class StorageError(RaftlakeError):
     """The disk failed or holds damage that may not be cut away. Names the file and, where known, the offset or position."""
+
+
+class DamagedData(StorageError):
+    """Records that were durable cannot be read any more, from `offset` on. Other replicas may still have them."""
+
+    def __init__(self, message: str, *, offset: int) -> None:
+        super().__init__(message)
+        #: The first offset that may be missing.
+        self.offset = offset
 
 
 class ConfigError(RaftlakeError):

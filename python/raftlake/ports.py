@@ -170,6 +170,9 @@ class LogDirectory(Protocol):
         """Sync what was appended to `logs` before this call; later, on the driver's thread, call `done`. The driver has one
         flush under way at a time; logs deleted meanwhile are no error."""
 
+    def checkpoint(self) -> None:
+        """Called about once a second: remember for the next start how far each log is synced. Nothing waits for it."""
+
 
 class ElectionStore(Protocol):
     """`quorum-state` of every group. A missing file is `None` only where no log exists either; damage is a StorageError."""

@@ -50,3 +50,15 @@ def test_an_unknown_owner_is_still_an_owner(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot open .*nowhere/\.lock"):
         DirectoryLock(tmp_path / "nowhere")
+
+
+def test_the_same_boot_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot = tmp_path / "boot_id"
+    monkeypatch.setattr("raftlake.storage.lock.BOOT_ID", boot)
+    seen = []
+    for text in ("one\n", "one\n", "two\n", "two\n", None, None):
+        boot.unlink(missing_ok=True) if text is None else boot.write_text(text)
+        lock = DirectoryLock(tmp_path)
+        seen.append(lock.is_same_boot)
+        lock.release()
+    assert seen == [False, True, False, True, False, False], "a machine that does not name its boots may always have lost power"

@@ -296,7 +296,7 @@ def test_an_unreadable_disk_is_named(node: Node, monkeypatch: pytest.MonkeyPatch
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("raftlake.storage.scan.read_at", fail)
-    with pytest.raises(StorageError, match=r"cannot read .*00\.log at byte 0: Input/output error \(EIO\)"):
+    with pytest.raises(StorageError, match=r"00\.log is damaged at byte 0 .*cannot be read: Input/output error \(EIO\)"):
         node.open()
 
 

@@ -1,4 +1,4 @@
-"""What was durable at a clean stop is never taken for a torn tail, and a legal cut is never taken for damage."""
+"""What is known to be durable is never taken for a torn tail, and a legal cut is never taken for damage."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.batches import fill
+from contract.batches import data_of, fill
 from contract.file_faults import Killed, killed_at, without_sync
-from raftlake.errors import StorageError
+from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.directory import FileLogDirectory
@@ -41,7 +41,7 @@ def end_after_opening(place: Path) -> int:
 
 
 def test_the_file_is_kafkas(place: Path) -> None:
-    assert (place / FILE_NAME).read_text() == "0\n1\norders 0 30\n"
+    assert (place / FILE_NAME).read_text() == "0\n2\nempty 3 0\norders 0 30\n"
 
 
 @pytest.mark.parametrize("cut", [1, 60, 171, 342])
@@ -109,12 +109,98 @@ def test_a_deleted_group_may_come_back_empty(place: Path) -> None:
     assert end_after_opening(place) == 1
 
 
-def test_a_removed_directory_begins_anew(place: Path) -> None:
+def test_a_removed_directory_is_missed(place: Path) -> None:
+    """Its vote is gone with it, so beginning anew in its place could vote twice."""
     for path in (place / str(GROUP)).iterdir():
         path.unlink()
     (place / str(GROUP)).rmdir()
-    assert end_after_opening(place) == 0
-    assert (place / FILE_NAME).read_text() == "0\n0\n"
+    with pytest.raises(StorageError, match=r"orders-0 is missing, but this node had it.*raftlake format"):
+        end_after_opening(place)
+    assert not (place / str(GROUP)).exists()
+
+
+def test_removed_segments_are_missed(place: Path) -> None:
+    for path in (place / str(GROUP)).glob("*.log"):
+        path.unlink()
+    with pytest.raises(DamagedData, match=r"orders-0 holds no segment, but 29 was durable") as raised:
+        end_after_opening(place)
+    assert raised.value.offset == 0
+
+
+def test_the_point_follows_the_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_sync(monkeypatch)
+    directory = FileLogDirectory(tmp_path, segment_bytes=1 << 20, post=None)
+    log = directory.open(GROUP)
+    fill(log, 3)
+    directory.checkpoint()
+    assert RecoveryPoints(tmp_path).of(GROUP) == 0, "nothing of it is synced"
+    directory.flush([log], lambda error: None)
+    fill(log, 1)
+    assert RecoveryPoints(tmp_path).of(GROUP) == 0, "not written down yet"
+    directory.checkpoint()
+    assert RecoveryPoints(tmp_path).of(GROUP) == 3
+    log.truncate_to(Offset(1))
+    assert RecoveryPoints(tmp_path).of(GROUP) == 1
+    directory.checkpoint()
+    assert RecoveryPoints(tmp_path).of(GROUP) == 1
+    log.reset(OffsetAndEpoch(Offset(9), Epoch(1)))
+    directory.checkpoint()
+    assert RecoveryPoints(tmp_path).of(GROUP) == 9
+    directory.abandon()
+
+
+def test_a_sync_from_before_a_cut_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_sync(monkeypatch)
+    directory = FileLogDirectory(tmp_path, segment_bytes=1 << 20, post=None)
+    log = directory.open(GROUP)
+    fill(log, 5)
+    work = log.begin_flush()
+    assert work is not None
+    log.truncate_to(Offset(2))
+    fill(log, 4, epoch=2)
+    log.end_flush(work)
+    assert log.synced_end == 0, "only what a sync of its own covers counts"
+    directory.abandon()
+
+
+def power_loss(place: Path) -> None:
+    """The machine was restarted since the directory was used last."""
+    lock = place / ".lock"
+    lock.write_text(lock.read_text().splitlines()[0] + "\nanother-boot\n")
+
+
+@pytest.mark.parametrize("hole", ["zeros", "garbage"])
+@pytest.mark.parametrize("damaged", range(2, 6))
+def test_a_hole_in_what_was_never_synced_is_cut_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hole: str, damaged: int
+) -> None:
+    """Batches 0 to 2 are known to be synced; of 3 to 5 a power loss may keep any. The same hole below is damage, and so it is
+    when no power was lost."""
+    without_sync(monkeypatch)
+    directory = FileLogDirectory(tmp_path, segment_bytes=1 << 20, post=None)
+    log = directory.open(GROUP)
+    batches = fill(log, 3)
+    directory.flush([log], lambda error: None)
+    directory.checkpoint()
+    batches += fill(log, 3)
+    directory.abandon()
+    path = last_segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    start = len(data_of(batches[:damaged]))
+    size = len(batches[damaged][0])
+    data[start : start + size] = bytes(size) if hole == "zeros" else b"\x5a" * size
+    path.write_bytes(data)
+    for is_power_lost in (False, True):
+        if is_power_lost:
+            power_loss(tmp_path)
+        if damaged == 5 or (is_power_lost and damaged >= 3):
+            assert end_after_opening(tmp_path) == damaged
+            assert path.stat().st_size == start
+        else:
+            with pytest.raises(DamagedData, match=rf"\(offset {damaged}\)") as raised:
+                end_after_opening(tmp_path)
+            assert raised.value.offset == damaged
+            assert path.read_bytes() == data
 
 
 def test_a_failed_log_is_not_recorded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""What a node does by the clock alone: overdue appends are answered, addresses told, old segments deleted."""
+"""What a node does by the clock alone: overdue appends are answered, addresses told, old segments deleted,
+and what the next start wants to know is written down."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 INTERVAL_MS = 250
+CHECKPOINT_INTERVAL_MS = 1_000
 
 
 class Housekeeping:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
+        self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
 
     def run(self) -> None:
         """One round, which schedules the next."""
@@ -28,6 +31,9 @@ class Housekeeping:
             if partition.waiting:
                 partition.expire(node.now_ms)
         node.membership.tick()
+        if node.now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
+            node.logs.checkpoint()
         if node.now_ms >= self._next_retention_ms and max(node.config.retention_ms, node.config.retention_bytes) >= 0:
             self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
             self._apply_retention()

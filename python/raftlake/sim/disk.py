@@ -357,6 +357,9 @@ class SimulatedDisk:
 
         self.machine.flush_later(complete, fail)
 
+    def checkpoint(self) -> None:
+        """This disk always knows what is synced."""
+
     # --- ElectionStore ---
 
     def load(self, group: GroupId) -> ElectionState | None:

@@ -12,13 +12,12 @@ from typing import cast
 
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId, LogStore
-from raftlake.raft.types import Offset
 from raftlake.storage.files import FilePool, descriptors_max
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
 from raftlake.storage.partition import ensure_partition, list_partitions, partition_path, remove_partition, sweep
-from raftlake.storage.recovery import open_log, sync_ahead
+from raftlake.storage.recovery import Recovery, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.snapshots import FileSnapshotStore
 
@@ -53,6 +52,7 @@ class FileLogDirectory:
             sweep(path)
             sync_ahead([partition_path(path, group) for group in list_partitions(path)])
             self._points = RecoveryPoints(path)
+            self._recovery = Recovery(self._points, is_same_boot=self._lock.is_same_boot)
         except StorageError:
             self._lock.release()
             raise
@@ -61,6 +61,8 @@ class FileLogDirectory:
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post, soon)
         self.snapshots = FileSnapshotStore(path, post)
         self._is_closed = False
+        self._is_saving = False
+        self._failure: StorageError | None = None
 
     @property
     def open_files(self) -> int:
@@ -71,7 +73,12 @@ class FileLogDirectory:
         """Raises StorageError: the disk failed, or the log holds damage that may not be cut away."""
         log = self._logs.get(group)
         if log is None:
-            log = open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes, self._points)
+            if self._points.of(group) is not None and not partition_path(self.path, group).is_dir():
+                raise StorageError(
+                    f"{partition_path(self.path, group)} is missing, but this node had it: what it held, and how it voted, is "
+                    "lost. Restore it, or let the node begin anew with an empty data directory that `raftlake format` makes"
+                )
+            log = self._recovery.open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes)
             self._logs[group] = log
         return log
 
@@ -80,7 +87,7 @@ class FileLogDirectory:
         if log is not None:
             log.abandon()
         self.snapshots.forget(group)
-        self._points.lower(group, Offset(0))
+        self._points.forget(group)
         remove_partition(self.path, group)
 
     def groups(self) -> Sequence[GroupId]:
@@ -102,12 +109,26 @@ class FileLogDirectory:
     def _end_flush(
         self, works: Sequence[FlushWork], failed: StorageError | None, done: Callable[[StorageError | None], None]
     ) -> None:
+        failed = failed or self._failure
         for work in works:
             work.log.end_flush(work)
             # A log may also have failed beside the flush, and its error was then reported to that caller only.
             failed = failed or work.log.failure_unless_deleted()
         if not self._is_closed:
             done(failed)
+
+    def checkpoint(self) -> None:
+        """Remember, for the next start, how far each log is synced. Called about once a second; nothing waits for it."""
+        usable = [log for log in self._logs.values() if log.failure_unless_deleted() is None]
+        for log in usable:
+            log.save_index()
+        if not self._is_saving and self._points.note({log.group: log.synced_end for log in usable}):
+            self._is_saving = True
+            self._flusher.run_aside(self._points.save, self._on_saved)
+
+    def _on_saved(self, error: StorageError | None) -> None:
+        self._is_saving = False
+        self._failure = self._failure or error
 
     def _end_epochs(self, works: Sequence[FlushWork]) -> None:
         for work in works:
@@ -124,7 +145,8 @@ class FileLogDirectory:
             usable = [log for log in self._logs.values() if log.failure_unless_deleted() is None]
             for log in self._logs.values():
                 log.close()
-            self._points.record({log.group: log.end_offset for log in usable})
+            self._points.note({log.group: log.end_offset for log in usable})
+            self._points.save()
         finally:
             self._let_go()
 

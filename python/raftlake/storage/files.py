@@ -28,8 +28,12 @@ Chunk = bytes | bytearray | memoryview
 def storage_error(doing: str, path: Path, error: OSError, position: int | None = None) -> StorageError:
     """The `StorageError` for a failed call: what was done, the file, the byte position and the system's own words."""
     where = "" if position is None else f" at byte {position}"
-    name = errno.errorcode.get(error.errno or 0, "no errno")
-    return StorageError(f"cannot {doing} {path}{where}: {error.strerror or error} ({name})")
+    return StorageError(f"cannot {doing} {path}{where}: {describe_error(error)}")
+
+
+def describe_error(error: OSError) -> str:
+    """The system's own words and the name of the error."""
+    return f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no errno')})"
 
 
 def sync_data(descriptor: int) -> None:
@@ -103,6 +107,27 @@ def write_file(path: Path, data: bytes, *, sync: bool) -> None:
         write_at(descriptor, [data], 0, len(data))
         if sync:
             sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def extend_file(path: Path, data: bytes, position: int) -> None:
+    """Make the file end with `data` at `position`; created when absent. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        if data:
+            write_at(descriptor, [data], position, len(data))
+        os.ftruncate(descriptor, position + len(data))
+    finally:
+        os.close(descriptor)
+
+
+def read_end(path: Path, size: int) -> tuple[int, bytes]:
+    """The size of a file and its last `size` bytes (all of them where it is shorter). Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        whole = os.fstat(descriptor).st_size
+        return whole, read_at(descriptor, min(size, whole), max(whole - size, 0))
     finally:
         os.close(descriptor)
 
@@ -204,6 +229,13 @@ class PooledFile:
         self._close_when_unpinned = False
         self._pool.add(self)
         return self._descriptor
+
+    def size(self) -> int:
+        """The file's size on disk. Raises StorageError."""
+        try:
+            return os.fstat(self.descriptor()).st_size
+        except OSError as error:
+            raise storage_error("look at", self.path, error) from error
 
     def pin(self) -> int:
         descriptor = self.descriptor()

@@ -38,6 +38,7 @@ HELPERS = 3
 PARALLEL_FROM = 3
 
 Post = Callable[[Callable[[], None]], None]
+Done = Callable[[StorageError | None], None]
 Job = tuple[Sequence[FlushWork], Callable[[], None], Callable[[], None]]
 
 
@@ -74,6 +75,9 @@ class InlineFlusher:
         write_epochs(works)
         done()
         epochs_written()
+
+    def run_aside(self, call: Callable[[], None], done: Done) -> None:
+        done(error_of(call))
 
     def close(self) -> None:
         """Nothing is under way."""
@@ -142,6 +146,14 @@ class ThreadFlusher:
         self._sync(works)
         self._disk.note((perf_counter_ns() - began_ns) / 1e6)
 
+    def run_aside(self, call: Callable[[], None], done: Done) -> None:
+        """Run `call` beside the flushes, which do not wait for it, and hand its StorageError or None to `done`."""
+        self._helpers.submit(self._run_aside, call, done)
+
+    def _run_aside(self, call: Callable[[], None], done: Done) -> None:
+        error = error_of(call)
+        self._post(lambda: done(error))
+
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
         self._sync_here()
@@ -189,6 +201,14 @@ class ThreadFlusher:
         _sync_share(shares[0])
         for other in others:
             other.result()
+
+
+def error_of(call: Callable[[], None]) -> StorageError | None:
+    try:
+        call()
+    except StorageError as error:
+        return error
+    return None
 
 
 def _raise_thread_ended() -> None:

@@ -3,7 +3,8 @@
 An offset entry is (last offset of a batch, where the batch begins), one for each `INDEX_INTERVAL` bytes; a time entry is
 (largest timestamp so far, last offset of the batch that holds it). Both are relative to the segment's base offset on disk:
 8 bytes (i32, i32) and 12 bytes (i64, i32), big endian. They are hints: whoever uses one checks the batch that it leads to,
-and they can be rebuilt from the segment at any time. So they reach the disk only when a segment is sealed.
+and they can be rebuilt from the segment at any time. So they are synced only when a segment is sealed; those of the active
+segment grow with it now and then, so that a start need not walk all of it.
 """
 
 from __future__ import annotations
@@ -103,6 +104,20 @@ class SegmentIndex:
         times = b"".join(map(TIME_ENTRY.pack, self.times, self._relative(self.time_offsets)))
         return _big_endian(offsets).tobytes(), times
 
+    def encode_from(self, offset_count: int, time_count: int) -> tuple[bytes, bytes]:
+        """What the two files lack when they hold so many entries."""
+        new = zip(self._relative(self.last_offsets[offset_count:]), self.positions[offset_count:], strict=True)
+        offsets = array("i", chain.from_iterable(new))
+        times = map(TIME_ENTRY.pack, self.times[time_count:], self._relative(self.time_offsets[time_count:]))
+        return _big_endian(offsets).tobytes(), b"".join(times)
+
+    def has_time_of(self, end_offset: int, timestamp_ms_max: int) -> bool:
+        """False when there is an entry for the batch that ends at `end_offset`, but with another time."""
+        found = bisect_left(self.time_offsets, end_offset - 1)
+        if found == len(self.time_offsets) or self.time_offsets[found] != end_offset - 1:
+            return True
+        return self.times[found] == timestamp_ms_max
+
     def _relative(self, offsets: Iterable[int]) -> list[int]:
         return [offset - self.base_offset for offset in offsets]
 
@@ -151,4 +166,16 @@ def load(offset_data: bytes, time_data: bytes, base_offset: int, end_offset: int
         if index.timestamp_offset >= end_offset:
             raise ValueError("time entries lie behind the end of the segment")
     index.truncate(end_offset, size)
+    return index
+
+
+def load_part(offset_data: bytes, time_data: bytes, base_offset: int, limit: int) -> SegmentIndex:
+    """What the two files of a growing segment say of the batches below `limit`. Raises ValueError when they are damaged."""
+    index = SegmentIndex(base_offset)
+    index.last_offsets, index.positions = parse_offset_index(offset_data, base_offset)
+    index.times, index.time_offsets = parse_time_index(time_data, base_offset)
+    keep = bisect_left(index.last_offsets, limit)
+    del index.last_offsets[keep:], index.positions[keep:]
+    keep = bisect_left(index.time_offsets, limit)
+    del index.times[keep:], index.time_offsets[keep:]
     return index

@@ -1,7 +1,8 @@
 """The `.lock` file: one process owns a data directory at a time.
 
 The lock is the operating system's (flock), so it ends with the process however that ends; the file itself stays. The
-process id inside only tells a human whom to look for.
+process id inside only tells a human whom to look for. The second line names the boot of the machine: when the next process
+finds the same one, the machine has not lost power since, and whatever was written is still there, synced or not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from raftlake.errors import StorageError
 from raftlake.storage.files import storage_error
 
 FILE_NAME = ".lock"
+#: Linux names each boot; elsewhere every start counts as one after a power loss.
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DirectoryLock:
@@ -27,10 +30,14 @@ class DirectoryLock:
             raise storage_error("open", self.path, error) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            boot = read_boot_id()
+            last = os.pread(self._descriptor, 256, 0).decode("ascii", "replace").splitlines()
+            #: The machine has not been restarted since the last process had the directory.
+            self.is_same_boot = boot != "" and last[1:2] == [boot]
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n{boot}\n".encode(), 0)
         except BlockingIOError as error:
-            owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").split("\n")[0].strip() or "unknown"
             os.close(self._descriptor)
             raise StorageError(f"{directory} is in use by process {owner}, which holds {self.path}") from error
         except OSError as error:
@@ -41,3 +48,11 @@ class DirectoryLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def read_boot_id() -> str:
+    """The name of this boot of the machine, "" where it has none."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -36,6 +36,9 @@ class FlushWork:
     log: FileLog
     files: list[PooledFile]
     descriptors: list[tuple[int, Path]]
+    #: What is durable when it went well, unless the log is cut meanwhile.
+    end_offset: Offset
+    cuts: int
     directory: tuple[int, Path] | None = None
     #: Version and new content of leader-epoch-checkpoint, written after the sync was reported: nobody waits for it.
     epochs: tuple[int, bytes] | None = None
@@ -71,6 +74,9 @@ class FileLog:
         self._names_changed = False
         self._failure: str | None = None
         self._deleted = False
+        #: Everything below it is durable: what recovery found was synced.
+        self.synced_end = self.end_offset
+        self._cuts = 0
 
     def __repr__(self) -> str:
         return f"FileLog({self.group}, {self.start_offset}..{self.end_offset}, {len(self._segments)} segments)"
@@ -142,6 +148,7 @@ class FileLog:
             raise self._fail(error) from error
         self._segments.append(self._active)
         self._names_changed = True
+        self.synced_end = self.end_offset
         return self._active
 
     def truncate_to(self, end_offset: Offset) -> None:
@@ -152,9 +159,12 @@ class FileLog:
         try:
             if end_offset < self.end_offset:
                 self._points.lower(self.group, end_offset)
+                self._cuts += 1
                 self._truncate_segments(end_offset)
         except StorageError as error:
             raise self._fail(error) from error
+        if end_offset <= self.synced_end:
+            self.synced_end = self.end_offset
         # Also when nothing was cut (KAFKA-10706): an epoch that begins at or after the cut is not ours.
         self._epochs.truncate_to(end_offset, self.start_offset)
 
@@ -181,6 +191,8 @@ class FileLog:
             raise self._fail(error) from error
         self._segments = [self._active]
         self._names_changed = False
+        self._cuts += 1
+        self.synced_end = start.offset
 
     def advance_start(self, start_offset: Offset) -> Offset:
         """The names of the deleted segments are durably gone when it returns. Raises StorageError."""
@@ -247,7 +259,7 @@ class FileLog:
         if self._deleted:
             return None
         self._require_usable()
-        work = FlushWork(self, [], [])
+        work = FlushWork(self, [], [], self.end_offset, self._cuts)
         if self._names_changed:
             try:
                 work.directory = (os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), self.path)
@@ -275,6 +287,16 @@ class FileLog:
             os.close(work.directory[0])
         if work.error is not None and not self._deleted:
             self._fail(work.error)
+        elif work.cuts == self._cuts:
+            self.synced_end = max(self.synced_end, work.end_offset)
+
+    def save_index(self) -> None:
+        """Keep the index files of the active segment near its end. Raises StorageError."""
+        if self._failure is None:
+            try:
+                self._active.save_index()
+            except StorageError as error:
+                raise self._fail(error) from error
 
     def end_epochs(self, work: FlushWork) -> None:
         """Writing the epochs of `work` ended, well or not."""

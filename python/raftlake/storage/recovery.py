@@ -1,23 +1,30 @@
-"""Opening a log after a stop of any kind: crash, kill, power loss, clean close; they are not told apart.
+"""Opening a log after a stop of any kind: crash, kill, power loss, clean close.
 
-Every segment but the last was synced before its successor was created, so for those the chain of offsets is checked and no
-more. The last one is read whole: headers, chain and CRCs. Where it stops being valid, one question decides. Does an intact
-batch with later offsets follow, or was more than that durable at the last clean stop? Then bytes are damaged that may have
-been acknowledged: a `StorageError`. Otherwise it is the torn end of a write that was never reported as synced: it is cut.
-(Damage of the very last batches that were written since looks the same; the quorum's other copies protect those.) All that
-is kept is synced before it is used.
+The recovery point (`recovery_points.py`) divides a log. Below it everything was synced: the start trusts it as far as the
+index files reach (they are a few MiB behind at most), and takes whatever does not fit for damage. Above it, and there alone,
+bytes may be missing that nobody was told of. All that the index files do not cover is checked by its CRCs. Where a batch
+above the recovery point is broken:
+
+- nothing intact follows: the torn end of a write, which is cut;
+- intact batches follow and the machine was restarted since they were written: a power loss kept later unsynced bytes and not
+  earlier ones; everything from the broken batch on is cut;
+- intact batches follow and the machine was not restarted, or no recovery point is known: nothing can have been lost but
+  by damage.
+
+Damage is a `DamagedData` that names file, byte and offset; nothing is cut then. All that is kept is synced before it is used.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from raftlake.errors import StorageError
+from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
@@ -26,39 +33,113 @@ from raftlake.storage.files import FilePool, storage_error, sync_data, sync_dire
 from raftlake.storage.index import SegmentIndex
 from raftlake.storage.log import FileLog, perform_reset, read_pending_reset
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
-from raftlake.storage.scan import WINDOW_LARGE, BrokenBatch, find_batch_after, is_zero, walk
+from raftlake.storage.scan import WINDOW_HEADERS, BatchAt, BrokenBatch, find_batch_after, is_zero, walk
 from raftlake.storage.segment import Segment, file_name
 
 SYNC_THREADS = 4
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 
-def open_log(group: GroupId, path: Path, pool: FilePool, segment_bytes: int, points: RecoveryPoints) -> FileLog:
-    """Open or create the log in an existing directory, recovered and durable. Raises StorageError."""
-    pending = read_pending_reset(path)
-    bases = list_segments(path)
-    epochs = LeaderEpochs(path)
-    segments: list[Segment] = []
-    try:
-        if pending is not None:
-            segments.append(perform_reset(path, pending, pool, epochs))
-        elif not bases:
-            # Whoever removed the files wants this replica to begin anew.
-            points.lower(group, Offset(0))
-            segments.append(Segment.create(path, Offset(0), pool))
-        else:
-            for base, following in pairwise(bases):
-                segments.append(open_sealed(path, base, following, pool))
-            epochs = LeaderEpochs(path, known_epochs(path, segments, bases[0], bases[-1]))
-            segments.append(recover_last(path, bases[-1], pool, epochs, points.of(group)))
-            if epoch_files.load(path) != list(epochs.all_entries):
-                epochs.save()
-        sync_names(path)
-    except StorageError:
-        for segment in segments:
-            segment.close()
-        raise
-    return FileLog(group, path, pool, segment_bytes, segments, epochs, points)
+class Recovery:
+    """How the logs of one data directory are opened."""
+
+    def __init__(self, points: RecoveryPoints, *, is_same_boot: bool) -> None:
+        self._points = points
+        #: No power was lost since the last process wrote here.
+        self._is_same_boot = is_same_boot
+
+    def open_log(self, group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> FileLog:
+        """Open or create the log in an existing directory, recovered and durable. Raises StorageError, DamagedData."""
+        pending = read_pending_reset(path)
+        bases = list_segments(path)
+        epochs = LeaderEpochs(path)
+        segments: list[Segment] = []
+        try:
+            if pending is not None:
+                self._points.lower(group, pending.offset)
+                segments.append(perform_reset(path, pending, pool, epochs))
+            elif not bases:
+                if self._points.of(group):
+                    raise DamagedData(f"{path} holds no segment, but {self._known(group)}", offset=0)
+                segments.append(Segment.create(path, Offset(0), pool))
+            else:
+                for base, following in pairwise(bases):
+                    segments.append(open_sealed(path, base, following, pool))
+                epochs = self._recover_last(group, path, bases[-1], pool, segments)
+                if epoch_files.load(path) != list(epochs.all_entries):
+                    epochs.save()
+            sync_names(path)
+        except StorageError:
+            for segment in segments:
+                segment.close()
+            raise
+        return FileLog(group, path, pool, segment_bytes, segments, epochs, self._points)
+
+    def _known(self, group: GroupId) -> str:
+        return f"{(self._points.of(group) or 1) - 1} was durable according to {FILE_NAME}"
+
+    def _recover_last(self, group: GroupId, path: Path, base: Offset, pool: FilePool, segments: list[Segment]) -> LeaderEpochs:
+        """Append the recovered last segment to `segments`; returns the epoch history of the whole log."""
+        sealed = list(segments)
+        last = Segment(path / file_name(base), base, base, 0, pool, SegmentIndex(base))
+        last.is_active = True
+        segments.append(last)
+        point = self._points.of(group)
+        last.adopt_index(point or Offset(0))
+        start = segments[0].base_offset
+        entries = epoch_files.load(path)
+        epochs = None if entries is None else checked_epochs(path, entries, segments, start)
+        if epochs is None:
+            last.forget_adopted()
+            epochs = rebuilt_epochs(path, sealed, start)
+        try:
+            self._take_in(group, last, epochs, point)
+            last.sync()
+        except OSError as error:
+            raise storage_error("recover", last.path, error, last.size) from error
+        return epochs
+
+    def _take_in(self, group: GroupId, segment: Segment, epochs: LeaderEpochs, point: Offset | None) -> None:
+        """Take the intact batches into the segment and the history; cut what follows them. Raises OSError, StorageError."""
+        reason = "the file ends there"
+        end = segment.file.size()
+        try:
+            for batch in segment.walk_on(end, epochs.last):
+                segment.adopt(batch)
+                epochs.note(batch.epoch, batch.base_offset)
+        except BrokenBatch as broken:
+            reason = broken.reason
+            if segment.end_offset >= (point or 0):
+                self._require_unsynced(group, segment, broken, end)
+        if point is not None and segment.end_offset < point:
+            where = f"byte {segment.size} (offset {segment.end_offset})"
+            raise DamagedData(
+                f"{segment.path} is damaged at {where}: {reason}, but {self._known(group)}", offset=segment.end_offset
+            )
+        if segment.size < end:
+            os.ftruncate(segment.file.descriptor(), segment.size)
+
+    def _require_unsynced(self, group: GroupId, segment: Segment, broken: BrokenBatch, end: int) -> None:
+        """Returns when the broken batch and all behind it can be what was never synced. Raises DamagedData otherwise."""
+        try:
+            later = self._find_later(group, segment, broken, end)
+        except BrokenBatch as unreadable:
+            raise DamagedData(f"{broken}; {unreadable}", offset=segment.end_offset) from unreadable
+        if later is not None:
+            raise DamagedData(
+                f"{broken}; an intact batch with offsets {later.base_offset} to {later.end_offset - 1} follows at byte "
+                f"{later.position}, so this is no torn tail",
+                offset=segment.end_offset,
+            )
+
+    def _find_later(self, group: GroupId, segment: Segment, broken: BrokenBatch, end: int) -> BatchAt | None:
+        """An intact batch that would not be there if only unsynced bytes were missing."""
+        descriptor = segment.file.descriptor()
+        if is_zero(descriptor, broken.path, broken.position, end):
+            return None
+        if self._points.of(group) is not None and not self._is_same_boot:
+            return None
+        return find_batch_after(descriptor, broken.path, broken.position, end, segment.end_offset)
 
 
 def sync_ahead(paths: Sequence[Path]) -> None:
@@ -111,80 +192,49 @@ def open_sealed(path: Path, base: Offset, following: Offset, pool: FilePool) -> 
     return segment
 
 
-def known_epochs(path: Path, sealed: list[Segment], start: Offset, last_base: Offset) -> list[Entry]:
-    """The epoch history below the last segment, and the entry at the log's start that stands for the record before it.
-
-    From the checkpoint file; when it is missing or damaged, from the headers of all sealed segments. Raises StorageError.
-    """
-    entries = epoch_files.load(path)
-    if entries is None:
-        if start > 0:
-            raise StorageError(
-                f"{path / epoch_files.FILE_NAME} is missing or damaged: the epoch of the record before {start} is lost"
-            )
-        rebuilt = LeaderEpochs(path)
-        for segment in sealed:
-            for batch in walk(segment.file.descriptor(), segment.path, 0, segment.size, offset=segment.base_offset):
-                rebuilt.note(batch.epoch, batch.base_offset)
-        return list(rebuilt.all_entries)
+def checked_epochs(path: Path, entries: list[Entry], segments: list[Segment], start: Offset) -> LeaderEpochs | None:
+    """The history in the checkpoint file up to where the last segment is known, if the batches on both sides of each
+    boundary agree with it (the file has no checksum, and it may be older than the log); else None."""
+    known_end = segments[-1].end_offset
     history = LeaderEpochs(path, entries)
     if start > 0:
         # A crash between deleting old segments and rewriting the file leaves entries below the start.
         history.advance_to(start)
-    history.truncate_to(last_base, start)
-    epoch_files.require_history(history.all_entries, start, path)
-    return list(history.all_entries)
+    history.truncate_to(known_end, start)
+    found = history.all_entries
+    if (found and found[0][1] != start) or (not found and known_end > start):
+        return None
+    inside = [entry for entry in found if entry[1] > start]
+    boundaries = [offset for _, offset in inside] + ([known_end] if known_end > start else [])
+    expected = [epoch for epoch, _ in found[len(found) - len(inside) - 1 :]]
+    for offset, epoch in zip(boundaries, expected, strict=known_end > start):
+        before = _batch_at(segments, Offset(offset - 1))
+        if before is None or before.epoch != epoch or before.end_offset != offset:
+            return None
+    return history
 
 
-def recover_last(path: Path, base: Offset, pool: FilePool, epochs: LeaderEpochs, durable_end: Offset) -> Segment:
-    """The last segment, cut behind its last intact batch and synced; its epochs are added. Raises StorageError."""
-    segment = Segment(path / file_name(base), base, base, 0, pool, SegmentIndex(base))
-    segment.is_active = True
+def _batch_at(segments: Sequence[Segment], offset: Offset) -> BatchAt | None:
+    """The batch that holds `offset`. None when it cannot be found: reads will tell why."""
+    segment = segments[bisect_right(segments, offset, key=lambda each: each.base_offset) - 1]
     try:
-        cut_torn_tail(segment, epochs, durable_end)
-        segment.sync()
-    except OSError as error:
-        segment.close()
-        raise storage_error("recover", segment.path, error, segment.size) from error
-    except StorageError:
-        segment.close()
-        raise
-    return segment
+        return segment.locate(offset) if segment.base_offset <= offset < segment.end_offset else None
+    except BrokenBatch:
+        return None
 
 
-def cut_torn_tail(segment: Segment, epochs: LeaderEpochs, durable_end: Offset) -> None:
-    """Take the intact batches into the segment and the history; cut what follows them. Raises OSError, StorageError."""
-    reason = "the file ends there"
-    descriptor = segment.file.descriptor()
-    end = os.fstat(descriptor).st_size
-    batches = walk(
-        descriptor, segment.path, 0, end,
-        offset=segment.base_offset, check_crc=True, epoch_min=epochs.last, window=WINDOW_LARGE,
-    )  # fmt: skip
-    try:
+def rebuilt_epochs(path: Path, sealed: list[Segment], start: Offset) -> LeaderEpochs:
+    """The history of the sealed segments from their headers. Raises DamagedData when the epoch before the start is lost."""
+    rebuilt = LeaderEpochs(path)
+    if start > 0:
+        raise DamagedData(
+            f"{path / epoch_files.FILE_NAME} is missing or damaged: the epoch of the record before {start} is lost",
+            offset=start,
+        )
+    for segment in sealed:
+        batches = walk(
+            segment.file.descriptor(), segment.path, 0, segment.size, offset=segment.base_offset, window=WINDOW_HEADERS
+        )
         for batch in batches:
-            segment.adopt(batch)
-            epochs.note(batch.epoch, batch.base_offset)
-    except BrokenBatch as broken:
-        reason = broken.reason
-        require_torn_tail(descriptor, broken, end, segment.end_offset)
-    if segment.end_offset < durable_end:
-        where = f"byte {segment.size} (offset {segment.end_offset})"
-        raise StorageError(
-            f"{segment.path} is damaged at {where}: {reason}, but {durable_end - 1} was durable according to {FILE_NAME}. "
-            f"Nothing was cut. Remove {segment.path.parent} to let this replica begin anew"
-        )
-    if segment.size < end:
-        os.ftruncate(descriptor, segment.size)
-
-
-def require_torn_tail(descriptor: int, broken: BrokenBatch, file_size: int, end_offset: int) -> None:
-    """Returns when nothing intact follows the broken batch, so that it may be cut. Raises StorageError otherwise."""
-    if is_zero(descriptor, broken.path, broken.position, file_size):
-        return
-    later = find_batch_after(descriptor, broken.path, broken.position, file_size, end_offset)
-    if later is not None:
-        raise StorageError(
-            f"{broken}; an intact batch with offsets {later.base_offset} to {later.end_offset - 1} follows at byte "
-            f"{later.position}, so this is no torn tail and nothing was cut"
-        )
+            rebuilt.note(batch.epoch, batch.base_offset)
+    return rebuilt

@@ -1,13 +1,15 @@
-"""Kafka's `recovery-point-offset-checkpoint`: up to which offset each log was durable when the node stopped cleanly.
+"""Kafka's `recovery-point-offset-checkpoint`: up to which offset each log is known to be durable.
 
-Damage of the very last batches looks like a torn write, which recovery cuts; what lies below the recovery point was synced, so
-there it cannot be one. One file for the data directory, `0`, the number of lines, then `<topic> <partition> <offset>`.
+What lies below a recovery point was synced, so there nothing can be a torn write: it is damage when it cannot be read. What
+lies above it may have been written and not synced. Written about once a second while logs grow, and at a clean stop. One
+file for the data directory: `0`, the number of lines, then `<topic> <partition> <offset>`.
 Invariant: a recorded offset never exceeds what is durable. It is lowered, durably, before a log is cut below it.
 A file that is missing or damaged records nothing.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,35 +24,50 @@ Key = tuple[str, int]
 
 
 class RecoveryPoints:
-    """The recovery points of one data directory. Raises StorageError when its file cannot be read or written."""
+    """The recovery points of one data directory. `save` may be called from another thread, the rest only from the driver's.
+    Raises StorageError when its file cannot be read or written."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / FILE_NAME
         self._points = parse(read_file(self._path) or b"")
+        self._lock = threading.Lock()
 
-    def of(self, group: GroupId) -> Offset:
-        """The log of `group` was durable up to this offset (exclusive); 0 when nothing is known."""
-        return self._points.get((group.topic, group.partition), Offset(0))
+    def of(self, group: GroupId) -> Offset | None:
+        """The log of `group` was durable up to this offset (exclusive); None when nothing is known."""
+        return self._points.get(_key(group))
 
     def lower(self, group: GroupId, offset: Offset) -> None:
         """The log is about to be cut to `offset`."""
-        if self.of(group) > offset:
-            self._points[group.topic, group.partition] = offset
-            self._save()
+        if self._points.get(_key(group), offset) > offset:
+            with self._lock:
+                self._points[_key(group)] = offset
+            self.save()
 
-    def record(self, ends: Mapping[GroupId, Offset]) -> None:
-        """These logs are durable up to these offsets."""
-        self._points.update({(group.topic, group.partition): end for group, end in ends.items()})
-        self._save()
+    def forget(self, group: GroupId) -> None:
+        """The log is about to be deleted."""
+        if _key(group) in self._points:
+            with self._lock:
+                del self._points[_key(group)]
+            self.save()
 
-    def _save(self) -> None:
-        known = {key: offset for key, offset in sorted(self._points.items()) if offset > 0}
-        lines = [
-            str(VERSION),
-            str(len(known)),
-            *(f"{topic} {partition} {known[topic, partition]}" for topic, partition in known),
-        ]
-        replace_file(self._path, ("\n".join(lines) + "\n").encode())
+    def note(self, ends: Mapping[GroupId, Offset]) -> bool:
+        """These logs are durable up to these offsets; True when that is news to be saved."""
+        news = {_key(group): end for group, end in ends.items() if self.of(group) != end}
+        with self._lock:
+            self._points.update(news)
+        return bool(news)
+
+    def save(self) -> None:
+        """Write the file durably."""
+        with self._lock:
+            points = sorted(self._points.items())
+            lines = [str(VERSION), str(len(points))]
+            lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in points]
+            replace_file(self._path, ("\n".join(lines) + "\n").encode())
+
+
+def _key(group: GroupId) -> Key:
+    return (group.topic, group.partition)
 
 
 def parse(data: bytes) -> dict[Key, Offset]:

@@ -7,6 +7,7 @@ does not fit is a `BrokenBatch`, which names the file, the byte and the offset t
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +15,21 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from raftlake.errors import StorageError
+from raftlake.errors import DamagedData
 from raftlake.raft.types import Epoch, Offset
-from raftlake.storage.files import read_at, storage_error
+from raftlake.storage.files import describe_error, read_at, storage_error
 from raftlake.wire.batch_header import CRC_START, HEADER_BYTES, MAGIC, parse_header
 
 #: The byte of a batch that holds the magic, and how many bytes of the base offset a search compares.
 MAGIC_AT = 16
 HIGH_BYTES = 4
 
+#: A place on the disk that cannot be read any more; other errors say that the whole disk or the process has a problem.
+UNREADABLE = (errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO))
+
 WINDOW_SMALL = 8 << 10
+#: For a walk over headers alone: small batches are read through, the payload of large ones is passed over.
+WINDOW_HEADERS = 64 << 10
 WINDOW_LARGE = 1 << 20
 
 
@@ -38,16 +44,25 @@ class BatchAt(NamedTuple):
     timestamp_ms_max: int
 
 
-class BrokenBatch(StorageError):
+class BrokenBatch(DamagedData):
     """The bytes at `position` are not the batch that must begin there."""
 
     def __init__(self, path: Path, position: int, offset: int | None, reason: str) -> None:
         expected = "" if offset is None else f" (offset {offset})"
-        super().__init__(f"{path} is damaged at byte {position}{expected}: {reason}")
+        super().__init__(f"{path} is damaged at byte {position}{expected}: {reason}", offset=-1 if offset is None else offset)
         self.path = path
         self.position = position
-        self.offset = offset
         self.reason = reason
+
+
+def read_bytes(descriptor: int, path: Path, size: int, position: int, offset: int | None = None) -> bytes:
+    """Like `read_at`. Raises BrokenBatch when the disk cannot read that place, StorageError when it fails otherwise."""
+    try:
+        return read_at(descriptor, size, position)
+    except OSError as error:
+        if error.errno in UNREADABLE:
+            raise BrokenBatch(path, position, offset, f"cannot be read: {describe_error(error)}") from error
+        raise storage_error("read", path, error, position) from error
 
 
 class Window:
@@ -63,15 +78,19 @@ class Window:
         self._begin = 0
         self._data = memoryview(b"")
 
-    def view(self, position: int, size: int) -> memoryview:
-        """`size` bytes from `position` on, fewer where the file ends. Raises StorageError."""
+    def view(self, position: int, size: int, offset: int | None = None) -> memoryview:
+        """`size` bytes from `position` on, fewer where the file ends. Raises StorageError; `offset` is for its message."""
         first = position - self._begin
         if first < 0 or first + size > len(self._data):
             wanted = min(max(size, self._size), self._end - position)
             try:
-                self._data = memoryview(read_at(self._descriptor, wanted, position))
-            except OSError as error:
-                raise storage_error("read", self._path, error, position) from error
+                data = read_bytes(self._descriptor, self._path, wanted, position, offset)
+            except BrokenBatch:
+                if wanted <= size:
+                    raise
+                # What cannot be read may lie behind what is asked for.
+                data = read_bytes(self._descriptor, self._path, size, position, offset)
+            self._data = memoryview(data)
             self._begin = position
             first = 0
         return self._data[first : first + size]
@@ -106,7 +125,7 @@ def read_batch(
     file: Window, path: Path, position: int, end: int, offset: int | None, epoch_min: int, *, check_crc: bool
 ) -> BatchAt:
     """The batch at `position`. Raises BrokenBatch when it is not whole, not in order or, where asked, not intact."""
-    view = file.view(position, HEADER_BYTES)
+    view = file.view(position, HEADER_BYTES, offset)
     if len(view) < HEADER_BYTES:
         raise BrokenBatch(path, position, offset, f"{end - position} bytes are no batch")
     header = parse_header(view)
@@ -124,7 +143,7 @@ def read_batch(
             path, position, offset, f"leader epoch {epoch} after {epoch_min}, last offset delta {header.last_offset_delta}"
         )
     if check_crc:
-        found = crc32c(file.view(position, size)[CRC_START:])
+        found = crc32c(file.view(position, size, offset)[CRC_START:])
         if found != header.crc:
             raise BrokenBatch(path, position, offset, f"CRC-32C is {found:#010x} and should be {header.crc:#010x}")
     return BatchAt(position, size, Offset(base_offset), Offset(header.end_offset), Epoch(epoch), header.timestamp_ms_max)

@@ -1,6 +1,7 @@
 """One segment: a file of whole record batches, its sparse indexes and, of the newest batches, the exact positions.
 
-Owns the bytes of one `.log` file and the two index files beside it. Knows nothing of epochs' history or of other segments.
+Owns the bytes of one `.log` file; the two index files beside it are the business of `index_files`. Knows nothing of epochs'
+history or of other segments.
 Invariant: `size` and `end_offset` describe whole batches; bytes behind `size` (a failed write) are never read.
 """
 
@@ -13,20 +14,26 @@ from pathlib import Path
 
 from raftlake.errors import StorageError
 from raftlake.ports import BatchSpan, SegmentInfo
-from raftlake.raft.types import Offset
+from raftlake.raft.types import Epoch, Offset
 from raftlake.storage import index
 from raftlake.storage.files import (
     Chunk,
     FilePool,
     PooledFile,
-    read_at,
-    read_file,
     storage_error,
     sync_data,
     write_at,
-    write_file,
 )
-from raftlake.storage.scan import WINDOW_LARGE, WINDOW_SMALL, BatchAt, BrokenBatch, walk
+from raftlake.storage.index_files import IndexFiles
+from raftlake.storage.scan import (
+    WINDOW_HEADERS,
+    WINDOW_LARGE,
+    WINDOW_SMALL,
+    BatchAt,
+    BrokenBatch,
+    read_bytes,
+    walk,
+)
 
 #: How many of the newest batches keep their exact position in memory: parked fetches read those.
 TAIL_BATCHES = 4096
@@ -41,6 +48,7 @@ class Segment:
 
     __slots__ = (
         "_index",
+        "_index_files",
         "_tail_offsets",
         "_tail_positions",
         "_timestamp_ms_max",
@@ -68,6 +76,7 @@ class Segment:
         self.is_active = False
         self.file = PooledFile(path, pool, self._on_file_closed)
         self._index = segment_index
+        self._index_files = IndexFiles(path)
         #: Of a sealed segment whose index is not in memory.
         self._timestamp_ms_max: int | None = None
         self._tail_offsets: list[int] = []
@@ -98,6 +107,47 @@ class Segment:
         assert batch.position == self.size
         self._note(batch.base_offset, batch.end_offset, batch.size, batch.timestamp_ms_max)
 
+    def adopt_index(self, limit: Offset) -> None:
+        """Recovery trusts the index files for what lies below `limit`, if they fit the batch that their last entry there leads
+        to: the segment then reaches to that batch, and the rest is found by walking on. Else nothing is adopted."""
+        assert self.is_active and self.size == 0
+        try:
+            known = self._index_files.load_below(self.base_offset, limit)
+            if not known.positions:
+                return
+            position, last_offset = known.positions[-1], known.last_offsets[-1]
+            size = self.file.size()
+            batch = next(walk(self.file.descriptor(), self.path, position, size), None)
+        except (ValueError, BrokenBatch):
+            return
+        if batch is None or batch.end_offset != last_offset + 1 or not self.base_offset <= batch.base_offset <= last_offset:
+            return
+        if batch.timestamp_ms_max > (known.times[-1] if known.times else -1):
+            return
+        known.truncate(batch.base_offset, position)
+        self._index = known
+        self.size = position
+        self.end_offset = batch.base_offset
+
+    def forget_adopted(self) -> None:
+        """Begin again at the first byte."""
+        self._index = index.SegmentIndex(self.base_offset)
+        self.size = 0
+        self.end_offset = self.base_offset
+
+    def walk_on(self, file_size: int, epoch_min: Epoch) -> Iterator[BatchAt]:
+        """Recovery: the batches behind what is known, with their CRCs; the caller adopts each. Raises BrokenBatch."""
+        return walk(
+            self.file.descriptor(),
+            self.path,
+            self.size,
+            file_size,
+            offset=self.end_offset,
+            check_crc=True,
+            epoch_min=epoch_min,
+            window=WINDOW_LARGE,
+        )
+
     def _note(self, base_offset: int, end_offset: int, size: int, timestamp_ms_max: int) -> None:
         assert self._index is not None
         self._index.note(end_offset, self.size, size, timestamp_ms_max)
@@ -123,20 +173,20 @@ class Segment:
         self.is_active = False
         self._forget_tail()
 
+    def save_index(self) -> None:
+        """While the segment grows: keep its index files near enough to its end for a quick start. Raises StorageError."""
+        if self.is_active and self._index_files.is_behind(self.size):
+            self._index_files.extend(self.loaded_index(), self.size)
+
     def write_index(self, *, sync: bool) -> None:
-        offsets, times = self.loaded_index().encode()
-        for suffix, data in ((".index", offsets), (".timeindex", times)):
-            path = self.path.with_suffix(suffix)
-            try:
-                write_file(path, data, sync=sync)
-            except OSError as error:
-                raise storage_error("write", path, error) from error
+        self._index_files.write(self.loaded_index(), sync=sync)
 
     def truncate(self, end_offset: Offset) -> None:
         """Drop the batches from `end_offset` (a boundary) on, durably; the segment becomes active. Raises StorageError."""
         position = self.position_of(end_offset)
         kept = self.loaded_index()
         kept.truncate(end_offset, position)
+        self._index_files.forget()
         descriptor = self.file.descriptor()
         try:
             os.ftruncate(descriptor, position)
@@ -153,11 +203,11 @@ class Segment:
     def delete(self) -> None:
         """Remove the segment's files; the names are gone for good once the directory is synced. Raises StorageError."""
         self.close()
-        for path in (self.path.with_suffix(".timeindex"), self.path.with_suffix(".index"), self.path):
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise storage_error("delete", path, error) from error
+        self._index_files.forget()
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error("delete", self.path, error) from error
 
     def close(self) -> None:
         self.file.unsynced = False
@@ -171,7 +221,11 @@ class Segment:
             first, end = self._range_in_tail(start, limit, size_max)
         else:
             first, end = self._range_by_index(start, limit, size_max)
-        return self.read_bytes(first, end - first) if end > first else b""
+        try:
+            return self.read_bytes(first, end - first) if end > first else b""
+        except BrokenBatch as broken:
+            # Some byte of it cannot be read; whoever repairs this finds out which.
+            raise BrokenBatch(self.path, broken.position, start, broken.reason) from broken
 
     def _range_in_tail(self, start: int, limit: int, size_max: int) -> tuple[int, int]:
         offsets, positions = self._tail_offsets, self._tail_positions
@@ -199,12 +253,10 @@ class Segment:
         return first.position, self.size
 
     def read_bytes(self, position: int, size: int) -> bytes:
-        try:
-            data = read_at(self.file.descriptor(), size, position)
-        except OSError as error:
-            raise storage_error("read", self.path, error, position) from error
+        data = read_bytes(self.file.descriptor(), self.path, size, position)
         if len(data) != size:
-            raise StorageError(f"{self.path} ends at byte {position + len(data)}, {position + size} were written")
+            ends = position + len(data)
+            raise BrokenBatch(self.path, ends, None, f"the file ends there, {position + size} bytes were written")
         return data
 
     def position_of(self, offset: int) -> int:
@@ -244,6 +296,10 @@ class Segment:
             return None
         known = self.loaded_index()
         first = self.locate(known.offset_before_timestamp(timestamp_ms))
+        if not known.has_time_of(first.end_offset, first.timestamp_ms_max):
+            # The entry that led there tells another time than its batch: the file is damaged.
+            known = self.rebuild_index()
+            first = self.locate(known.offset_before_timestamp(timestamp_ms))
         return next((each for each in self._walk_from(first.position) if each.timestamp_ms_max >= timestamp_ms), None)
 
     def latest_timestamp(self) -> BatchAt | None:
@@ -271,14 +327,19 @@ class Segment:
             self.rebuild_index()
 
     def _verify_end(self) -> None:
-        known = self.loaded_index()
+        try:
+            position, timestamp_ms_max = self._index_files.ends(self.end_offset - self.base_offset, self.size)
+        except ValueError as error:
+            raise BrokenBatch(self.path, 0, self.base_offset, f"its index does not fit: {error}") from error
         end_offset: int = self.base_offset
-        for batch in self._walk_from(known.positions[-1] if known.positions else 0):
+        for batch in self._walk_from(position):
             end_offset = batch.end_offset
-            if batch.timestamp_ms_max > known.timestamp_ms_max:
+            if batch.timestamp_ms_max > timestamp_ms_max:
                 raise BrokenBatch(self.path, batch.position, batch.base_offset, "its timestamp is not in the time index")
         if end_offset != self.end_offset:
             raise BrokenBatch(self.path, self.size, end_offset, f"the file ends here and should hold {self.end_offset - 1}")
+        if self._index is None:
+            self._timestamp_ms_max = timestamp_ms_max
 
     def verify(self) -> None:
         """Check every batch's CRC. Raises BrokenBatch (a StorageError) at the first that is damaged."""
@@ -290,11 +351,8 @@ class Segment:
     def loaded_index(self) -> index.SegmentIndex:
         """The index: in memory, from its files, or rebuilt from the batches."""
         if self._index is None:
-            offsets, times = (read_file(self.path.with_suffix(suffix)) for suffix in (".index", ".timeindex"))
-            if offsets is None or times is None:
-                return self.rebuild_index()
             try:
-                self._index = index.load(offsets, times, self.base_offset, self.end_offset, self.size)
+                self._index = self._index_files.load(self.base_offset, self.end_offset, self.size)
             except ValueError:
                 return self.rebuild_index()
         return self._index
@@ -303,7 +361,7 @@ class Segment:
         """Walk all headers; a sealed segment gets new index files. Raises BrokenBatch when the batches are damaged."""
         rebuilt = index.SegmentIndex(self.base_offset)
         end_offset = self.base_offset
-        for batch in self._walk_from(0, window=WINDOW_LARGE):
+        for batch in self._walk_from(0, window=WINDOW_HEADERS):
             rebuilt.note(batch.end_offset, batch.position, batch.size, batch.timestamp_ms_max)
             end_offset = batch.end_offset
         if end_offset != self.end_offset:
