@@ -372,7 +372,7 @@ def test_answers_about_what_was_not_asked_are_left_out() -> None:
     message = schema.BeginQuorumEpochResponse(
         error_code=0, topics=(schema.TopicData(topic_name=METADATA_TOPIC, partitions=parts),)
     )
-    reply = peer_control.decode_reply(asked, message)
+    reply = peer_control.decode_reply(asked, message, METADATA_TOPIC)
     assert [message.group for message in reply.messages] == [METADATA_GROUP]
     stray = fetch.FetchResponse(
         [fetch.FetchTopicResult(None, bytes([9] * 16), [fetch.FetchPartitionResult(0, ErrorCode.NONE)])]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from raftlake.errors import StorageError
+from raftlake.ports import GroupId
 from raftlake.runtime.http import HEAD_BYTES_MAX
 from raftlake.runtime.http_base import HttpError, Response, header_lines
 from raftlake.runtime.http_ops import describe_json
@@ -28,6 +30,19 @@ def test_unknown_paths_and_methods() -> None:
             ):
                 answer = await on.client.request(method, path)
                 assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+    run(main())
+
+
+def test_a_quorum_of_another_log_has_no_keys() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            on.node.config = replace(on.node.config, quorum_group=GroupId("other", 0, bytes(range(16))))
+            for path in ("/v1/kv", "/v1/kv/k", "/v1/txn", "/v1/watch"):
+                answer = await on.client.get(path)
+                assert answer.status_code == 404
+                assert "no key-value space" in answer.json()["error"]
+            assert (await on.client.get("/health/ready")).status_code == 200
 
     run(main())
 

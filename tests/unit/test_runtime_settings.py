@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from raftlake.errors import ConfigError
+from raftlake.ports import GroupId
 from raftlake.raft.config import RaftConfig
-from raftlake.replica.config import Endpoint
+from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.runtime.setting_names import KNOWN, NUMBERS, TEXTS, TIER
 from raftlake.runtime.settings import Settings, load_settings
 from raftlake.runtime.values import is_wildcard, parse_endpoint
@@ -36,6 +38,35 @@ def test_three_settings_are_enough() -> None:
     assert loaded.raft == RaftConfig()
     assert (loaded.retention_bytes, loaded.retention_ms) == (-1, -1)
     assert (loaded.connections_max, loaded.request_bytes_max) == (2000, 100 * 1024 * 1024)
+
+
+def test_another_log_than_the_metadata_log() -> None:
+    assert settings().quorum_group == METADATA_GROUP
+    given = {"quorum.topic": "__raft_performance_test", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAg"}
+    loaded = settings(given)
+    assert loaded.quorum_group == GroupId("__raft_performance_test", 0, bytes(15) + b"\x02")
+    config = loaded.node_config(cluster_id=None, directory_id=bytes(16))
+    assert config.quorum_group == loaded.quorum_group and config.is_opaque
+    named = {"quorum.topic": "__cluster_metadata", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}
+    assert not settings(named).node_config(cluster_id=None, directory_id=bytes(16)).is_opaque
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"quorum.topic": "t"}, "quorum.topic=t: needs quorum.topic.id too"),
+        ({"quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAg"}, "needs quorum.topic too"),
+        ({"quorum.topic": "a/b", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAg"}, "quorum.topic=a/b: not a topic's name"),
+        ({"quorum.topic": "..", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAg"}, "not a topic's name"),
+        ({"quorum.topic": "t", "quorum.topic.id": "short"}, "quorum.topic.id=short: not a topic id"),
+        ({"quorum.topic": "t", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAA"}, "the zero id names no topic"),
+        ({"quorum.topic": "t", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAQ"}, "belongs to __cluster_metadata"),
+        ({"quorum.topic": "__cluster_metadata", "quorum.topic.id": "AAAAAAAAAAAAAAAAAAAAAg"}, "does not go with"),
+    ],
+)
+def test_half_a_log_or_a_wrong_one_is_refused(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        settings(given)
 
 
 def test_an_observer_listens_on_the_usual_port() -> None:

@@ -43,6 +43,8 @@ class NodeConfig:
     http_listener: Endpoint | None = None
     #: None until the first leader has made one (KIP-595 "Cluster Bootstrapping").
     cluster_id: str | None = None
+    #: The log that the voters exist for. Any other than the metadata log is somebody else's, see `is_opaque`.
+    quorum_group: GroupId = METADATA_GROUP
     directory_id: DirectoryId = NO_DIRECTORY
     raft: RaftConfig = field(default_factory=RaftConfig)
     #: Deleted are whole closed segments, below the high watermark only.
@@ -63,3 +65,9 @@ class NodeConfig:
     read_timeout_ms: int = 10_000
     #: Topic partitions that one node will host.
     partitions_max: int = 10_000
+
+    @property
+    def is_opaque(self) -> bool:
+        """The quorum's log is not ours to interpret: this node votes on it, stores it and serves it, and that group is the only
+        one. There is no key-value space, and so no topics, producer ids or addresses of nodes that would be keys in it."""
+        return self.quorum_group != METADATA_GROUP

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
 from raftlake.raft.types import ReplicaKey
 from raftlake.raft.voters import VoterHistory
-from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
 from raftlake.replica.voter_log import read_voters
+from raftlake.wire.ids import id_to_text
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -34,14 +34,22 @@ class Hosting:
     # --- opening and closing ---
 
     def open_all(self) -> None:
-        """At start: the metadata log and every group found on disk."""
+        """At start: the quorum's log and every group found on disk."""
         found = self._node.logs.groups()
+        config = self._node.config
+        strangers = [str(group) for group in found if group != config.quorum_group]
+        if config.is_opaque and strangers:
+            raise StorageError(
+                f"the data directory holds {', '.join(strangers)}, but quorum.topic={config.quorum_group.topic} with "
+                f"quorum.topic.id={id_to_text(config.quorum_group.topic_id)} is a quorum of that log alone: give this node a "
+                "directory of its own"
+            )
         for group in found:
             self._directories[(group.topic, group.partition)] = group.topic_id
             self._names_on_disk[group.topic_id] = group.topic
-        self.open(METADATA_GROUP)
+        self.open(config.quorum_group)
         for group in found:
-            if group != METADATA_GROUP:
+            if group != config.quorum_group:
                 self.open(group)
 
     def open(self, group: GroupId, *, election_delay_ms: int = 0) -> bool:

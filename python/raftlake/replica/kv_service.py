@@ -17,7 +17,6 @@ from raftlake.kv.machine import StateMachine, TxnResult
 from raftlake.ports import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId, Offset
-from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers, validate
 
@@ -62,7 +61,7 @@ class KvService:
 
     @property
     def _partition(self) -> Partition:
-        return self._node.partitions[METADATA_GROUP]
+        return self._node.partitions[self._node.config.quorum_group]
 
     # --- reads ---
 
@@ -70,12 +69,12 @@ class KvService:
         """Call `done` when `machine` may be read: at once for a stale read, else once it holds all that was acknowledged."""
         if linearizable:
             self._node.begin_input()
-            self._node.reads.read(METADATA_GROUP, done)
+            self._node.reads.read(self._node.config.quorum_group, done)
             return
         core = self._partition.core
         done(
             ReadOffsetResult(
-                group=METADATA_GROUP,
+                group=self._node.config.quorum_group,
                 error=ErrorCode.NONE,
                 applied_offset=Offset(self.machine.applied_offset),
                 leader_id=core.leader_id,
@@ -89,6 +88,9 @@ class KvService:
         """Propose at this node. Everything proposed in one turn is one batch: one append, one sync."""
         self._node.begin_input()
         core = self._partition.core
+        if self._node.config.is_opaque:
+            done(ProposeOutcome(ProposeStatus.REFUSED))
+            return
         if not core.is_leader:
             done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=core.leader_id))
             return
@@ -126,7 +128,7 @@ class KvService:
 
     def receive(self, rpc: ProposeRpc, reply: Callable[[PeerReply], None]) -> None:
         """Commands that another node forwards. They are decoded before they may enter the log."""
-        if not self._partition.core.is_leader:
+        if self._node.config.is_opaque or not self._partition.core.is_leader:
             reply(ProposeReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         try:
@@ -200,8 +202,10 @@ class _Forwarding:
 
     def attempt(self) -> None:
         node = self._node
-        core = node.partitions[METADATA_GROUP].core
-        if core.is_leader:
+        core = node.partitions[node.config.quorum_group].core
+        if node.config.is_opaque:
+            self._done(ProposeOutcome(ProposeStatus.REFUSED))
+        elif core.is_leader:
             node.kv.propose(self._txn, self._on_outcome)
         elif core.leader_id in (NO_LEADER, node.config.node_id):
             self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.config import Endpoint
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.wire.ids import id_to_text
 
@@ -74,7 +74,9 @@ class Membership:
     def tick(self) -> None:
         """Called a few times a second: write what is missing, one attempt at a time."""
         node = self._node
-        partition = node.partitions.get(METADATA_GROUP)
+        partition = node.partitions.get(node.config.quorum_group)
+        if node.config.is_opaque:
+            return
         if self._under_way or node.now_ms < self._next_attempt_ms or partition is None:
             return
         # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
@@ -90,7 +92,7 @@ class Membership:
         node = self._node
         machine = node.kv.machine
         if node.cluster_id is None:
-            if not node.partitions[METADATA_GROUP].is_serving:
+            if not node.partitions[node.config.quorum_group].is_serving:
                 return None
             cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
             value = json.dumps({"cluster_id": cluster_id}).encode()

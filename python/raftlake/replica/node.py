@@ -55,7 +55,7 @@ from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, ReplicaKey, Rng, VoterSet
 from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
-from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, ClientContext, NodeConfig
+from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
 from raftlake.replica.control import ControlPlane
 from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.describe import QuorumDescription, describe_quorum
@@ -383,16 +383,16 @@ class ReplicaNode:
 
     @property
     def metadata_leader_id(self) -> NodeId:
-        """The leader of the metadata log (Kafka's "controller"), NO_LEADER when none is known."""
-        partition = self.partitions.get(METADATA_GROUP)
+        """The leader of the quorum's log (Kafka's "controller"), NO_LEADER when none is known."""
+        partition = self.partitions.get(self.config.quorum_group)
         return NO_LEADER if partition is None else partition.core.leader_id
 
     def is_ready(self) -> bool:
-        """A metadata leader is known and this node has applied up to its high watermark at least once."""
-        partition = self.partitions.get(METADATA_GROUP)
+        """A leader of the quorum's log is known and this node has applied up to its high watermark at least once."""
+        partition = self.partitions.get(self.config.quorum_group)
         return partition is not None and self.metadata_leader_id != NO_LEADER and partition.high_watermark > 0
 
-    def describe(self, topic: str = METADATA_TOPIC, partition: int = 0) -> QuorumDescription | None:
-        """What the leader of a group knows of its replicas; None where the group is not hosted."""
-        hosted = self.partitions.get(self.resolve_group(topic, partition))
+    def describe(self, topic: str | None = None, partition: int = 0) -> QuorumDescription | None:
+        """What the leader of a group (default: the quorum's log) knows of its replicas; None where it is not hosted."""
+        hosted = self.partitions.get(self.config.quorum_group if topic is None else self.resolve_group(topic, partition))
         return None if hosted is None else describe_quorum(self, hosted)

@@ -20,8 +20,9 @@ from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.ports import GroupId
 from raftlake.raft.events import CampaignRequested
-from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID
+from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.opaque import no_keys
 from raftlake.wire.ids import id_from_text, id_to_text
 
 if TYPE_CHECKING:
@@ -60,9 +61,6 @@ class Topic:
         return topic if topic.partitions > 0 and len(topic.topic_id) == 16 else None
 
 
-METADATA = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1)
-
-
 def require_name(name: str) -> None:
     """Kafka's rule for topic names; RequestRejected(INVALID_TOPIC_EXCEPTION) otherwise."""
     if name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
@@ -78,8 +76,11 @@ def require_name(name: str) -> None:
 class TopicRegistry:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
-        self._by_name: dict[str, Topic] = {METADATA_TOPIC: METADATA}
-        self._by_id: dict[bytes, Topic] = {METADATA_TOPIC_ID: METADATA}
+        own = node.config.quorum_group
+        #: The topic of the quorum's own log. No key says that it exists.
+        self._own = Topic(own.topic, own.topic_id, own.partition + 1)
+        self._by_name: dict[str, Topic] = {own.topic: self._own}
+        self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
         self._seen_version = 0
         node.kv.listeners.append(self._on_applied)
 
@@ -90,7 +91,7 @@ class TopicRegistry:
         return self._by_id.get(topic_id)
 
     def all(self) -> list[Topic]:
-        """Every topic but the metadata log, by name."""
+        """Every topic for clients, by name: all but the metadata log."""
         return [self._by_name[name] for name in sorted(self._by_name) if name != METADATA_TOPIC]
 
     @property
@@ -150,6 +151,8 @@ class TopicRegistry:
     def create(self, name: str, partitions: int, configs: Mapping[str, str], done: CreateDone) -> None:
         """Create a topic; `done(topic, error, message)` once it is committed and this node knows it."""
         try:
+            if self._node.config.is_opaque:
+                raise RequestRejected(ErrorCode.POLICY_VIOLATION, no_keys(self._node.config))
             require_name(name)
             if partitions < 1:
                 raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
@@ -180,7 +183,7 @@ class TopicRegistry:
         """Delete a topic and its data on every node."""
         key = TOPIC_PREFIX + topic.name
         entry = self._node.kv.machine.get(key)
-        if topic.name == METADATA_TOPIC or entry is None:
+        if topic is self._own or entry is None:
             done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
             return
         txn = Txn(compares=(Compare(key, entry.version),), ops=(Delete(key),))

@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.opaque import no_keys
 from raftlake.runtime.http_base import HttpError, Receive, Request, Response, Scope, Send, header_lines, json_bytes
 from raftlake.runtime.http_kv import KvHandlers
 from raftlake.runtime.http_ops import OpsHandlers
@@ -33,6 +34,7 @@ T = TypeVar("T")
 HEAD_BYTES_MAX = 64 * 1024
 KEEP_ALIVE_SECONDS = 75
 ABORT = "raftlake.abort"
+KEY_VALUE_PATHS = (b"/v1/kv", b"/v1/txn", b"/v1/watch")
 
 Handler = Callable[[Request], Awaitable[Response]]
 KeyHandler = Callable[[Request, bytes], Awaitable[Response]]
@@ -114,6 +116,8 @@ class HttpFront:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request.from_scope(scope, receive)
         try:
+            if self._node.config.is_opaque and request.path.startswith(KEY_VALUE_PATHS):
+                raise HttpError(404, no_keys(self._node.config))
             if request.path == b"/v1/watch":
                 await self._watch(request, send, scope)
                 return

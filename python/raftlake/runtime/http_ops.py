@@ -4,7 +4,6 @@ when the quorum does not."""
 from __future__ import annotations
 
 from raftlake.raft.types import NO_LEADER
-from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.describe import QuorumDescription, ReplicaDescription
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http_base import HttpError, Request, Response, json_bytes, parse_count
@@ -44,7 +43,7 @@ class OpsHandlers:
         query = request.query("topic", "partition")
         partition = parse_count(query, "partition", default=0, low=0, high=2**31 - 1)
         assert partition is not None
-        topic = query.get("topic", METADATA_TOPIC)
+        topic = query.get("topic", self._node.config.quorum_group.topic)
         described = self._node.describe(topic, partition)
         if described is None:
             raise HttpError(404, f"no such partition on this node: {topic}-{partition}")

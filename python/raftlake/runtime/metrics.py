@@ -17,7 +17,6 @@ from prometheus_client.registry import Collector
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER
-from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import Partition
 from raftlake.runtime.clock import SystemClock
@@ -127,7 +126,7 @@ class NodeMetrics:
 
     def _on_role(self, group: GroupId, report: ReportRole) -> None:
         """The time from losing sight of the metadata log's leader to knowing the next one."""
-        if group != METADATA_GROUP:
+        if group != self._node.config.quorum_group:
             return
         now_us = self._clock.now_us()
         if report.leader_id == NO_LEADER:

@@ -34,7 +34,7 @@ from raftlake.ports import (
 )
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
-from raftlake.replica.config import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
+from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, Endpoint
 from raftlake.runtime import peer_control
 from raftlake.wire import fetch, produce, read_offset
 from raftlake.wire.api import ApiKey, RequestHeader
@@ -73,13 +73,14 @@ def is_from_replica(message: object) -> bool:
 
 
 class PeerCodec:
-    """`peers` are the addresses at which nodes reach each other (quorum.voters)."""
+    """`peers` are the addresses at which nodes reach each other (quorum.voters), `quorum_group` the log that they vote on."""
 
-    def __init__(self, *, node_id: NodeId, peers: Mapping[NodeId, Endpoint]) -> None:
+    def __init__(self, *, node_id: NodeId, peers: Mapping[NodeId, Endpoint], quorum_group: GroupId = METADATA_GROUP) -> None:
         self._peers = peers
         self._me = peers.get(node_id)
         self._directory: Directory | None = None
-        self._names: dict[bytes, str] = {METADATA_TOPIC_ID: METADATA_TOPIC}
+        self._quorum_topic = quorum_group.topic
+        self._names: dict[bytes, str] = {quorum_group.topic_id: quorum_group.topic}
 
     def attach(self, directory: Directory) -> None:
         """The node exists now; requests may be decoded from here on."""
@@ -109,7 +110,8 @@ class PeerCodec:
             case FetchReply():
                 return self._encode_fetch_reply(header.api_version, reply)
             case ControlReply():
-                return peer_control.encode_reply(ApiKey(header.api_key), header.api_version, reply, self._peers.get)
+                key = ApiKey(header.api_key)
+                return peer_control.encode_reply(key, header.api_version, reply, self._peers.get, self._quorum_topic)
             case ReadOffsetReply():
                 assert isinstance(rpc, ReadOffsetRpc)
                 return _encode_read_offset_reply(rpc, reply)
@@ -204,7 +206,7 @@ class PeerCodec:
             case FetchRpc():
                 return ApiKey.FETCH, FETCH_VERSION, self._encode_fetch(rpc)
             case ControlRpc():
-                return peer_control.encode_request(rpc, peer, self._me)
+                return peer_control.encode_request(rpc, peer, self._me, self._quorum_topic)
             case ReadOffsetRpc():
                 topics: list[read_offset.ReadOffsetTopic] = []
                 for group in rpc.groups:
@@ -228,7 +230,7 @@ class PeerCodec:
             case FetchRpc():
                 return self._decode_fetch_reply(message)
             case ControlRpc():
-                return peer_control.decode_reply(rpc, message)
+                return peer_control.decode_reply(rpc, message, self._quorum_topic)
             case ReadOffsetRpc():
                 return _decode_read_offset_reply(rpc, message)
             case ProposeRpc():

@@ -26,7 +26,7 @@ from raftlake.raft.messages import (
     VoteResponse,
 )
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
-from raftlake.replica.config import METADATA_TOPIC, Endpoint
+from raftlake.replica.config import Endpoint
 from raftlake.wire.api import ApiKey
 from raftlake.wire.ids import KioId, id_from_kio, id_from_text, id_to_kio, id_to_text
 from raftlake.wire.primitives import error_code
@@ -93,14 +93,14 @@ def _decode_candidates(part: Any) -> tuple[ReplicaKey, ...]:
     return tuple(ReplicaKey(NodeId(each.candidate_id), _directory(each.candidate_directory_id)) for each in candidates)
 
 
-def encode_reply(api_key: ApiKey, version: int, reply: ControlReply, find_endpoint: FindEndpoint) -> object:
+def encode_reply(api_key: ApiKey, version: int, reply: ControlReply, find_endpoint: FindEndpoint, quorum_topic: str) -> object:
     """The response; it names the address of every leader that it names (Kafka's own nodes need it)."""
     schema = _schema(api_key, version, "response")
     topics = tuple(
         schema.TopicData(
             topic_name=name, partitions=tuple(_encode_answer(schema, group.partition, body) for group, body in parts)
         )
-        for name, parts in by_topic(reply.messages)
+        for name, parts in by_topic(reply.messages, quorum_topic)
     )
     response = getattr(schema, _CLASS_OF[api_key] + "Response")
     if not hasattr(schema, "NodeEndpoint"):
@@ -133,11 +133,11 @@ def leader_endpoints(bodies: Iterable[Request | Response], find_endpoint: FindEn
     return [(node_id, endpoint) for node_id, endpoint in found if endpoint is not None]
 
 
-def name_of(group: GroupId) -> str:
+def name_of(group: GroupId, quorum_topic: str) -> str:
     """How these RPCs, which have no field for topic ids, name a group: `topic:id`, since a vote for a topic that was deleted
-    and created again must not be taken for one of its successor. A topic's own name has no colon. Kafka's own nodes know the
-    metadata log alone, by its plain name."""
-    if group.topic == METADATA_TOPIC or not any(group.topic_id):
+    and created again must not be taken for one of its successor. A topic's own name has no colon. The quorum's own log is
+    never created again and goes by its plain name: Kafka's own nodes know no other group."""
+    if group.topic == quorum_topic or not any(group.topic_id):
         return group.topic
     return f"{group.topic}:{id_to_text(group.topic_id)}"
 
@@ -153,11 +153,11 @@ def group_named(name: str, partition: int, resolve: ResolveGroup) -> GroupId:
         return GroupId(name, partition)
 
 
-def by_topic(messages: Sequence[PeerMessage]) -> list[tuple[str, list[tuple[GroupId, Request | Response]]]]:
+def by_topic(messages: Sequence[PeerMessage], quorum_topic: str) -> list[tuple[str, list[tuple[GroupId, Request | Response]]]]:
     """Neighbours of one topic together, in the order given."""
     topics: list[tuple[str, list[tuple[GroupId, Request | Response]]]] = []
     for message in messages:
-        name = name_of(message.group)
+        name = name_of(message.group, quorum_topic)
         if not topics or topics[-1][0] != name:
             topics.append((name, []))
         topics[-1][1].append((message.group, message.body))
@@ -167,7 +167,7 @@ def by_topic(messages: Sequence[PeerMessage]) -> list[tuple[str, list[tuple[Grou
 # --- the asking side ---------------------------------------------------------------------------------------------------
 
 
-def encode_request(rpc: ControlRpc, peer: NodeId, me: Endpoint | None) -> tuple[ApiKey, int, object]:
+def encode_request(rpc: ControlRpc, peer: NodeId, me: Endpoint | None, quorum_topic: str) -> tuple[ApiKey, int, object]:
     """The request to `peer`; `me` is the address that a new leader is reached at."""
     first = rpc.messages[0].body
     assert isinstance(first, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest)
@@ -177,7 +177,7 @@ def encode_request(rpc: ControlRpc, peer: NodeId, me: Endpoint | None) -> tuple[
         schema.TopicData(
             topic_name=name, partitions=tuple(_encode_part(schema, group.partition, body) for group, body in parts)
         )
-        for name, parts in by_topic(rpc.messages)
+        for name, parts in by_topic(rpc.messages, quorum_topic)
     )
     request = getattr(schema, _CLASS_OF[api_key] + "Request")
     if api_key == ApiKey.VOTE:
@@ -227,9 +227,9 @@ def _encode_part(schema: Any, index: int, body: Request | Response) -> object:
             assert_never(body)
 
 
-def decode_reply(rpc: ControlRpc, message: Any) -> ControlReply:
+def decode_reply(rpc: ControlRpc, message: Any, quorum_topic: str) -> ControlReply:
     """The answer to `rpc`, for the groups that it asked about; a partition that was not asked about is left out."""
-    groups = {(name_of(sent.group), sent.group.partition): sent for sent in rpc.messages}
+    groups = {(name_of(sent.group, quorum_topic), sent.group.partition): sent for sent in rpc.messages}
     parts: list[PeerMessage] = []
     for topic in message.topics:
         for part in topic.partitions:

@@ -21,7 +21,7 @@ from raftlake.errors import ConfigError, RaftlakeError, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NodeId
-from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.config import Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime import loop as loops
 from raftlake.runtime.clock import SystemClock
@@ -110,7 +110,7 @@ class NodeServer:
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
         self._driver.after_turn = self._after_turn
-        self._codec = PeerCodec(node_id=settings.node_id, peers=settings.voters)
+        self._codec = PeerCodec(node_id=settings.node_id, peers=settings.voters, quorum_group=settings.quorum_group)
 
     @property
     def node(self) -> ReplicaNode:
@@ -300,7 +300,7 @@ class NodeServer:
             event(logger, logging.INFO, "cluster id", node=self._settings.node_id, cluster=cluster_id)
 
     def _log_role(self, group: GroupId, report: ReportRole) -> None:
-        level = logging.INFO if group == METADATA_GROUP else logging.DEBUG
+        level = logging.INFO if group == self._settings.quorum_group else logging.DEBUG
         event(
             logger, level, "role", node=self._settings.node_id, group=group, role=report.role, epoch=report.epoch,
             leader=report.leader_id, reason=report.reason,

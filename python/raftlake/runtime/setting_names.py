@@ -64,6 +64,8 @@ TEXTS = frozenset(
     {
         "node.id",
         "quorum.voters",
+        "quorum.topic",
+        "quorum.topic.id",
         "log.dirs",
         "listeners",
         "advertised.listeners",

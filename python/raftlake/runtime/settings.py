@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from raftlake.errors import ConfigError
+from raftlake.ports import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import DirectoryId, NodeId
-from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, NodeConfig
 from raftlake.runtime.setting_names import NUMBERS, TIER, Given, gather
 from raftlake.runtime.values import (
     NODE_ID_MAX,
@@ -24,6 +25,8 @@ from raftlake.runtime.values import (
     parse_endpoint,
     parse_int,
     parse_listeners,
+    parse_topic,
+    parse_topic_id,
     parse_voters,
 )
 
@@ -38,6 +41,8 @@ class Settings:
 
     node_id: NodeId
     voters: Mapping[NodeId, Endpoint]
+    #: The log that the voters exist for.
+    quorum_group: GroupId
     data_dir: Path
     #: Bound for clients, and for peers unless `controller_listener` is set.
     listener: Endpoint
@@ -60,6 +65,7 @@ class Settings:
         return NodeConfig(
             node_id=self.node_id,
             voters=self.voters,
+            quorum_group=self.quorum_group,
             listener=self.advertised_listener,
             http_listener=self.advertised_http_listener,
             cluster_id=cluster_id,
@@ -131,6 +137,7 @@ def _build(reader: _Reader) -> Settings:
     return Settings(
         node_id=node_id,
         voters=voters,
+        quorum_group=_quorum_group(reader),
         data_dir=_data_dir(reader),
         listener=listener,
         advertised_listener=advertised,
@@ -145,6 +152,20 @@ def _build(reader: _Reader) -> Settings:
         request_bytes_max=_request_bytes_max(reader),
         message_bytes_max=reader.number("message.max.bytes"),
     )
+
+
+def _quorum_group(reader: _Reader) -> GroupId:
+    """The metadata log, unless both name and id of another one are given."""
+    topic, topic_id = reader.parse("quorum.topic", parse_topic), reader.parse("quorum.topic.id", parse_topic_id)
+    if topic is None and topic_id is None:
+        return METADATA_GROUP
+    if topic is None or topic_id is None:
+        given, missing = ("quorum.topic.id", "quorum.topic") if topic is None else ("quorum.topic", "quorum.topic.id")
+        raise fail(given, reader.text(given) or "", f"needs {missing} too; accepted are both or neither")
+    if (topic == METADATA_TOPIC) != (topic_id == METADATA_TOPIC_ID):
+        contradicted = f"does not go with quorum.topic.id={reader.text('quorum.topic.id')}"
+        raise fail("quorum.topic", topic, f"{contradicted}; that id belongs to {METADATA_TOPIC} and to no other topic")
+    return GroupId(topic, 0, topic_id)
 
 
 def _listeners(reader: _Reader, voter: Endpoint | None) -> tuple[Endpoint, Endpoint | None]:

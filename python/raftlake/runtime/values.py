@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, WireError
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
+from raftlake.wire.ids import id_from_text
 
 #: Node ids are Kafka broker ids; 2^31 - 1 is the largest that its tools accept.
 NODE_ID_MAX = 2**31 - 1
 
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]*\]|[^:\[\]/@\s]*):(?P<port>\d{1,5})")
 
 
@@ -102,3 +104,22 @@ def _split_listener(key: str, text: str) -> tuple[str | None, Endpoint]:
     if port > 65535:
         raise fail(key, text, f"port {port} is out of range; accepted is 0 to 65535")
     return match["name"], Endpoint(match["host"].strip("[]"), port)
+
+
+def parse_topic(key: str, value: str) -> str:
+    """A topic's name by Kafka's rule."""
+    name = value.strip()
+    if not _TOPIC.fullmatch(name) or name in (".", ".."):
+        raise fail(key, value, "not a topic's name; accepted are 1 to 249 of the characters a-z A-Z 0-9 . _ -")
+    return name
+
+
+def parse_topic_id(key: str, value: str) -> bytes:
+    """A topic's id as Kafka prints it; the zero id stands for "unknown" on the wire and names nothing."""
+    try:
+        topic_id = id_from_text(value.strip())
+    except WireError as error:
+        raise fail(key, value, "not a topic id; accepted are 22 characters of base64url, as Kafka prints ids") from error
+    if not any(topic_id):
+        raise fail(key, value, "the zero id names no topic")
+    return topic_id

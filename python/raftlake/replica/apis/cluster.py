@@ -140,7 +140,7 @@ def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
     controller (its tools ask any broker and do not look further); where that fails, and for several groups at once, the
     answer is NOT_LEADER with the leader's name."""
     asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
-    partition = node.partitions.get(node.resolve_group(*asked[0])) if len(asked) == 1 else None
+    partition = node.partitions.get(_group_described(node, *asked[0])) if len(asked) == 1 else None
     if partition is None or partition.core.is_leader or partition.core.leader_id == NO_LEADER:
         reply(_describe_locally(node, request))
         return
@@ -162,7 +162,7 @@ def _describe_locally(node: ReplicaNode, request: Any) -> object:
     topics = []
     for topic in request.topics:
         partitions = [
-            _quorum_partition(node, answers, node.resolve_group(topic.topic_name, asked.partition_index))
+            _quorum_partition(node, answers, _group_described(node, topic.topic_name, asked.partition_index))
             for asked in topic.partitions
         ]
         topics.append(answers.make("TopicData", topic_name=topic.topic_name, partitions=tuple(partitions)))
@@ -182,6 +182,12 @@ def _describe_locally(node: ReplicaNode, request: Any) -> object:
         topics=tuple(topics),
         nodes=nodes,
     )
+
+
+def _group_described(node: ReplicaNode, topic: str, partition: int) -> GroupId:
+    """Kafka's quorum tool knows the metadata log alone; to it, any other log that a quorum may keep goes by that name."""
+    own = node.config.quorum_group
+    return own if (topic, partition) == (METADATA_TOPIC, own.partition) else node.resolve_group(topic, partition)
 
 
 def _quorum_partition(node: ReplicaNode, answers: Answers, group: GroupId) -> Any:

@@ -14,6 +14,7 @@ from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, Compression, validate
@@ -146,6 +147,8 @@ def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: Pro
             if header.compression is not Compression.NONE:
                 payload = memoryview(part.records)[header.position + HEADER_BYTES : header.end_position]
                 decompress(header.compression, payload)
+        if node.config.is_opaque:
+            require_raft_records(part.records, headers)
     except CorruptBatch as corrupt:
         raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
     if len(headers) > 1 and any(header.producer_id != NO_PRODUCER for header in headers):

@@ -72,6 +72,10 @@ def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: C
         # Transactions have no coordinator here (FindCoordinator says so too).
         answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return
+    if node.config.is_opaque:
+        # The one error that every client takes for final; ids are handed out from a key, and there are none.
+        answer(ErrorCode.UNSUPPORTED_VERSION)
+        return
     known_id = getattr(request, "producer_id", -1)
     known_epoch = getattr(request, "producer_epoch", -1)
     if known_id >= 0 and 0 <= known_epoch < PRODUCER_EPOCH_MAX:
