@@ -240,6 +240,27 @@ def test_without_a_session_the_order_of_the_connection_is_the_clock(fetching: Fe
 # --- the follower's side ---
 
 
+def test_without_a_session_every_group_is_answered(fetching: Fetching) -> None:
+    """Kafka's Raft takes an answer that does not name its log for a broken one (FetchResponse validation in KafkaRaftClient)."""
+    core = fetching.leader.partitions[fetching.group].core
+    for _ in range(2):
+        replies = fetching.send(0, -1, _request(fetching.leader, fetching.group), wait_ms=200)
+        fetching.cluster.run(150)
+        assert not replies, "there is no news, so it waits"
+        fetching.cluster.run(100, until=lambda: bool(replies))
+        (message,) = replies[0].messages
+        assert message.group == fetching.group
+        body = message.body
+        assert isinstance(body, FetchResponse)
+        assert (body.error, body.leader_id, body.leader_epoch) == (ErrorCode.NONE, core.leader_id, core.epoch)
+        assert (body.high_watermark, body.batches) == (core.high_watermark, ())
+    # Records that come later are told by the next round, once.
+    replies = fetching.send(0, -1, _request(fetching.leader, fetching.group))
+    fetching.cluster.produce(fetching.group, batch(b"news"))
+    fetching.cluster.run(50, until=lambda: bool(replies))
+    assert len(replies) == 1 and replies[0].messages[0].body.batches  # type: ignore[union-attr]
+
+
 def test_idle_groups_are_not_listed_in_rounds() -> None:
     cluster = Cluster()
     groups = cluster.create_topic("many", 9)

@@ -292,10 +292,34 @@ class FetchServer:
             response, size = self._response(group, action, budget)
             budget -= size
             messages.append(PeerMessage(group, response))
+        if session.session_id == 0:
+            messages += self._unchanged(session, round_)
         self.answer_sequence += 1
         session.answered_sequence = self.answer_sequence
         round_.connection.answer_sequence = self.answer_sequence
         round_.reply(FetchReply(error=ErrorCode.NONE, session_id=session.session_id, messages=tuple(messages)))
+
+    def _unchanged(self, session: Session, round_: Round) -> list[PeerMessage]:
+        """Without a session nothing may be left unsaid: Kafka's Raft takes an answer that does not name its log for a broken one,
+        asks again at once and, after its fetch timeout, for votes."""
+        messages: list[PeerMessage] = []
+        for message in round_.rpc.messages:
+            partition = self._node.partitions.get(message.group)
+            if message.group not in session.parked or partition is None:
+                continue
+            del session.parked[message.group]
+            core, request = partition.core, message.body
+            assert isinstance(request, FetchRequest)
+            unchanged = AnswerFetch(
+                replica_id=session.replica_id,
+                request=request,
+                error=ErrorCode.NONE if core.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                leader_id=core.leader_id,
+                leader_epoch=core.epoch,
+                high_watermark=core.high_watermark,
+            )
+            messages.append(PeerMessage(message.group, self._response(message.group, unchanged, 0)[0]))
+        return messages
 
     def _response(self, group: GroupId, action: AnswerFetch, size_max: int) -> tuple[FetchResponse, int]:
         """The group's answer with as many log bytes as fit. The log is read now: it may hold more than when the core spoke."""
