@@ -300,8 +300,8 @@ class FetchServer:
         round_.reply(FetchReply(error=ErrorCode.NONE, session_id=session.session_id, messages=tuple(messages)))
 
     def _unchanged(self, session: Session, round_: Round) -> list[PeerMessage]:
-        """Without a session nothing may be left unsaid: Kafka's Raft takes an answer that does not name its log for a broken one,
-        asks again at once and, after its fetch timeout, for votes."""
+        """Without a session nothing may be left unsaid: Kafka's Raft takes an answer that does not name its log for a broken
+        one, asks again at once and, after its fetch timeout, for votes."""
         messages: list[PeerMessage] = []
         for message in round_.rpc.messages:
             partition = self._node.partitions.get(message.group)
