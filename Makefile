@@ -5,6 +5,9 @@ BIN   ?= .venv/bin
 SEEDS ?= 200
 JOBS  ?= $(shell getconf _NPROCESSORS_ONLN)
 ROWS  ?=
+MINUTES ?= 10
+SEED  ?=
+RESULT ?=
 ONLY  ?=
 
 READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
@@ -18,7 +21,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-sim test-process test-java test-spark bench sim clean
+.PHONY: help setup quickstart check fix test test-sim test-process test-java test-spark bench sim soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +69,9 @@ bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget
 
 sim: $(READY) ## simulated clusters, SEEDS=N of them
 	$(BIN)/python -m raftlake.sim --seeds $(SEEDS) --jobs $(JOBS)
+
+soak: $(READY) ## node processes killed, paused, cut off under load; their history judged (MINUTES=10 SEED=N RESULT=FILE)
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULT),--result $(RESULT))
 
 clean: ## remove the caches and the virtual environment
 	rm -rf .venv .cache

@@ -110,3 +110,18 @@ def test_a_graceful_stop_hands_every_group_over_within_a_fraction_of_a_second() 
     leader.resign()
     cluster.run(300, until=leader.is_drained)
     assert all(cluster.leader(group) is not leader for group in [METADATA_GROUP, *groups])
+
+
+def test_a_peer_that_gave_up_leading_is_remembered_and_a_stranger_is_not() -> None:
+    cluster = Cluster()
+    leader = cluster.leader()
+    follower = next(node for node in cluster.nodes.values() if node is not leader)
+    began_ms = cluster.now_ms
+    assert follower.control.resigned_since(0) == []
+    leader.resign()
+    cluster.run(20)
+    assert follower.control.resigned_since(began_ms) == [leader.config.node_id]
+    assert follower.control.resigned_since(cluster.now_ms + 1) == []
+    end = EndQuorumEpochRequest(leader_id=NodeId(99), leader_epoch=Epoch(1), preferred_candidates=())
+    _receive(cluster, follower, ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, end),)))
+    assert follower.control.resigned_since(0) == [leader.config.node_id]

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
+import httpx
+
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.runtime.http import HEAD_BYTES_MAX
@@ -173,5 +175,39 @@ def test_requests_on_one_connection_are_answered_in_order() -> None:
             answers = (await reader.read()).decode()
             assert answers.index("HTTP/1.1 200") < answers.index("HTTP/1.1 404")
             writer.close()
+
+    run(main())
+
+
+def test_what_is_under_way_when_the_node_stops_is_answered_as_what_it_is() -> None:
+    """A read may be asked elsewhere; a write may have happened. Neither is an internal error."""
+
+    async def main() -> None:
+        async with http_front() as on:
+            on.node.kv.read = lambda *_: None  # type: ignore[method-assign, assignment]
+            on.node.kv.propose = lambda *_: None  # type: ignore[method-assign, assignment]
+            read = asyncio.create_task(on.client.get("/v1/kv/a"))
+            write = asyncio.create_task(on.client.put("/v1/kv/a", content=b"v"))
+            await until(lambda: len(on.front._state.tasks) == 2)
+            on.front.close()
+            await on.front.abandon()
+            answer = await read
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert "ask another" in answer.json()["error"]
+            answer = await write
+            assert answer.status_code == 504 and "unknown" in answer.json()["error"]
+
+    run(main())
+
+
+def test_a_watch_under_way_when_the_node_stops_ends() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            async with on.client.stream("GET", "/v1/watch") as stream:
+                assert stream.status_code == 200
+                await on.front.abandon()
+                with contextlib.suppress(httpx.RemoteProtocolError):
+                    assert [line async for line in stream.aiter_lines()] == []
+            await until(lambda: on.front.connection_count == 0)
 
     run(main())

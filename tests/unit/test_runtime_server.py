@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -190,3 +191,31 @@ def test_the_parents_pipe() -> None:
         os.close(write_end)
     with pytest.raises(ConfigError, match="accepted is the number of an open file descriptor"):
         parse_parent_fd({"RAFTLAKE_PARENT_FD": str(read_end)})
+
+
+@pytest.mark.parametrize(
+    ("successor", "connected", "leaving", "drained"),
+    [
+        (True, [2, 3], [], True),
+        (False, [2, 3], [], False),
+        (False, [2, 3], [2], False),
+        (False, [2, 3], [2, 3], True),
+        (False, [2], [2], True),
+        (False, [], [], True),
+    ],
+)
+def test_a_leader_waits_only_for_those_who_may_succeed_it(
+    tmp_path: Path, successor: bool, connected: list[int], leaving: list[int], drained: bool
+) -> None:
+    """When every node is told to stop at once, each of them would else wait in vain for another one to lead."""
+    format_data_dir(tmp_path, 1, "c")
+
+    async def main() -> None:
+        server = NodeServer(settings_of(tmp_path), asyncio.get_running_loop())
+        control = SimpleNamespace(resigned_since=lambda _: leaving)
+        server._node = SimpleNamespace(is_drained=lambda: successor, control=control)  # type: ignore[assignment]
+        server._network = SimpleNamespace(connected_peers=lambda: connected)  # type: ignore[assignment]
+        server._check_drained()
+        assert server._drained.is_set() == drained
+
+    run(main())

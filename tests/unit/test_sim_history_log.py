@@ -95,6 +95,11 @@ BAD: dict[str, tuple[str, list[LogOperation], Final]] = {
     "an end from the future": ("from the future", [op(0, 1, End(1)), sent(2, 3, b"a", 0)], log(b"a")),
     "an end beyond the log": ("beyond the log", [op(0, 1, End(1))], {}),
     "an end amid a batch": ("amid a batch", [sent(0, 9, b"ab", 0), op(2, 3, End(1))], log(b"ab")),
+    "a node shows less than the end that it had reached": (
+        "high watermark went back",
+        [sent(0, 1, b"ab", 0), op(2, 3, End(2, "n1")), read(4, 5, 0, b"a", 1)],
+        log(b"ab"),
+    ),
     "the high watermark goes back": (
         "high watermark went back",
         [sent(0, 1, b"ab", 0), read(2, 3, 0, b"ab", 2), read(4, 5, 0, b"a", 1)],

@@ -56,6 +56,8 @@ class ControlPlane:
         self._request_counter = 0
         #: Requests that a core has not answered yet: where its part of the reply belongs.
         self._unanswered: dict[int, tuple[_Collector, int, PeerMessage]] = {}
+        #: When each peer last said that it gives up leading a group: as a rule because it stops.
+        self._resigned_at_ms: dict[NodeId, int] = {}
 
     # --- in ---
 
@@ -67,6 +69,8 @@ class ControlPlane:
         for index, message in enumerate(rpc.messages):
             request = message.body
             assert isinstance(request, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest)
+            if isinstance(request, EndQuorumEpochRequest) and request.leader_id in self._node.config.voters:
+                self._resigned_at_ms[request.leader_id] = self._node.now_ms
             partition = self._node.partitions.get(message.group)
             if partition is None:
                 refusal = refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -75,6 +79,10 @@ class ControlPlane:
             self._request_counter += 1
             self._unanswered[self._request_counter] = (collector, index, message)
             self._node.step(partition, RequestReceived(request_id=self._request_counter, request=request))
+
+    def resigned_since(self, since_ms: int) -> list[NodeId]:
+        """The peers that gave up leading at that time or later."""
+        return [peer for peer, at_ms in self._resigned_at_ms.items() if at_ms >= since_ms]
 
     def respond(self, action: Respond) -> None:
         collector, index, message = self._unanswered.pop(action.request_id)

@@ -21,7 +21,17 @@ from uvicorn.server import ServerState
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.opaque import no_keys
-from raftlake.runtime.http_base import HttpError, Receive, Request, Response, Scope, Send, header_lines, json_bytes
+from raftlake.runtime.http_base import (
+    HttpError,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    header_lines,
+    json_bytes,
+    unavailable,
+)
 from raftlake.runtime.http_kv import KvHandlers
 from raftlake.runtime.http_ops import OpsHandlers
 from raftlake.runtime.http_watch import Watchers
@@ -106,6 +116,14 @@ class HttpFront:
     def connection_count(self) -> int:
         return len(self._state.connections)
 
+    async def abandon(self) -> None:
+        """Answer what is still under way as what it is: a read that was not served, a write whose outcome is unknown."""
+        # A task that has not begun yet could not answer.
+        await asyncio.sleep(0)
+        for task in list(self._state.tasks):
+            task.cancel()
+        await self.wait_closed()
+
     async def wait_closed(self) -> None:
         """After `close`: wait until the requests that were under way are answered."""
         if self._state.tasks:
@@ -124,6 +142,9 @@ class HttpFront:
             response = await self._handler_of(request)(request)
         except HttpError as error:
             response = error.response()
+        except asyncio.CancelledError:
+            # The node stops. Nobody waits for this task but its client, so it may still say so.
+            response = _given_up(request).response()
         except (InvariantViolation, StorageError) as error:
             self._on_fatal(error)
             response = Response(500, json_bytes({"error": "this node is stopping"}))
@@ -148,9 +169,16 @@ class HttpFront:
         _for_method({"GET": None}, request)
         try:
             await self._watchers.serve(request, send)
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError):
             # The reader takes nothing: what is still buffered for it would keep the connection open for good.
             scope["extensions"][ABORT]()
+
+
+def _given_up(request: Request) -> HttpError:
+    """What a request is answered that cannot be waited for any more."""
+    if request.method in ("GET", "HEAD"):
+        return unavailable("this node is stopping; ask another one")
+    return HttpError(504, "this node is stopping; whether the write happened, or still will, is unknown")
 
 
 def _reading(handler: Handler) -> Mapping[str, Handler]:

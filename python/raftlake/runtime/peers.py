@@ -302,10 +302,8 @@ class TcpNetwork:
         api_key, version, message = self.codec.encode_request(peer, rpc)
         channel.send(_Request(rpc, done, self.loop.time() + timeout_ms / 1000, api_key, version, message))
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether any peer is connected."""
-        return any(channel.is_connected for channels in self._channels.values() for channel in channels.values())
+    def connected_peers(self) -> list[NodeId]:
+        return [peer for peer, channels in self._channels.items() if any(each.is_connected for each in channels.values())]
 
     def notice_alive(self, peer: NodeId) -> None:
         """A request of `peer` arrived, so its process runs and listens."""

@@ -225,6 +225,8 @@ class NodeServer:
             await asyncio.wait_for(asyncio.gather(*(front.wait_closed() for front in fronts)), LINGER_SECONDS)
         except TimeoutError:
             event(logger, logging.INFO, "closing connections that are still busy", node=self._settings.node_id)
+            if self._http is not None:
+                await self._http.abandon()
         took_ms = self._clock.now_ms() - started_ms
         event(logger, logging.INFO, "stopped", node=self._settings.node_id, ms=took_ms)
 
@@ -236,8 +238,10 @@ class NodeServer:
 
     def _check_drained(self) -> None:
         assert self._network is not None
-        # Without any peer there is nobody to hand over to.
-        if self.node.is_drained() or not self._network.is_connected:
+        # Nobody is left to hand over to without peers, or when those that are connected are handing over too.
+        since_ms = self._clock.now_ms() - int(1000 * DRAIN_SECONDS)
+        leaving = self.node.control.resigned_since(since_ms)
+        if self.node.is_drained() or all(peer in leaving for peer in self._network.connected_peers()):
             self._drained.set()
 
     # --- close ---

@@ -50,9 +50,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A linearizable read of the end of the log (exclusive)."""
+    """A linearizable read of the end of the log (exclusive). With `view`, the node has reached it: what that view shows later
+    does not lie below."""
 
     offset: int
+    view: str = ""
 
 
 LogAction = Append | Read | End
@@ -122,7 +124,7 @@ def check_log(history: Iterable[LogOperation], final: Mapping[int, bytes | None]
     _check_producers(standing, complaints)
     _check_reads(log, reads, complaints)
     _check_freshness(log, appends, reads, ends, complaints)
-    _check_views(reads, complaints)
+    _check_views(reads, ends, complaints)
     return complaints.found
 
 
@@ -243,18 +245,23 @@ def _check_freshness(
     _sweep(facts, ends, check)
 
 
-def _check_views(reads: Sequence[Operation[Read]], complaints: _Complaints) -> None:
+def _check_views(reads: Sequence[Operation[Read]], ends: Sequence[Operation[End]], complaints: _Complaints) -> None:
+    facts: dict[str, list[tuple[int, int, object]]] = {}
     by_view: dict[str, list[Operation[Read]]] = {}
+    for end in ends:
+        facts.setdefault(end.action.view, []).append((end.returned_at, end.action.offset, end))
     for read in reads:
         if read.action.high_watermark is not None:
+            facts.setdefault(read.action.view, []).append((read.returned_at, read.action.high_watermark, read))
             by_view.setdefault(read.action.view, []).append(read)
 
     def check(read: Operation[Read], floor: int, by: object) -> None:
         if (read.action.high_watermark or 0) < floor:
             complaints.add("high watermark went back", f"{read.action.view}: {floor} in {by}, then {read}")
 
-    for view in by_view.values():
-        _sweep([(read.returned_at, read.action.high_watermark or 0, read) for read in view], view, check)
+    for view, shown in by_view.items():
+        if view:
+            _sweep(facts[view], shown, check)
 
 
 def _sweep(
