@@ -15,6 +15,7 @@ from raftlake.errors import ErrorCode, StorageError
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import Request, Response
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.values import value
 
 
 class GroupId(NamedTuple):
@@ -202,7 +203,7 @@ class Clock(Protocol):
 # --- peers -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ControlRpc:
     """A Vote, BeginQuorumEpoch or EndQuorumEpoch RPC: the same kind of request for one or more groups (KIP-595 multi-raft)."""
 
@@ -210,7 +211,7 @@ class ControlRpc:
     messages: tuple[PeerMessage, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ControlReply:
     """`error` is the top-level one (INCONSISTENT_CLUSTER_ID, INVALID_REQUEST); then there are no messages."""
 
@@ -218,7 +219,7 @@ class ControlReply:
     messages: tuple[PeerMessage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchRpc:
     """One Fetch round of a replica for all groups that it follows at one peer, as an incremental fetch session (KIP-227).
 
@@ -237,7 +238,7 @@ class FetchRpc:
     forgotten: tuple[GroupId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchReply:
     """Lists the groups that have something to say; a group of the session that is absent is unchanged and still led here."""
 
@@ -246,7 +247,7 @@ class FetchReply:
     messages: tuple[PeerMessage, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReadOffsetRpc:
     """KIP-650 ReadOffset: a follower asks the leader for a proven applied offset of each group."""
 
@@ -257,7 +258,7 @@ class ReadOffsetRpc:
     replica_id: NodeId = NodeId(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReadOffsetResult:
     group: GroupId
     error: ErrorCode
@@ -266,20 +267,20 @@ class ReadOffsetResult:
     leader_epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReadOffsetReply:
     error: ErrorCode
     results: tuple[ReadOffsetResult, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProposeRpc:
     """Key-value commands that a node forwards to the leader of the metadata log (a Produce to `__cluster_metadata-0`)."""
 
     batch: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProposeReply:
     """`base_offset` is where the first command stands in the log, once it is committed."""
 
@@ -287,7 +288,7 @@ class ProposeReply:
     base_offset: Offset = Offset(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeRpc:
     """A client's DescribeQuorum (KIP-595) that a node passes on to the group's leader, as Kafka's brokers do: the request as
     decoded from the wire, in the client's version."""
@@ -295,7 +296,7 @@ class DescribeRpc:
     request: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DescribeReply:
     """The leader's answer to the client, of the same version."""
 

@@ -109,6 +109,7 @@ def test_a_truncated_segment_is_as_if_it_had_never_been_longer(
     (tmp_path / "fresh").mkdir()
     fresh = Segment.create(tmp_path / "fresh", Offset(1_000), FilePool(4))
     filled(fresh, kept)
+    fresh.sync()
     assert (segment.size, segment.end_offset, segment.is_active) == (fresh.size, fresh.end_offset, True)
     assert segment.path.read_bytes() == fresh.path.read_bytes()
     assert segment.timestamp_ms_max == fresh.timestamp_ms_max

@@ -14,19 +14,18 @@ The simulator may crash a node between any two actions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from raftlake.errors import ErrorCode
 from raftlake.raft.messages import FetchedBatch, FetchRequest, Request, Response
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SaveElectionState:
     state: ElectionState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AppendRecords:
     """Leader: write the payload of an `AppendRequested`, first batch at `base_offset`, stamped with `epoch`."""
 
@@ -36,14 +35,14 @@ class AppendRecords:
     payload: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AppendFetched:
     """Follower: write batches of a fetch response as they are (their offsets and epochs are already set)."""
 
     batches: tuple[FetchedBatch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AppendLeaderChange:
     """Leader: write the LeaderChange control record (type 2) as one batch of one record at `offset`."""
 
@@ -54,21 +53,21 @@ class AppendLeaderChange:
     granting_voters: tuple[NodeId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TruncateTo:
     """Cut the log so that it ends at `end_offset`. Never below the high watermark."""
 
     end_offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ResetLog:
     """Drop the whole log and begin anew at `start`: everything before it is no longer in the leader's log."""
 
     start: OffsetAndEpoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SendRequest:
     """Send to a peer. A `FetchRequest` replaces an earlier one of this group to the same peer that has not left yet."""
 
@@ -76,13 +75,13 @@ class SendRequest:
     request: Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Respond:
     request_id: int
     response: Response
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AnswerFetch:
     """Complete the fetch of a replica. With `error` NONE and no divergence the driver reads the records itself, from
     `request.fetch_offset` up to the log end (replicas may read above the high watermark)."""
@@ -97,20 +96,20 @@ class AnswerFetch:
     snapshot_id: OffsetAndEpoch | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReleaseFetchRounds:
     """A read waits for proof of leadership: answer at once, even if empty, every Fetch round that is being held, and the next
     one of each replica whose round is not. Parked fetches of the core stay parked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AdvanceHighWatermark:
     """Everything below `high_watermark` is committed: apply it, wake consumers, answer appends."""
 
     high_watermark: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AnswerRead:
     """`error` NONE: `offset` is an applied offset, proven after the read arrived. Else the leader (if known) is named."""
 
@@ -121,7 +120,7 @@ class AnswerRead:
     leader_epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReportRole:
     """The role, epoch or known leader changed. For traces, metrics, clients that wait for a leader; `reason` is for people.
     On leaving leadership the driver fails its pending appends as *unknown*."""

@@ -5,7 +5,6 @@ An event is complete: what the core decides depends on its state, the event and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from raftlake.errors import ErrorCode
@@ -18,9 +17,10 @@ from raftlake.raft.messages import (
     VoteRequest,
 )
 from raftlake.raft.types import NodeId, Offset
+from raftlake.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Started:
     """The node opened this group's log and election state; the first event, exactly once."""
 
@@ -28,12 +28,12 @@ class Started:
     election_delay_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeadlineReached:
     """`now_ms` has reached `next_deadline_ms()`. Harmless when early: the core compares with its own deadlines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RequestReceived:
     """A Vote, BeginQuorumEpoch or EndQuorumEpoch request; answered by exactly one `Respond` with the same `request_id`."""
 
@@ -41,7 +41,7 @@ class RequestReceived:
     request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchRequestReceived:
     """A replica's Fetch. Answered by one `AnswerFetch` to that replica, now or later; a newer Fetch of the same replica
     replaces a parked one without an answer.
@@ -55,7 +55,7 @@ class FetchRequestReceived:
     follows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReplicaConfirmed:
     """A replica sent a Fetch round that covers this group without changing its position (an incremental fetch session): its
     parked fetch still stands. Counts for check quorum and for reads like a Fetch of the current epoch."""
@@ -65,7 +65,7 @@ class ReplicaConfirmed:
     follows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaderConfirmed:
     """The leader answered a Fetch round that covers this group and had nothing to say about it (so it still leads)."""
 
@@ -73,7 +73,7 @@ class LeaderConfirmed:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ResponseReceived:
     """A peer's answer to `request`, which this core sent. Late and stale ones are told apart by the request inside."""
 
@@ -88,7 +88,7 @@ class FailureReason(Enum):
     UNSUPPORTED_VERSION = "unsupported version"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RequestFailed:
     """No answer will come for `request` to `peer`; nothing is known about whether it arrived."""
 
@@ -97,14 +97,14 @@ class RequestFailed:
     reason: FailureReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PeerUnreachable:
     """The connection to `peer` was closed by it or refused: its process is probably gone (promise 4: fast pre-vote)."""
 
     peer: NodeId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class AppendRequested:
     """The leader's state machine or a client appends `record_count` offsets in one or more batches (one per entry of the
     tuple). Legal only while `is_leader`; the assigned offsets are in the `AppendRecords` action."""
@@ -115,7 +115,7 @@ class AppendRequested:
     payload: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RecordsFlushed:
     """fdatasync covered the log up to `end_offset`. `generation` is the core's `log_generation` when that sync was
     *started*; a sync from before a truncation says nothing about the bytes written since."""
@@ -124,7 +124,7 @@ class RecordsFlushed:
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ReadRequested:
     """A linearizable read (KIP-650 ReadOffset); answered by one `AnswerRead`. `sequence` is the driver's answer counter
     at arrival, see `FetchRequestReceived.follows`."""
@@ -133,20 +133,20 @@ class ReadRequested:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogStartAdvanced:
     """Retention deleted the prefix of the log: the first offset is now `log_start_offset` (never above the high watermark)."""
 
     log_start_offset: Offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class CampaignRequested:
     """Start a pre-vote round now instead of at the election timeout (a new group's first candidate). Ignored unless this
     voter knows no leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ResignRequested:
     """Graceful stop: hand leadership over with EndQuorumEpoch. A follower or candidate just stops campaigning."""
 

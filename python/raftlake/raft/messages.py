@@ -7,7 +7,6 @@ leader and epoch ("we piggyback current leader and epoch information on all resp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from raftlake.errors import ErrorCode
@@ -24,9 +23,10 @@ from raftlake.raft.types import (
     ReplicaKey,
     VoterSet,
 )
+from raftlake.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class VoteRequest:
     """Vote (52). `epoch` is the bumped epoch of a candidate, the *current* epoch of a prospective (pre-vote)."""
 
@@ -40,7 +40,7 @@ class VoteRequest:
     voter_id: NodeId = ANY_VOTER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class VoteResponse:
     error: ErrorCode
     leader_id: NodeId
@@ -48,7 +48,7 @@ class VoteResponse:
     vote_granted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BeginQuorumEpochRequest:
     leader_id: NodeId
     leader_epoch: Epoch
@@ -56,14 +56,14 @@ class BeginQuorumEpochRequest:
     voter_id: NodeId = ANY_VOTER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class BeginQuorumEpochResponse:
     error: ErrorCode
     leader_id: NodeId
     leader_epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EndQuorumEpochRequest:
     leader_id: NodeId
     leader_epoch: Epoch
@@ -71,14 +71,14 @@ class EndQuorumEpochRequest:
     preferred_candidates: tuple[ReplicaKey, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EndQuorumEpochResponse:
     error: ErrorCode
     leader_id: NodeId
     leader_epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchRequest:
     """Fetch (1) of a replica. `fetch_offset` acknowledges everything below it as *synced* on the sender's disk."""
 
@@ -93,7 +93,7 @@ class FetchRequest:
     log_start_offset: Offset = FIRST_OFFSET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchedBatch:
     """One record batch of a fetch response: enough for the core to place it, the bytes themselves left to the driver."""
 
@@ -107,7 +107,7 @@ class FetchedBatch:
     voters: VoterSet | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class FetchResponse:
     error: ErrorCode
     leader_id: NodeId

@@ -2,7 +2,8 @@
 
 Owns the bytes of one `.log` file; the two index files beside it are the business of `index_files`. Knows nothing of epochs'
 history or of other segments.
-Invariant: `size` and `end_offset` describe whole batches; bytes behind `size` (a failed write) are never read.
+Invariant: `size` and `end_offset` describe whole batches; bytes behind `size` (a failed write, reserved blocks) are never
+read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from raftlake.storage.files import (
     write_at,
 )
 from raftlake.storage.index_files import IndexFiles
+from raftlake.storage.reserve import Reserve
 from raftlake.storage.scan import (
     WINDOW_HEADERS,
     WINDOW_LARGE,
@@ -38,10 +40,6 @@ from raftlake.storage.scan import (
 #: How many of the newest batches keep their exact position in memory: parked fetches read those.
 TAIL_BATCHES = 4096
 
-#: An active segment is reserved ahead by its own size, within these bounds; a small one is not.
-RESERVED_BYTES_MIN = 64 << 10
-RESERVED_BYTES_MAX = 4 << 20
-
 
 def file_name(base_offset: int, suffix: str = ".log") -> str:
     return f"{base_offset:020d}{suffix}"
@@ -53,7 +51,7 @@ class Segment:
     __slots__ = (
         "_index",
         "_index_files",
-        "_reserved",
+        "_reserve",
         "_tail_offsets",
         "_tail_positions",
         "_timestamp_ms_max",
@@ -81,8 +79,7 @@ class Segment:
         self.is_active = False
         self.file = PooledFile(path, pool, self._on_file_closed)
         self._index = segment_index
-        #: Up to where blocks are set aside in the file; what lies behind `size` reads as zeros.
-        self._reserved = 0
+        self._reserve = Reserve()
         self._index_files = IndexFiles(path)
         #: Of a sealed segment whose index is not in memory.
         self._timestamp_ms_max: int | None = None
@@ -103,31 +100,11 @@ class Segment:
     def append(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan], size: int) -> None:
         """Write the batches at the end. Raises OSError: then the bytes behind `size` are undefined."""
         assert self.is_active
-        if self.size + size > self._reserved:
-            self._reserve(self.size + size)
+        self._reserve.cover(self.file, self.size, self.size + size)
         write_at(self.file.descriptor(), chunks, self.size, size)
         self.file.unsynced = True
         for span in spans:
             self._note(span.base_offset, span.end_offset, span.size, span.timestamp_ms_max)
-
-    def _reserve(self, end: int) -> None:
-        """Let the file system set blocks aside: a write inside the file's size is synced without a commit of its journal."""
-        self._reserved = end
-        step = min(self.size, RESERVED_BYTES_MAX)
-        if step < RESERVED_BYTES_MIN or not hasattr(os, "posix_fallocate"):
-            return
-        try:
-            os.posix_fallocate(self.file.descriptor(), self.size, end - self.size + step)
-        except OSError:
-            # It only saves time. A disk that is really full says so when it is written to.
-            return
-        self._reserved = end + step
-
-    def _trim(self) -> None:
-        """Give back what was reserved behind the batches."""
-        if self._reserved > self.size:
-            os.ftruncate(self.file.descriptor(), self.size)
-        self._reserved = self.size
 
     def adopt(self, batch: BatchAt) -> None:
         """Recovery found this batch at the end of what is known of the segment."""
@@ -189,7 +166,7 @@ class Segment:
     def sync(self) -> None:
         """Make everything in the segment durable before returning. Raises StorageError."""
         try:
-            self._trim()
+            self._reserve.trim(self.file, self.size)
             sync_data(self.file.descriptor())
         except OSError as error:
             raise storage_error("sync", self.path, error) from error
