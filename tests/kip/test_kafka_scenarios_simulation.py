@@ -13,6 +13,7 @@ from raftlake.raft.types import NodeId
 @pytest.mark.parametrize("voters", [1, 2, 3, 5])
 @pytest.mark.parametrize("seed", range(3))
 def test_can_make_progress_after_back_to_back_leader_failures(voters: int, seed: int) -> None:
+    """RaftEventSimulationTest.canMakeProgressAfterBackToBackLeaderFailures"""
     cluster = Cluster(range(1, voters + 1), seed=seed)
     cluster.start()
     for value in range(5):
@@ -30,6 +31,7 @@ def test_can_make_progress_after_back_to_back_leader_failures(voters: int, seed:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_can_recover_after_all_nodes_killed(seed: int) -> None:
+    """RaftEventSimulationTest.canRecoverAfterAllNodesKilled"""
     cluster = Cluster((1, 2, 3, 4, 5), seed=seed)
     cluster.start()
     leader = cluster.await_leader()
@@ -45,6 +47,7 @@ def test_can_recover_after_all_nodes_killed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_can_make_progress_if_majority_is_reachable(seed: int) -> None:
+    """RaftEventSimulationTest.canMakeProgressIfMajorityIsReachable"""
     cluster = Cluster((1, 2, 3, 4, 5), seed=seed)
     cluster.start()
     cluster.await_leader()
@@ -60,6 +63,7 @@ def test_can_make_progress_if_majority_is_reachable(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_can_recover_from_single_node_committed_data_loss(seed: int) -> None:
+    """RaftEventSimulationTest.canRecoverFromSingleNodeCommittedDataLoss"""
     cluster = Cluster((1, 2, 3), seed=seed)
     cluster.start()
     leader = cluster.await_leader()
@@ -72,3 +76,26 @@ def test_can_recover_from_single_node_committed_data_loss(seed: int) -> None:
     cluster.start(victim.id)
     cluster.run(3_000)
     assert "kept" in victim.applied
+
+
+def test_two_partitions_do_not_pass_leadership_to_and_fro() -> None:
+    """KIP-996, leadershipWillNotChangeDuringNetworkPartitionIfMajorityStillReachable: links 1-3, 2-4, 3-4, 3-5, 4-5 only;
+    the leader keeps its majority and nobody's pre-vote unseats it.
+    """
+    links = {(1, 3), (2, 4), (3, 4), (3, 5), (4, 5)}
+    for seed in range(20):
+        cluster = Cluster((1, 2, 3, 4, 5), seed=seed)
+        cluster.start()
+        cluster.await_leader()
+        cluster.run(500)
+        leader = cluster.leader()
+        assert leader is not None
+        if leader.local.id not in (3, 4):
+            continue
+        epoch = leader.epoch
+        cluster.cut = {(a, b) for a in cluster.nodes for b in cluster.nodes if a != b and (min(a, b), max(a, b)) not in links}
+        cluster.run(30_000)
+        assert leader.is_leader
+        assert leader.epoch == epoch
+        return
+    raise AssertionError("no seed elected 3 or 4")
