@@ -161,6 +161,10 @@ class LogDirectory(Protocol):
     def open(self, group: GroupId) -> LogStore:
         """Open or create the log of a group, recovering it after a crash (torn tail cut, indexes rebuilt)."""
 
+    def prepare(self, groups: Sequence[GroupId]) -> None:
+        """Create what `open` would create for those of `groups` that have nothing on disk yet, with a few waits for the disk
+        in all: `open` alone waits several times for each."""
+
     def delete(self, group: GroupId) -> None:
         """Delete the log and the election state of a group that no longer exists."""
 

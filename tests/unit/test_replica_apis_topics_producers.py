@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
+from raftlake.raft.types import NodeId
+from raftlake.replica.topics import OPENED_AT_ONCE
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
 
@@ -83,6 +85,37 @@ def test_a_topic_is_created_once(cluster: Cluster) -> None:
 def test_validate_only_changes_nothing(cluster: Cluster) -> None:
     assert int(_create(cluster, cluster.leader(), "only-validated", validate_only=True).error_code) == ErrorCode.NONE
     assert cluster.leader().topics.get("only-validated") is None
+
+
+def test_a_topic_of_many_partitions_is_opened_in_parts_and_its_leaders_are_spread() -> None:
+    cluster = Cluster()
+    partitions = 3 * OPENED_AT_ONCE
+    assert int(_create(cluster, cluster.nodes[NodeId(1)], "wide", partitions=partitions).error_code) == ErrorCode.NONE
+    seen: list[int] = []
+
+    def are_all_led() -> bool:
+        seen.append(len(cluster.nodes[NodeId(2)].partitions))
+        groups = [node.partitions for node in cluster.nodes.values()]
+        return all(len(each) == partitions + 1 and all(part.core.leader_id > 0 for part in each.values()) for each in groups)
+
+    cluster.run(5000, until=are_all_led)
+    assert are_all_led()
+    assert {1 + OPENED_AT_ONCE, 1 + 2 * OPENED_AT_ONCE} <= set(seen)
+    leaders = [part.core.leader_id for part in cluster.nodes[NodeId(1)].partitions.values()]
+    assert min(leaders.count(node) for node in cluster.voters) >= OPENED_AT_ONCE
+
+
+def test_a_topic_that_is_deleted_while_it_is_opened_leaves_nothing() -> None:
+    cluster = Cluster()
+    first, second = cluster.nodes[NodeId(1)], cluster.nodes[NodeId(2)]
+    partitions = 10 * OPENED_AT_ONCE
+    assert int(_create(cluster, first, "wide", partitions=partitions).error_code) == ErrorCode.NONE
+    cluster.run(1000, until=lambda: len(second.partitions) > 1)
+    assert 1 < len(second.partitions) < partitions
+    assert _delete(cluster, first, "wide") == ErrorCode.NONE
+    cluster.run(1000)
+    assert all(len(node.partitions) == 1 for node in cluster.nodes.values())
+    assert all(len(disk.logs) == 1 for disk in cluster.disks.values())
 
 
 def _delete(cluster: Cluster, node: object, name: str) -> int:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
-from raftlake.storage.partition import ensure_partition, list_partitions, parse_uuid, remove_partition, sweep, uuid_text
+from raftlake.storage.partition import (
+    create_partitions,
+    ensure_partition,
+    list_partitions,
+    parse_uuid,
+    remove_partition,
+    sweep,
+    uuid_text,
+)
 
 METADATA_ID = bytes(15) + b"\x01"
 
@@ -86,3 +96,26 @@ def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:
     for call in (lambda path: list_partitions(path), sweep, lambda path: ensure_partition(path, GroupId("a", 0))):
         with pytest.raises(StorageError, match="file"):
             call(tmp_path / "file")
+
+
+def test_many_are_created_at_once_and_what_is_there_is_left_alone(tmp_path: Path) -> None:
+    other = GroupId("orders", 3, bytes(range(1, 17)))
+    ensure_partition(tmp_path, other)
+    groups = [GroupId("orders", number, bytes(range(16))) for number in range(20)]
+    create_partitions(tmp_path, groups)
+    assert list_partitions(tmp_path) == [*groups[:3], other, *groups[4:]]
+
+
+def test_a_failed_creation_of_many_leaves_none_that_is_not_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [GroupId("orders", number, bytes(range(16))) for number in range(20)]
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("raftlake.storage.files.sync_descriptor", fail)
+        with pytest.raises(StorageError, match=r"cannot create .*orders-\d+: Input/output error \(EIO\)"):
+            create_partitions(tmp_path, groups)
+    assert list_partitions(tmp_path) == []
+    sweep(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -259,6 +259,19 @@ def test_epochs_behind_a_torn_tail_are_forgotten(node: Node) -> None:
 def test_what_recovery_keeps_is_synced(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     written(node, 3)
     synced: list[int] = []
+    monkeypatch.setattr("raftlake.storage.recovery.sync_data", synced.append)
+    monkeypatch.setattr("raftlake.storage.segment.sync_data", lambda descriptor: synced.append(-1))
+    node.open()
+    assert len(synced) == 1, "once, ahead of the opening"
+    assert synced != [-1]
+
+
+def test_what_recovery_cut_is_synced_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(node, 3)
+    node.kill()
+    path = node.segment_file(0)
+    path.write_bytes(path.read_bytes()[:-1])
+    synced: list[int] = []
     monkeypatch.setattr("raftlake.storage.segment.sync_data", synced.append)
     node.open()
     assert len(synced) == 1

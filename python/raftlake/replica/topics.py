@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 TOPIC_PREFIX = "/raftlake/topics/"
 NAME_LENGTH_MAX = 249
 FIRST_ELECTION_DELAY_MS = 200
+#: Longer where a topic has many groups: it takes the nodes different times to open them.
+FIRST_ELECTION_DELAY_MS_PER_GROUP = 2
+#: Groups of a new topic that are opened in one turn, and the time for everything else in between.
+OPENED_AT_ONCE = 64
+OPEN_PAUSE_MS = 5
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 CreateDone = Callable[["Topic | None", ErrorCode, str], None]
@@ -82,6 +88,8 @@ class TopicRegistry:
         self._by_name: dict[str, Topic] = {own.topic: self._own}
         self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
         self._seen_version = 0
+        #: Groups of new topics, in order: not hosted yet.
+        self._to_open: deque[GroupId] = deque()
         node.kv.listeners.append(self._on_applied)
 
     def get(self, name: str) -> Topic | None:
@@ -131,9 +139,24 @@ class TopicRegistry:
             return
         self._by_name[name] = topic
         self._by_id[topic.topic_id] = topic
-        for group in topic.groups():
-            if group not in self._node.partitions:
-                self._open(group)
+        was_opening = bool(self._to_open)
+        self._to_open.extend(group for group in topic.groups() if group not in self._node.partitions)
+        if not was_opening:
+            self._open_some()
+
+    def _open_some(self) -> None:
+        """Open what is to be opened, but not so much at once that nothing else happens: what is left waits for a timer."""
+        chosen: list[GroupId] = []
+        while self._to_open and len(chosen) < OPENED_AT_ONCE:
+            group = self._to_open.popleft()
+            # It may have been deleted while it waited.
+            if group.topic_id in self._by_id and group not in self._node.partitions:
+                chosen.append(group)
+        self._node.logs.prepare(chosen)
+        for group in chosen:
+            self._open(group)
+        if self._to_open:
+            self._node.timers.schedule(self._node.now_ms + OPEN_PAUSE_MS, self._open_some)
 
     def _open(self, group: GroupId) -> None:
         """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
@@ -142,7 +165,9 @@ class TopicRegistry:
         preferred = (zlib.crc32(group.topic.encode()) + group.partition) % len(voters)
         me = self._node.config.node_id
         rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
-        opened = self._node.hosting.open(group, election_delay_ms=rank * FIRST_ELECTION_DELAY_MS)
+        groups = self._by_id[group.topic_id].partitions
+        delay_ms = rank * max(FIRST_ELECTION_DELAY_MS, FIRST_ELECTION_DELAY_MS_PER_GROUP * groups)
+        opened = self._node.hosting.open(group, election_delay_ms=delay_ms)
         if opened and rank == 0:
             self._node.step(self._node.partitions[group], CampaignRequested())
 

@@ -16,7 +16,14 @@ from raftlake.storage.files import FilePool, descriptors_max
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
-from raftlake.storage.partition import ensure_partition, list_partitions, partition_path, remove_partition, sweep
+from raftlake.storage.partition import (
+    create_partitions,
+    ensure_partition,
+    list_partitions,
+    partition_path,
+    remove_partition,
+    sweep,
+)
 from raftlake.storage.recovery import Recovery, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.snapshots import FileSnapshotStore
@@ -50,9 +57,10 @@ class FileLogDirectory:
         self._lock = DirectoryLock(path)
         try:
             sweep(path)
-            sync_ahead([partition_path(path, group) for group in list_partitions(path)])
+            hosted = [partition_path(path, group) for group in list_partitions(path)]
+            sync_ahead(hosted)
             self._points = RecoveryPoints(path)
-            self._recovery = Recovery(self._points, is_same_boot=self._lock.is_same_boot)
+            self._recovery = Recovery(self._points, is_same_boot=self._lock.is_same_boot, synced=hosted)
         except StorageError:
             self._lock.release()
             raise
@@ -81,6 +89,10 @@ class FileLogDirectory:
             log = self._recovery.open_log(group, ensure_partition(self.path, group), self._pool, self._segment_bytes)
             self._logs[group] = log
         return log
+
+    def prepare(self, groups: Sequence[GroupId]) -> None:
+        """Raises StorageError. Directories that were there and are missing are left to `open`, which tells of them."""
+        create_partitions(self.path, [group for group in groups if self._points.of(group) is None])
 
     def delete(self, group: GroupId) -> None:
         log = self._logs.pop(group, None)

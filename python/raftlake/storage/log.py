@@ -61,6 +61,8 @@ class FileLog:
         segments: list[Segment],
         epochs: LeaderEpochs,
         points: RecoveryPoints,
+        *,
+        names_changed: bool = False,
     ) -> None:
         assert segments and segments[-1].is_active
         self.group = group
@@ -71,7 +73,7 @@ class FileLog:
         self._active = segments[-1]
         self._epochs = epochs
         self._points = points
-        self._names_changed = False
+        self._names_changed = names_changed
         self._failure: str | None = None
         self._deleted = False
         #: Everything below it is durable: what recovery found was synced.

@@ -10,6 +10,9 @@ import base64
 import binascii
 import os
 import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from raftlake.errors import StorageError
@@ -19,6 +22,8 @@ from raftlake.storage.files import read_file, storage_error, sync_directory, wri
 METADATA_NAME = "partition.metadata"
 CREATE_SUFFIX = "-create"
 DELETE_SUFFIX = "-delete"
+#: Syncs that run at the same time share the file system's commits.
+SYNC_THREADS = 8
 
 
 def uuid_text(value: bytes) -> str:
@@ -69,17 +74,46 @@ def ensure_partition(root: Path, group: GroupId) -> Path:
         if found != group.topic_id:
             raise StorageError(f"{path} belongs to topic id {uuid_text(found)}, not to {uuid_text(group.topic_id)}")
         return path
-    temporary = path.with_name(path.name + CREATE_SUFFIX)
+    create_partitions(root, [group])
+    return path
+
+
+def create_partitions(root: Path, groups: Sequence[GroupId]) -> None:
+    """The directories of those groups that have none, whatever incarnation it is of; durable when it returns. Raises
+    StorageError."""
+    absent = [group for group in groups if not partition_path(root, group).exists()]
+    if not absent:
+        return
+    if len(absent) == 1:
+        _create_aside(root, absent[0])
+    else:
+        with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-create") as threads:
+            for _ in threads.map(partial(_create_aside, root), absent):
+                pass
+    try:
+        for group in absent:
+            path = partition_path(root, group)
+            os.rename(_aside(path), path)
+        sync_directory(root)
+    except OSError as error:
+        raise storage_error("create", path, error) from error
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + CREATE_SUFFIX)
+
+
+def _create_aside(root: Path, group: GroupId) -> None:
+    """The whole directory, durable under its temporary name."""
+    path = partition_path(root, group)
+    temporary = _aside(path)
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write_file(temporary / METADATA_NAME, encode_metadata(group.topic_id), sync=True)
         sync_directory(temporary)
-        os.rename(temporary, path)
-        sync_directory(root)
     except OSError as error:
         raise storage_error("create", path, error) from error
-    return path
 
 
 def remove_partition(root: Path, group: GroupId) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -43,8 +43,10 @@ SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 class Recovery:
     """How the logs of one data directory are opened."""
 
-    def __init__(self, points: RecoveryPoints, *, is_same_boot: bool) -> None:
+    def __init__(self, points: RecoveryPoints, *, is_same_boot: bool, synced: Collection[Path] = ()) -> None:
+        """`synced`: directories that `sync_ahead` has synced and nobody has written to since."""
         self._points = points
+        self._synced = frozenset(synced)
         #: No power was lost since the last process wrote here.
         self._is_same_boot = is_same_boot
 
@@ -68,12 +70,14 @@ class Recovery:
                 epochs = self._recover_last(group, path, bases[-1], pool, segments)
                 if epoch_files.load(path) != list(epochs.all_entries):
                     epochs.save()
-            sync_names(path)
+            if bases and path not in self._synced:
+                sync_names(path)
         except StorageError:
             for segment in segments:
                 segment.close()
             raise
-        return FileLog(group, path, pool, segment_bytes, segments, epochs, self._points)
+        # The name of a first segment is synced by the flush that covers its first batch.
+        return FileLog(group, path, pool, segment_bytes, segments, epochs, self._points, names_changed=not bases)
 
     def _known(self, group: GroupId) -> str:
         return f"{(self._points.of(group) or 1) - 1} was durable according to {FILE_NAME}"
@@ -93,14 +97,15 @@ class Recovery:
             last.forget_adopted()
             epochs = rebuilt_epochs(path, sealed, start)
         try:
-            self._take_in(group, last, epochs, point)
-            last.sync()
+            if self._take_in(group, last, epochs, point) or path not in self._synced:
+                last.sync()
         except OSError as error:
             raise storage_error("recover", last.path, error, last.size) from error
         return epochs
 
-    def _take_in(self, group: GroupId, segment: Segment, epochs: LeaderEpochs, point: Offset | None) -> None:
-        """Take the intact batches into the segment and the history; cut what follows them. Raises OSError, StorageError."""
+    def _take_in(self, group: GroupId, segment: Segment, epochs: LeaderEpochs, point: Offset | None) -> bool:
+        """Take the intact batches into the segment and the history; cut what follows them. Returns whether anything was cut.
+        Raises OSError, StorageError."""
         reason = "the file ends there"
         end = segment.file.size()
         try:
@@ -116,8 +121,10 @@ class Recovery:
             raise DamagedData(
                 f"{segment.path} is damaged at {where}: {reason}, but {self._known(group)}", offset=segment.end_offset
             )
-        if segment.size < end:
-            os.ftruncate(segment.file.descriptor(), segment.size)
+        if segment.size == end:
+            return False
+        os.ftruncate(segment.file.descriptor(), segment.size)
+        return True
 
     def _require_unsynced(self, group: GroupId, segment: Segment, broken: BrokenBatch, end: int) -> None:
         """Returns when the broken batch and all behind it can be what was never synced. Raises DamagedData otherwise."""
