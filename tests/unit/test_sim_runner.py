@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +41,7 @@ def test_one_seed_prints_settings_first_and_the_command_last(
 def broken(cluster: Cluster) -> Outcome:
     if cluster.settings.seed == 2:
         raise Violation("a promise", "was broken")
-    return Outcome(simulated_ms=60_000, events=10, completed=5, faults={"crash": 1})
+    return Outcome(simulated_ms=60_000, events=10, completed=5, faults={"crash": 1}, covered={"epochs": 7})
 
 
 def test_a_failing_seed_fails_the_command_and_says_how_to_repeat_it(
@@ -52,8 +54,71 @@ def test_a_failing_seed_fails_the_command_and_says_how_to_repeat_it(
     out = capsys.readouterr().out
     assert "seed 2 FAILED: a promise: was broken" in out
     assert "3 seeds" in out and "1 failed" in out and "fault crash: 2" in out
+    assert "covered epochs: 14 times in 2 runs" in out
+    assert "a seed has 60 simulated seconds and 5 requests" in out
     assert out.splitlines()[-1] == "reproduce: python -m raftlake.sim --seed 2 --trace sim-2.trace"
     assert runner.main(["--seeds", "5..6"]) == 0
+
+
+def failing_when(crashes: int) -> Callable[[Cluster], Outcome]:
+    """A run that fails when that many crashes strike it, whatever else does."""
+
+    def run(cluster: Cluster) -> Outcome:
+        if sum(strike.kind == "crash" for strike in cluster.strikes) >= crashes:
+            raise Violation("a promise", "was broken")
+        return broken(cluster)
+
+    return run
+
+
+def test_a_failing_seed_is_cut_down_to_a_file_that_fails_alike(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    drawn = replace(Settings(seed=9), crash_interval_ms=5_000, pause_interval_ms=2_000)
+    monkeypatch.setattr(Settings, "draw", classmethod(lambda cls, seed: drawn))
+    monkeypatch.setattr(Cluster, "run", failing_when(2))
+    assert runner.main(["--seed", "9", "--shrink"]) == 1
+    written = (tmp_path / "sim-9.strikes").read_text().splitlines()
+    assert sum(" crash " in line for line in written) == 2
+    assert not any(" pause " in line for line in written)
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == "reproduce: python -m raftlake.sim --seed 9 --strikes sim-9.strikes --trace sim-9.trace"
+    assert runner.main(["--seed", "9", "--strikes", "sim-9.strikes"]) == 1
+    monkeypatch.setattr(Cluster, "run", failing_when(3))
+    assert runner.main(["--seed", "9", "--strikes", "sim-9.strikes"]) == 0
+
+
+def test_a_seed_that_keeps_every_promise_is_not_shrunk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Cluster, "run", broken)
+    assert runner.main(["--seed", "3", "--shrink"]) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_none_of_strikes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "strikes"
+    path.write_text("12 nonsense\n")
+    for arguments in (["--seed", "1", "--strikes", str(path)], ["--seeds", "2", "--shrink"]):
+        with pytest.raises(SystemExit):
+            runner.main(arguments)
+
+
+def test_a_broken_promise_comes_with_the_last_events_of_each_node(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Cluster.heal
+
+    def heal(cluster: Cluster) -> None:
+        honest(cluster)
+        raise Violation("a promise", "was broken")
+
+    monkeypatch.setattr(Settings, "draw", classmethod(lambda cls, seed: cls(seed=seed, safety_ms=2_000)))
+    monkeypatch.setattr(Cluster, "heal", heal)
+    assert runner.main(["--seed", "4"]) == 1
+    out = capsys.readouterr().out
+    assert "net faults end" in out and "Fetch" in out
+    assert runner.judge(4).tail[-1] in out
 
 
 def test_a_verdict_carries_the_stack_of_the_failure(monkeypatch: pytest.MonkeyPatch) -> None:

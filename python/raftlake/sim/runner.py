@@ -1,25 +1,32 @@
 """`python -m raftlake.sim`: runs seeds, one or many, and says how to repeat what failed.
 
-One seed prints every drawn setting first and the exact command that repeats it last. Many seeds run in parallel processes and
-print one line per failure, then a summary: seeds a second, simulated time, faults by kind. The exit status is 1 when a promise
-was broken. Of all modules here only this one knows real time, processes and the terminal.
+One seed prints every drawn setting first and the exact command that repeats it last; a broken promise comes with the last
+events of each node. Many seeds run in parallel processes and print progress, what failed, then a summary (`report`). With
+`--shrink` a failing seed is cut down to the faults that it needs. The exit status is 1 when a promise was broken. Of all
+modules here only this one and `report` know real time, processes and the terminal.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
 from raftlake.sim.cluster import Cluster, Outcome
-from raftlake.sim.faults import Settings
 from raftlake.sim.invariants import Violation
+from raftlake.sim.report import Report
+from raftlake.sim.scenario import Scenario
+from raftlake.sim.shrink import Shrinker
+from raftlake.sim.tail import TraceTail
+
+PROGRESS_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +37,44 @@ class Verdict:
     outcome: Outcome | None
     violation: str = ""
     details: str = ""
+    #: The last events of each node.
+    tail: list[str] = field(default_factory=list)
+    processor_s: float = 0.0
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A run is short and its memory is bounded: looking for cycles meanwhile only costs time."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def judge(seed: int) -> Verdict:
-    """Run one seed without a trace."""
+    """Run one seed without a trace; one that fails is run once more for its last events."""
+    began = time.process_time()
+    scenario = Scenario.of_seed(seed)
     try:
-        return Verdict(seed, Cluster(Settings.draw(seed)).run())
+        with _without_collector():
+            outcome = Cluster(scenario.settings, strikes=scenario.strikes).run()
     except Violation as violation:
-        return Verdict(seed, None, str(violation), traceback.format_exc())
+        tail = TraceTail()
+        broken_promise(scenario, tail)
+        return Verdict(seed, None, str(violation), traceback.format_exc(), tail.lines(), time.process_time() - began)
+    return Verdict(seed, outcome, processor_s=time.process_time() - began)
+
+
+def broken_promise(scenario: Scenario, tail: TraceTail | None = None) -> str | None:
+    """The promise that a scenario breaks; None when it keeps all."""
+    try:
+        with _without_collector():
+            Cluster(scenario.settings, tail, scenario.strikes).run()
+    except Violation as violation:
+        return violation.promise
+    return None
 
 
 def say(line: str) -> None:
@@ -46,68 +83,85 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def reproduce(seed: int) -> str:
-    return f"python -m raftlake.sim --seed {seed} --trace sim-{seed}.trace"
+def reproduce(seed: int, strikes: Path | None = None) -> str:
+    name = f"sim-{seed}" if strikes is None else strikes.stem
+    of_file = "" if strikes is None else f" --strikes {strikes}"
+    return f"python -m raftlake.sim --seed {seed}{of_file} --trace {name}.trace"
 
 
-def run_one(seed: int, trace_path: Path | None) -> int:
-    """Settings, verdict, command; with a trace when asked for."""
-    settings = Settings.draw(seed)
-    for line in settings.lines():
+def run_one(scenario: Scenario, trace_path: Path | None, strikes_path: Path | None) -> int:
+    """Settings, verdict, command; with a whole trace when asked for."""
+    for line in scenario.settings.lines():
         say(line)
+    command = reproduce(scenario.settings.seed, strikes_path)
+    tail = TraceTail()
     with ExitStack() as stack:
-        sink = stack.enter_context(trace_path.open("w")) if trace_path is not None else None
-        cluster = Cluster(settings, sink)
+        sink = tail if trace_path is None else stack.enter_context(trace_path.open("w"))
+        cluster = Cluster(scenario.settings, sink, scenario.strikes)
         try:
             outcome = cluster.run()
         except Violation as violation:
+            for line in tail.lines():
+                say(line)
             say(traceback.format_exc())
             say(f"FAILED at {cluster.scheduler.now_us} us: {violation}")
-            say(f"reproduce: {reproduce(seed)}")
+            say(f"reproduce: {command}")
             return 1
     say(f"simulated {outcome.simulated_ms} ms, {outcome.events} events, {outcome.completed} client requests")
     for kind, count in outcome.faults.items():
         say(f"fault {kind}: {count}")
+    for what, count in outcome.covered.items():
+        say(f"covered {what}: {count}")
     say("ok")
-    say(f"reproduce: {reproduce(seed)}")
+    say(f"reproduce: {command}")
     return 0
 
 
+def shrink_one(scenario: Scenario, path: Path, runs_max: int) -> int:
+    """Write the smallest scenario that fails in the same way to `path`."""
+    promise = broken_promise(scenario)
+    if promise is None:
+        say("nothing to shrink: the run keeps every promise")
+        return 0
+    say(f"broken: {promise}; {len(scenario.strikes)} strikes")
+    smaller = Shrinker(broken_promise, promise, runs_max).shrink(scenario)
+    lines = smaller.lines()
+    path.write_text("\n".join(lines) + "\n")
+    for line in lines:
+        say(line)
+    say(f"{len(smaller.strikes)} strikes are left, in {path}")
+    say(f"reproduce: {reproduce(scenario.settings.seed, path)}")
+    return 1
+
+
 def verdicts(seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
-    """The verdicts of `seeds` in their order."""
+    """The verdicts of `seeds`, as they come."""
     if jobs == 1:
         yield from map(judge, seeds)
         return
     with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap(judge, seeds, chunksize=4)
+        yield from pool.imap_unordered(judge, seeds)
 
 
 def run_many(seeds: range, jobs: int) -> int:
-    """A line per failure and a summary."""
-    began = time.monotonic()
-    failed: list[int] = []
-    simulated_ms = events = completed = done = 0
-    faults: dict[str, int] = {}
+    """Progress, a few lines per failure, and a summary."""
+    report = Report(len(seeds), jobs, time.monotonic())
+    said_at = time.monotonic()
     for verdict in verdicts(seeds, jobs):
-        done += 1
+        report.add(verdict.seed, verdict.outcome, verdict.processor_s)
         if verdict.outcome is None:
-            failed.append(verdict.seed)
+            for line in verdict.tail:
+                say(f"  {line}")
             say(f"seed {verdict.seed} FAILED: {verdict.violation}")
             say(f"  reproduce: {reproduce(verdict.seed)}")
-            continue
-        simulated_ms += verdict.outcome.simulated_ms
-        events += verdict.outcome.events
-        completed += verdict.outcome.completed
-        for kind, count in verdict.outcome.faults.items():
-            faults[kind] = faults.get(kind, 0) + count
-    seconds = time.monotonic() - began
-    say(f"{done} seeds in {seconds:.1f} s: {done / seconds:.2f} seeds/s with {jobs} jobs; {len(failed)} failed")
-    say(f"simulated {simulated_ms / 60_000:.1f} minutes, {events} events, {completed} client requests")
-    for kind, count in sorted(faults.items()):
-        say(f"fault {kind}: {count}")
-    for seed in failed:
+        if time.monotonic() - said_at >= PROGRESS_INTERVAL_S:
+            said_at = time.monotonic()
+            say(report.progress(said_at))
+    for line in report.summary(time.monotonic()):
+        say(line)
+    for seed in sorted(report.failed):
         say(f"reproduce: {reproduce(seed)}")
-    return 1 if failed else 0
+    return 1 if report.failed else 0
 
 
 def parse_seeds(text: str) -> range:
@@ -129,9 +183,22 @@ def main(arguments: list[str] | None = None) -> int:
     chosen.add_argument("--seeds", type=parse_seeds, metavar="A..B|COUNT", help="run many seeds")
     parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds at the same time (default 1)")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="with --seed: write one line per event")
+    parser.add_argument(
+        "--strikes", type=Path, metavar="FILE", help="with --seed: the strikes of this file, not those it draws"
+    )
+    parser.add_argument("--shrink", action="store_true", help="with --seed: cut a failing run down to what it needs")
+    parser.add_argument("--shrink-runs", type=int, default=300, metavar="N", help="runs that shrinking may take (default 300)")
     options = parser.parse_args(arguments)
-    if options.seed is not None:
-        return run_one(options.seed, options.trace)
-    if options.trace is not None or options.jobs < 1:
-        parser.error("--trace needs --seed, and --jobs at least 1")
-    return run_many(options.seeds, options.jobs)
+    if options.seed is None:
+        if options.trace is not None or options.strikes is not None or options.shrink or options.jobs < 1:
+            parser.error("--trace, --strikes and --shrink need --seed, and --jobs at least 1")
+        return run_many(options.seeds, options.jobs)
+    scenario = Scenario.of_seed(options.seed)
+    if options.strikes is not None:
+        try:
+            scenario = Scenario.parse(options.seed, options.strikes.read_text().splitlines())
+        except (OSError, ValueError) as error:
+            parser.error(f"{options.strikes}: {error}")
+    if options.shrink:
+        return shrink_one(scenario, Path(f"sim-{options.seed}.strikes"), options.shrink_runs)
+    return run_one(scenario, options.trace, options.strikes)
