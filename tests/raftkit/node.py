@@ -44,6 +44,8 @@ class Node:
         self.generation = 0
         self.is_flushing = False
         self.is_dirty = False
+        #: Where a list, syncs that end only when a test says so.
+        self.held_syncs: list[Callable[[], None]] | None = None
         self.answer_sequence = 0
         #: Per life of a leader's process: its answer counter when it sent the last answer that we received.
         self.seen: dict[tuple[NodeId, int], int] = {}
@@ -202,6 +204,9 @@ class Node:
                 self.flush()
             self.step(on.RecordsFlushed(end_offset=end, generation=log_generation))
 
+        if self.held_syncs is not None:
+            self.held_syncs.append(done)
+            return
         self.cluster.after(self.cluster.draw(self.cluster.timing.flush), done)
 
     def receive_fetch(self, request: FetchRequest, follows: int, answer: Callable[[FetchResponse], None]) -> None:

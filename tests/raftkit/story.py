@@ -64,13 +64,16 @@ class Story:
         self.cluster = ToldCluster(self.lines.append, timing=Timing(sessions=True))
 
     def perform(self, command: str) -> list[str]:
-        """Run one command line; the lines that it made."""
+        """Run one command line; the lines that it made, none where it ends in "quietly"."""
         self.lines.clear()
         name, *words = command.split()
+        is_quiet = words[-1:] == ["quietly"]
+        if is_quiet:
+            words.pop()
         options = dict(word.split("=", 1) for word in words if "=" in word)
         plain = [word for word in words if "=" not in word]
         getattr(self, f"do_{name}")(plain, options)
-        return list(self.lines)
+        return [] if is_quiet else list(self.lines)
 
     # --- commands
 
@@ -121,10 +124,13 @@ class Story:
         node.disk = type(node.disk)()
 
     def do_run(self, words: list[str], options: dict[str, str]) -> None:
-        """run ms=100 | run until=leader | run until=quiet (nobody says anything for 600 ms)"""
+        """run ms=100 | run until=elected | run until=leader (that serves) | run until=quiet (nobody says anything for 600 ms)"""
         match options.get("until"):
             case None:
                 self.cluster.run(int(options["ms"]))
+            case "elected":
+                nodes = self.cluster.nodes.values()
+                self.cluster.run_until(lambda: any(node.core is not None and node.core.is_leader for node in nodes))
             case "leader":
                 self.cluster.await_leader()
             case "quiet":
@@ -138,6 +144,21 @@ class Story:
     def do_partition(self, words: list[str], options: dict[str, str]) -> None:
         """partition 1,2 3: nobody reaches the other side."""
         self.cluster.partition(*map(numbers, words))
+
+    def do_cut(self, words: list[str], options: dict[str, str]) -> None:
+        """cut 1 2: messages of node 1 do not reach node 2; the other way they do."""
+        self.cluster.cut = self.cluster.cut | {(int(words[0]), int(words[1]))}
+
+    def do_hold(self, words: list[str], options: dict[str, str]) -> None:
+        """hold 2: syncs of node 2 that begin from here on do not end."""
+        self.node(words[0]).held_syncs = []
+
+    def do_release(self, words: list[str], options: dict[str, str]) -> None:
+        """release 2: they end, and later ones do as usual."""
+        node = self.node(words[0])
+        held, node.held_syncs = node.held_syncs or [], None
+        for finish in held:
+            finish()
 
     def do_heal(self, words: list[str], options: dict[str, str]) -> None:
         """heal"""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raftkit.replica import voter_set
 from raftlake.raft.quorum import Tally, largest_reached_by
+from raftlake.raft.types import NodeId
 
 
 def dumb_largest_reached_by(values: list[int], majority: int) -> int:
@@ -57,3 +59,72 @@ def test_two_voters_are_lost_with_one_refusal() -> None:
     assert not tally.is_lost
     tally.record(2, granted=False)  # type: ignore[arg-type]
     assert tally.is_lost
+
+
+@pytest.mark.parametrize(
+    ("ends", "committed"),
+    [
+        # -1: never heard of.
+        ([-1], -1),
+        ([12], 12),
+        ([-1, -1], -1),
+        ([-1, 5], -1),
+        ([5, 5], 5),
+        ([12, 100], 12),
+        ([-1, -1, -1], -1),
+        ([12, -1, -1], -1),
+        ([12, 5, -1], 5),
+        ([12, 12, -1], 12),
+        ([12, 13, 14], 13),
+        ([100, 101, 101], 101),
+        ([12, -1, 12, -1], -1),
+        ([12, 13, 12, -1], 12),
+        ([3, 4, 5, 6], 4),
+        ([-1, 99, 101, -1, -1], -1),
+        ([99, 101, 103, -1, -1], 99),
+        ([99, 101, 103, 103, -1], 101),
+        ([101, 101, 103, 103, 104], 103),
+    ],
+)
+def test_what_a_majority_holds(ends: list[int], committed: int) -> None:
+    """The cases that etcd's quorum/testdata/majority_commit tells apart: one to five voters, silent ones, equal ones."""
+    assert largest_reached_by(ends, len(ends) // 2 + 1) == committed
+
+
+@pytest.mark.parametrize(
+    ("votes", "result"),
+    [
+        ("_", "pending"),
+        ("y", "won"),
+        ("n", "lost"),
+        ("__", "pending"),
+        ("y_", "pending"),
+        ("yy", "won"),
+        ("n_", "lost"),
+        ("yn", "lost"),
+        ("___", "pending"),
+        ("y__", "pending"),
+        ("n__", "pending"),
+        ("yn_", "pending"),
+        ("yy_", "won"),
+        ("yyn", "won"),
+        ("nn_", "lost"),
+        ("nny", "lost"),
+        ("yy__", "pending"),
+        ("yyn_", "pending"),
+        ("nn__", "lost"),
+        ("yyyn", "won"),
+        ("yynn", "lost"),
+        ("yynn_", "pending"),
+        ("yyynn", "won"),
+        ("nnn__", "lost"),
+        ("yynnn", "lost"),
+    ],
+)
+def test_who_has_a_majority_of_votes(votes: str, result: str) -> None:
+    """The cases that etcd's quorum/testdata/majority_vote tells apart: y granted, n refused, _ no answer yet."""
+    tally = Tally(voter_set(range(1, len(votes) + 1)))
+    for voter, vote in enumerate(votes, 1):
+        if vote != "_":
+            tally.record(NodeId(voter), granted=vote == "y")
+    assert {"won": (True, False), "lost": (False, True), "pending": (False, False)}[result] == (tally.is_won, tally.is_lost)
