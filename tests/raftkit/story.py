@@ -124,7 +124,7 @@ class Story:
         node.disk = type(node.disk)()
 
     def do_run(self, words: list[str], options: dict[str, str]) -> None:
-        """run ms=100 | run until=elected | run until=leader (that serves) | run until=quiet (nobody says anything for 600 ms)"""
+        """run ms=9 | run until=elected | run until=leader (that serves) | run until=quiet (nobody said anything for 600 ms)"""
         match options.get("until"):
             case None:
                 self.cluster.run(int(options["ms"]))
