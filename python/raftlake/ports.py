@@ -32,8 +32,7 @@ class GroupId(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSpan:
+class BatchSpan(NamedTuple):
     """Where one record batch stands in the offset space; what a log needs to know to index it."""
 
     base_offset: int

@@ -282,3 +282,52 @@ def test_other_shapes_take_the_general_way(request_: FetchRequest) -> None:
     _, decoded = decode_request(frame_of(encode_request(ApiKey.FETCH, 18, 1, None, request_)))
     assert [list(topic.partitions) for topic in decoded.forgotten] == [list(topic.partitions) for topic in request_.forgotten]
     assert replace(decoded, forgotten=[]) == replace(request_, forgotten=[])
+
+
+def produce_one(name: str = "flights", records: bytes = b"r" * 300) -> ProduceRequest:
+    return ProduceRequest(-1, 1000, None, [ProduceTopic(name, None, [ProducePartition(3, memoryview(records))])])
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+@pytest.mark.parametrize("name", ["", "t", "flights", "x" * 126, "x" * 127, "x" * 249], ids=len)
+@pytest.mark.parametrize("records", [b"", b"r", b"r" * 300, b"r" * 70_000], ids=len)
+def test_the_short_way_of_a_produce_request_is_the_general_one(version: int, name: str, records: bytes) -> None:
+    request = produce_one(name, records)
+    pieces = parts.Parts()
+    produce.encode_request(pieces, request, version)
+    frame = memoryview(frame_of(pieces.finish()))
+    general = produce._decode_any(frame, 0, version)
+    assert general == (request, len(frame))
+    assert produce._read_one_partition(frame, 0) == (request if 1 <= len(name) + 1 < 0x80 else None)
+    assert produce.decode_request(frame, 0, version) == general
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ProduceRequest(-1, 1000, "txn", produce_one().topics),
+        ProduceRequest(-1, 1000, None, []),
+        ProduceRequest(-1, 1000, None, produce_one().topics * 2),
+        ProduceRequest(-1, 1000, None, [ProduceTopic("t", None, produce_one().topics[0].partitions * 2)]),
+        ProduceRequest(-1, 1000, None, [ProduceTopic("t", None, [])]),
+    ],
+    ids=["transactional", "no topic", "two topics", "two partitions", "no partition"],
+)
+def test_produce_requests_of_other_shapes_take_the_general_way(request_: ProduceRequest) -> None:
+    pieces = parts.Parts()
+    produce.encode_request(pieces, request_, 9)
+    frame = memoryview(frame_of(pieces.finish()))
+    assert produce._read_one_partition(frame, 0) is None
+    assert produce.decode_request(frame, 0, 9) == (request_, len(frame))
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+@pytest.mark.parametrize("name", ["", "flights", "x" * 126, "x" * 127], ids=len)
+def test_the_short_way_of_a_produce_answer_is_the_general_one(version: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = ProducePartitionResult(3, ErrorCode.NONE, 1 << 40, -1, 7)
+    response = ProduceResponse([ProduceTopicResult(name, None, [result])], 5)
+    head = header(ApiKey.PRODUCE, version)
+    quick = frame_of(encode_response(head, response))
+    monkeypatch.setattr(produce, "_write_one_partition", lambda out, response: False)
+    assert frame_of(encode_response(head, response)) == quick
+    assert decode_response(ApiKey.PRODUCE, version, quick)[1] == response

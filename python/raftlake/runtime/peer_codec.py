@@ -45,7 +45,8 @@ FETCH_VERSION = 18
 READ_OFFSET_VERSION = 0
 #: The newest version that names topics by name.
 PROPOSE_VERSION = 12
-_CLIENT_ID = re.compile(r"raftlake-node-(\d{1,10})", re.ASCII)
+_CLIENT_ID_PREFIX = "raftlake-node-"
+_CLIENT_ID = re.compile(_CLIENT_ID_PREFIX + r"(\d{1,10})", re.ASCII)
 
 
 class Directory(Protocol):
@@ -59,11 +60,13 @@ class Directory(Protocol):
 def peer_client_id(node_id: NodeId) -> str:
     """The client id by which a node's own connections are known. It keeps a client's Produce from being taken for a
     proposal by accident; there is no authentication on this listener."""
-    return f"raftlake-node-{node_id}"
+    return f"{_CLIENT_ID_PREFIX}{node_id}"
 
 
 def parse_peer_client_id(client_id: str | None) -> NodeId | None:
-    match = _CLIENT_ID.fullmatch(client_id or "")
+    if client_id is None or not client_id.startswith(_CLIENT_ID_PREFIX):
+        return None
+    match = _CLIENT_ID.fullmatch(client_id)
     return None if match is None else NodeId(int(match[1]))
 
 

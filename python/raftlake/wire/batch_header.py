@@ -83,6 +83,10 @@ class BatchHeader(NamedTuple):
         return Compression(codec)
 
     @property
+    def is_compressed(self) -> bool:
+        return bool(self.attributes & CODEC_MASK)
+
+    @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_BIT)
 

@@ -8,6 +8,7 @@ acks=all: this log has no weaker acknowledgement to give.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
@@ -17,7 +18,7 @@ from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
-from raftlake.wire.batches import HEADER_BYTES, BatchHeader, Compression, validate
+from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.compression import decompress
 from raftlake.wire.produce import (
@@ -55,52 +56,81 @@ class _Collector:
             self._reply = None
 
     def put(
-        self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None
+        self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None = None
     ) -> None:
         result = self._results[topic].partitions[part]
         result.error = error
         result.base_offset = base_offset
         result.error_message = message
-        if partition is not None:
-            result.log_start_offset = partition.log.start_offset
-            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id != NO_LEADER:
-                result.current_leader = LeaderAndEpoch(partition.core.leader_id, partition.core.epoch)
+        _decide(result, partition)
         self._missing -= 1
         if self._missing == 0 and self._reply is not None:
-            self._reply(ProduceResponse(topics=self._results, node_endpoints=self._endpoints()))
-
-    def _endpoints(self) -> list[NodeEndpoint]:
-        named = any(part.current_leader is not None for topic in self._results for part in topic.partitions)
-        if not named:
-            return []
-        nodes = self._node.membership.nodes()
-        return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
+            self._reply(ProduceResponse(topics=self._results, node_endpoints=_endpoints(self._node, self._results)))
 
 
 def produce(node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
-    collector = _Collector(node, request, reply)
     deadline_ms = node.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+    if len(request.topics) == 1 and len(request.topics[0].partitions) == 1 and request.acks != 0:
+        # The commonest request by far: its answer needs no gathering.
+        (topic,) = request.topics
+        (part,) = topic.partitions
+        _produce_one(node, request, topic, part, deadline_ms, partial(_answer_one, node, topic, part.index, reply))
+        return
+    collector = _Collector(node, request, reply)
     for topic_index, topic in enumerate(request.topics):
         for part_index, part in enumerate(topic.partitions):
-            _produce_one(node, collector, topic_index, part_index, request, topic, part, deadline_ms)
+            _produce_one(node, request, topic, part, deadline_ms, partial(collector.put, topic_index, part_index))
+
+
+def _answer_one(
+    node: ReplicaNode,
+    topic: ProduceTopic,
+    index: int,
+    reply: Callable[[object], None],
+    partition: Partition | None,
+    error: ErrorCode,
+    base_offset: int,
+    message: str | None = None,
+) -> None:
+    """The answer to a request for one partition."""
+    result = _decide(ProducePartitionResult(index, error, base_offset, error_message=message), partition)
+    results = [ProduceTopicResult(topic.name, topic.topic_id, [result])]
+    reply(ProduceResponse(topics=results, node_endpoints=_endpoints(node, results)))
+
+
+def _decide(result: ProducePartitionResult, partition: Partition | None) -> ProducePartitionResult:
+    """Fill in what an answer says of the partition besides the outcome."""
+    if partition is not None:
+        result.log_start_offset = partition.log.start_offset
+        if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id != NO_LEADER:
+            result.current_leader = LeaderAndEpoch(partition.core.leader_id, partition.core.epoch)
+    return result
+
+
+def _endpoints(node: ReplicaNode, results: list[ProduceTopicResult]) -> list[NodeEndpoint]:
+    for topic in results:
+        for part in topic.partitions:
+            if part.current_leader is not None:
+                nodes = node.membership.nodes()
+                return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
+    return []
+
+
+#: Called with the partition (None: unknown here), the error, the base offset and, for a refusal, why.
+Answer = Callable[..., None]
 
 
 def _produce_one(
     node: ReplicaNode,
-    collector: _Collector,
-    topic_index: int,
-    part_index: int,
     request: ProduceRequest,
     topic: ProduceTopic,
     part: ProducePartition,
     deadline_ms: int,
+    answer: Answer,
 ) -> None:
     group = group_of(node, topic.name, topic.topic_id, part.index)
     partition = node.partitions.get(group)
-
-    def done(error: ErrorCode, base_offset: int, message: str | None = None) -> None:
-        collector.put(topic_index, part_index, partition, error, base_offset, message)
-
+    done = partial(answer, partition)
     if partition is None:
         done(node.hosting.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
         return
@@ -144,7 +174,7 @@ def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: Pro
         headers = validate(part.records)
         for header in headers:
             _check_header(header)
-            if header.compression is not Compression.NONE:
+            if header.is_compressed:
                 payload = memoryview(part.records)[header.position + HEADER_BYTES : header.end_position]
                 decompress(header.compression, payload)
         if node.config.is_opaque:
