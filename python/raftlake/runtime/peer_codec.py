@@ -29,14 +29,13 @@ from raftlake.ports import (
     ProposeReply,
     ProposeRpc,
     ReadOffsetReply,
-    ReadOffsetResult,
     ReadOffsetRpc,
 )
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, Endpoint
-from raftlake.runtime import peer_control
-from raftlake.wire import fetch, produce, read_offset
+from raftlake.runtime import peer_control, peer_reads
+from raftlake.wire import fetch, produce
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.primitives import BytesLike
@@ -64,9 +63,8 @@ def peer_client_id(node_id: NodeId) -> str:
 
 
 def parse_peer_client_id(client_id: str | None) -> NodeId | None:
-    if client_id is None or not client_id.startswith(_CLIENT_ID_PREFIX):
-        return None
-    match = _CLIENT_ID.fullmatch(client_id)
+    is_candidate = client_id is not None and client_id.startswith(_CLIENT_ID_PREFIX)
+    match = _CLIENT_ID.fullmatch(client_id or "") if is_candidate else None
     return None if match is None else NodeId(int(match[1]))
 
 
@@ -100,7 +98,7 @@ class PeerCodec:
             resolve = self._directory.resolve_group
             return peer_control.decode_request(ApiKey(header.api_key), header.api_version, message, resolve)
         if header.api_key == ApiKey.READ_OFFSET:
-            return self._decode_read_offset(header, message)
+            return peer_reads.decode_request(message, parse_peer_client_id(header.client_id), self._directory.resolve_group)
         if header.api_key == ApiKey.PRODUCE and parse_peer_client_id(header.client_id) is not None:
             return _decode_propose(message)
         if header.api_key == ApiKey.DESCRIBE_QUORUM and parse_peer_client_id(header.client_id) is not None:
@@ -117,7 +115,7 @@ class PeerCodec:
                 return peer_control.encode_reply(key, header.api_version, reply, self._peers.get, self._quorum_topic)
             case ReadOffsetReply():
                 assert isinstance(rpc, ReadOffsetRpc)
-                return _encode_read_offset_reply(rpc, reply)
+                return peer_reads.encode_reply(rpc, reply)
             case ProposeReply():
                 result = produce.ProducePartitionResult(0, reply.error, reply.base_offset)
                 return produce.ProduceResponse([produce.ProduceTopicResult(METADATA_TOPIC, None, [result])])
@@ -165,18 +163,6 @@ class PeerCodec:
         topic_id = bytes(topic_id)
         return GroupId(self._directory.resolve_topic(topic_id) or "", partition, topic_id)
 
-    def _decode_read_offset(self, header: RequestHeader, message: read_offset.ReadOffsetRequest) -> ReadOffsetRpc:
-        assert self._directory is not None
-        asking = parse_peer_client_id(header.client_id)
-        return ReadOffsetRpc(
-            cluster_id=message.cluster_id,
-            read_timestamp_ms=message.read_timestamp_ms,
-            groups=tuple(
-                self._directory.resolve_group(topic.name, index) for topic in message.topics for index in topic.partitions
-            ),
-            replica_id=NodeId(-1) if asking is None else asking,
-        )
-
     def _encode_fetch_reply(self, version: int, reply: FetchReply) -> fetch.FetchResponse:
         topics: list[fetch.FetchTopicResult] = []
         last: tuple[str, bytes] | None = None
@@ -211,13 +197,7 @@ class PeerCodec:
             case ControlRpc():
                 return peer_control.encode_request(rpc, peer, self._me, self._quorum_topic)
             case ReadOffsetRpc():
-                topics: list[read_offset.ReadOffsetTopic] = []
-                for group in rpc.groups:
-                    if not topics or topics[-1].name != group.topic:
-                        topics.append(read_offset.ReadOffsetTopic(group.topic, []))
-                    topics[-1].partitions.append(group.partition)
-                message = read_offset.ReadOffsetRequest(rpc.cluster_id, rpc.read_timestamp_ms, topics)
-                return ApiKey.READ_OFFSET, READ_OFFSET_VERSION, message
+                return ApiKey.READ_OFFSET, READ_OFFSET_VERSION, peer_reads.encode_request(rpc)
             case ProposeRpc():
                 topic = produce.ProduceTopic(METADATA_TOPIC, None, [produce.ProducePartition(0, rpc.batch)])
                 return ApiKey.PRODUCE, PROPOSE_VERSION, produce.ProduceRequest(-1, 0, None, [topic])
@@ -235,7 +215,7 @@ class PeerCodec:
             case ControlRpc():
                 return peer_control.decode_reply(rpc, message, self._quorum_topic)
             case ReadOffsetRpc():
-                return _decode_read_offset_reply(rpc, message)
+                return peer_reads.decode_reply(rpc, message)
             case ProposeRpc():
                 results = [result for topic in message.topics for result in topic.partitions]
                 if len(results) != 1:
@@ -353,38 +333,6 @@ def _forgotten(groups: Sequence[GroupId]) -> list[fetch.ForgottenTopic]:
     for group in groups:
         by_id.setdefault(group.topic_id, []).append(group.partition)
     return [fetch.ForgottenTopic(None, topic_id, indexes) for topic_id, indexes in by_id.items()]
-
-
-def _encode_read_offset_reply(rpc: ReadOffsetRpc, reply: ReadOffsetReply) -> read_offset.ReadOffsetResponse:
-    topics: list[read_offset.ReadOffsetTopicResult] = []
-    for result in reply.results:
-        if not topics or topics[-1].name != result.group.topic:
-            topics.append(read_offset.ReadOffsetTopicResult(result.group.topic, []))
-        topics[-1].partitions.append(
-            read_offset.ReadOffsetPartitionResult(
-                result.group.partition, result.error, result.applied_offset, result.leader_id, result.leader_epoch
-            )
-        )
-    return read_offset.ReadOffsetResponse(rpc.cluster_id, reply.error, topics)
-
-
-def _decode_read_offset_reply(rpc: ReadOffsetRpc, message: read_offset.ReadOffsetResponse) -> ReadOffsetReply:
-    groups = {(group.topic, group.partition): group for group in rpc.groups}
-    results: list[ReadOffsetResult] = []
-    for topic in message.topics:
-        for part in topic.partitions:
-            group = groups.get((topic.name, part.index))
-            if group is not None:
-                results.append(
-                    ReadOffsetResult(
-                        group=group,
-                        error=part.error,
-                        applied_offset=Offset(part.applied_offset),
-                        leader_id=NodeId(part.leader_id),
-                        leader_epoch=Epoch(part.leader_epoch),
-                    )
-                )
-    return ReadOffsetReply(error=message.error, results=tuple(results))
 
 
 def source_of(rpc: PeerRpc) -> NodeId | None:
