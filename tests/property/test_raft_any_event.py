@@ -264,3 +264,68 @@ def test_the_events_reach_every_kind(role: str) -> None:
     kinds = {type(drawn.draw()) for _ in range(6_000)}
     expected = set(typing.get_args(on.Event)) - {on.Started} - (set() if role == "Leader" else {on.AppendRequested})
     assert kinds == expected
+
+
+# --- every pair, one by one -----------------------------------------------------------------------------------------
+
+BODIES: list[type] = [VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest]
+PAIRS = [
+    (role, kind, body)
+    for role in ROLES
+    for kind in typing.get_args(on.Event)
+    for body in (BODIES if kind in (on.RequestReceived, on.ResponseReceived, on.RequestFailed) else [None])
+    # A Fetch has an event of its own; nobody appends where nobody leads; a group starts once.
+    if (kind, body) != (on.RequestReceived, FetchRequest)
+    and (kind is not on.AppendRequested or role == "Leader")
+    and kind is not on.Started
+]
+
+
+def sent_requests(replica: Replica) -> dict[type, tuple[NodeId, Request]]:
+    """One request of each kind that an answer may come to: the one under way, else one from before."""
+    core = replica.core
+    epoch = core.epoch
+    found: dict[type, tuple[NodeId, Request]] = {
+        VoteRequest: (NodeId(2), VoteRequest(candidate=key(1), epoch=epoch, log_end=position(9, 3), pre_vote=False)),
+        BeginQuorumEpochRequest: (NodeId(2), BeginQuorumEpochRequest(leader_id=NodeId(1), leader_epoch=epoch)),
+        EndQuorumEpochRequest: (
+            NodeId(2),
+            EndQuorumEpochRequest(leader_id=NodeId(1), leader_epoch=epoch, preferred_candidates=()),
+        ),
+        FetchRequest: (
+            NodeId(2),
+            FetchRequest(replica=key(1), leader_epoch=epoch, fetch_offset=core.log_end, last_fetched_epoch=Epoch(3)),
+        ),
+    }
+    for action in replica.actions:
+        if isinstance(action, do.SendRequest):
+            found[type(action.request)] = (action.destination, action.request)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("role", "kind", "body"), PAIRS, ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", "-")
+)
+def test_a_role_takes_an_event(role: str, kind: type, body: type | None) -> None:
+    """Each pair of role and event on fresh replicas, in twenty variants: nothing raises, no epoch goes back, no second vote."""
+    met = 0
+    for seed in range(4_000):
+        if met == 20:
+            break
+        replica = Replica.in_role(role, epoch=6, log=LOG, seed=seed)
+        drawn = AnyEvent(replica, Random(seed))
+        if body is not None:
+            drawn.open = [sent_requests(replica)[body]] * 2
+        event = kind() if kind in (on.CampaignRequested, on.DeadlineReached, on.ResignRequested) else drawn.draw()
+        about = event.request if isinstance(event, on.RequestReceived | on.ResponseReceived | on.RequestFailed) else None
+        if type(event) is not kind or (body is not None and type(about) is not body):
+            continue
+        met += 1
+        before = (replica.core.epoch, replica.core.voted_key, replica.core.high_watermark)
+        replica.step(event)
+        core = replica.core
+        assert core.epoch >= before[0]
+        assert core.epoch > before[0] or before[1] in (None, core.voted_key)
+        assert core.high_watermark >= before[2]
+        check_not_due_for_ever(replica)
+    assert met == 20, "the generator hardly draws this event"
