@@ -161,6 +161,7 @@ async def served(
     connections_max: int = 100,
     peers_only: bool = False,
     started_bytes_max: int = 1 << 30,
+    unsent_bytes_max: int = 1 << 30,
 ) -> AsyncIterator[Served]:
     node = node or FakeNode()
     codec = PeerCodec(node_id=1, peers={1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093)})
@@ -175,6 +176,7 @@ async def served(
         connections_max=connections_max,
         peers_only=peers_only,
         started_bytes_max=started_bytes_max,
+        unsent_bytes_max=unsent_bytes_max,
         on_fatal=fatal.append,
         notice_alive=alive.append,
         metrics=metrics,

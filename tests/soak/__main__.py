@@ -209,6 +209,9 @@ def main() -> int:
         soak.report(verdict)
     except BaseException:
         keep(soak.record, soak.finals, directory)
+        soak.nodes.note_unasked_ends()
+        for complaint in soak.nodes.complaints + soak.nodes.logged_faults():
+            print(f"  WRONG: {complaint}")
         print(f"the soak itself failed; what it recorded is in {directory}", flush=True)
         raise
     finally:

@@ -81,7 +81,9 @@ class Nodes:
 
     async def ended(self, node_id: int) -> None:
         """Wait until a node that was asked to end has ended."""
-        child = self._children[node_id]
+        child = self._children.get(node_id)
+        if child is None:
+            return
         deadline = time.monotonic() + STOP_SECONDS
         while child.poll() is None:
             if time.monotonic() > deadline:
@@ -130,7 +132,8 @@ class Nodes:
             status = child.poll()
             if status is None:
                 continue
-            if node_id not in self._asked_to_end or status not in (0, -signal.SIGKILL):
+            # SIGTERM ends a process that has only just begun without a word.
+            if node_id not in self._asked_to_end or status not in (0, -signal.SIGKILL, -signal.SIGTERM):
                 self.complaints.append(f"node {node_id} ended by itself with status {status}: {self.last_words(node_id)}")
                 self._asked_to_end.add(node_id)
                 del self._children[node_id]

@@ -25,6 +25,8 @@ class Fault:
     hold_s: float
     #: A second fault that strikes in the middle of this one.
     also: str | None = None
+    #: Begin with every node ready, not on top of what the last fault left.
+    settled: bool = True
 
 
 #: Kinds with their shares.
@@ -55,6 +57,7 @@ def draw(seed: int) -> Iterator[Fault]:
             after_s=rng.choice([0.2, 1.0, 2.0, 4.0]),
             hold_s=rng.choice([0.1, 0.5, 1.5, 3.0, 5.0]),
             also=rng.choice(SECOND) if not first and rng.random() < 0.2 else None,
+            settled=rng.random() < 0.7,
         )
 
 
@@ -71,11 +74,21 @@ class Injector:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; everything is undone then."""
         for fault in self._faults:
+            if fault.settled:
+                await self._settle(stop)
             if await _wait(stop, fault.after_s):
                 return
             await self._perform(fault, stop)
             if stop.is_set():
                 return
+
+    async def _settle(self, stop: asyncio.Event) -> None:
+        waiting = list(self._nodes.running())
+        while waiting and not stop.is_set():
+            if not self._nodes.is_alive(waiting[0]) or await self._nodes.ask(waiting[0], "/health/ready") is not None:
+                waiting.pop(0)
+            else:
+                await _wait(stop, 0.1)
 
     async def _perform(self, fault: Fault, stop: asyncio.Event) -> None:
         victims = await self._victims(fault)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from dataclasses import replace
 
 import httpx
+import pytest
 
 from raftlake.errors import StorageError
+from raftlake.kv.commands import put
 from raftlake.ports import GroupId
-from raftlake.runtime.http import HEAD_BYTES_MAX
 from raftlake.runtime.http_base import HttpError, Response, header_lines
+from raftlake.runtime.http_connection import HEAD_BYTES_MAX, HEAD_SECONDS, STALL_SECONDS
 from raftlake.runtime.http_ops import describe_json
-from runtime_fakes import run, until
+from runtime_fakes import run, settle, until
 from runtime_http_fakes import Front, http_front
 
 
@@ -209,5 +212,107 @@ def test_a_watch_under_way_when_the_node_stops_ends() -> None:
                 with contextlib.suppress(httpx.RemoteProtocolError):
                     assert [line async for line in stream.aiter_lines()] == []
             await until(lambda: on.front.connection_count == 0)
+
+    run(main())
+
+
+# --- clients that take their time ------------------------------------------------------------------------------------------
+
+
+def later(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health/live HTTP/1.1\r\nhost"])
+def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes) -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            reader, writer = await asyncio.open_connection(on.address.host, on.address.port)
+            writer.write(sent)
+            await until(lambda: on.front.connection_count == 1)
+            await settle()
+            on.front.end_overdue(later(HEAD_SECONDS - 1))
+            assert on.front.connection_count == 1
+            on.front.end_overdue(later(HEAD_SECONDS + 1))
+            assert (await reader.read()).startswith(b"HTTP/1.1 408")
+            writer.close()
+
+    run(main())
+
+
+def test_between_two_requests_a_client_has_longer() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            assert (await on.client.get("/health/live")).status_code == 200
+            on.front.end_overdue(later(HEAD_SECONDS + 1))
+            assert on.front.connection_count == 1
+            assert (await on.client.get("/health/live")).status_code == 200
+
+    run(main())
+
+
+def test_half_a_body_is_not_waited_for_and_holds_no_room() -> None:
+    """Sixty-four clients that announce a megabyte and send none of it must not keep everybody from writing."""
+
+    async def main() -> None:
+        async with http_front() as on:
+            writers = []
+            for _ in range(64):
+                _, writer = await asyncio.open_connection(on.address.host, on.address.port)
+                writer.write(b"PUT /v1/kv/k HTTP/1.1\r\nhost: h\r\ncontent-length: 1048576\r\n\r\nx")
+                writers.append(writer)
+            await until(lambda: len(on.front._state.tasks) == 64)
+            await settle()
+            refused = await on.client.put("/v1/kv/other", content=b"v")
+            assert refused.status_code == 503 and "nothing changed" in refused.json()["error"]
+            on.front.end_overdue(later(STALL_SECONDS - 1))
+            assert len(on.front._state.tasks) == 64
+            on.front.end_overdue(later(STALL_SECONDS + 1))
+            await until(lambda: not on.front._state.tasks)
+            assert (await on.client.put("/v1/kv/other", content=b"v")).status_code == 200
+            for writer in writers:
+                writer.close()
+
+    run(main())
+
+
+def test_a_client_that_takes_no_answer_is_ended_and_a_waiting_one_is_not() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(12):
+                on.node.kv.apply(put(f"k{number}", bytes(1 << 20)))
+            narrow = socket.socket()
+            narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            narrow.connect((on.address.host, on.address.port))
+            narrow.setblocking(False)
+            reader, writer = await asyncio.open_connection(sock=narrow)
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(b"GET /v1/kv?values=true HTTP/1.1\r\nhost: h\r\n\r\n")
+            await until(lambda: on.front._answers.held > 0)
+            on.node.kv.read = lambda *_: None  # type: ignore[method-assign, assignment]
+            waiting = asyncio.create_task(on.client.get("/v1/kv/a"))
+            await until(lambda: len(on.front._state.tasks) == 2)
+            await settle()
+            on.front.end_overdue(later(STALL_SECONDS - 1))
+            on.front.end_overdue(later(2 * STALL_SECONDS))
+            await until(lambda: on.front._answers.held == 0)
+            assert on.front.connection_count == 1 and not waiting.done()
+            await on.front.abandon()
+            assert (await waiting).status_code == 503
+            writer.transport.abort()
+
+    run(main())
+
+
+def test_too_many_bytes_of_answers_are_refused() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            on.node.kv.apply(put("k", bytes(1 << 20)))
+            with on.front._answers.hold(127 << 20):
+                refused = await on.client.get("/v1/kv?values=true")
+                assert refused.status_code == 503 and refused.headers["retry-after"] == "1"
+                assert (await on.client.get("/v1/kv")).status_code == 200
+            whole = await on.client.get("/v1/kv?values=true")
+            assert whole.status_code == 200 and len(whole.json()["entries"][0]["value"]) > 1 << 20
 
     run(main())

@@ -9,6 +9,7 @@ import pytest
 from raftlake.errors import ErrorCode, InvariantViolation, StorageError
 from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, ProposeRpc
 from raftlake.runtime.listener import EXTRA_CONNECTIONS
+from raftlake.runtime.peer_codec import peer_client_id
 from raftlake.wire import produce
 from raftlake.wire.api import ApiKey
 from runtime_fakes import (
@@ -279,5 +280,41 @@ def test_wire_helper_sees_an_open_connection_as_open() -> None:
             assert not watching.done()
             watching.cancel()
             wire.close()
+
+    run(main())
+
+
+def test_a_peer_does_not_wait_behind_clients_who_wait_for_it() -> None:
+    """Appends that fill the node wait for commits; what commits them is the next Fetch of a follower."""
+
+    async def main() -> None:
+        async with served(started_bytes_max=30_000) as on:
+            client, replica, forwarder = [await connect(on.address) for _ in range(3)]
+            client.send(ApiKey.PRODUCE, 9, produce_of(bytes(29_990)))
+            await until(lambda: len(on.node.calls) == 1)
+            replica.send(ApiKey.FETCH, 17, fetch_of(replica_id=3), client_id="raft-client-3")
+            await until(lambda: len(on.node.calls) == 2)
+            forwarder.send(ApiKey.PRODUCE, 9, produce_of(b"x"), client_id=peer_client_id(2))
+            await until(lambda: len(on.node.calls) == 3)
+            for wire in (client, replica, forwarder):
+                wire.close()
+
+    run(main())
+
+
+def test_consumers_wait_while_others_do_not_take_their_answers() -> None:
+    async def main() -> None:
+        async with served(unsent_bytes_max=1000) as on:
+            on.listener.hold_unsent(1001)
+            consumer, producer = await connect(on.address), await connect(on.address)
+            consumer.send(ApiKey.FETCH, 16, fetch_of(replica_id=-1))
+            producer.send(ApiKey.PRODUCE, 9, produce_of(b"x"))
+            await until(lambda: len(on.node.calls) == 1)
+            await settle()
+            assert isinstance(on.node.calls[0].message, produce.ProduceRequest)
+            on.listener.hold_unsent(-1001)
+            await until(lambda: len(on.node.calls) == 2)
+            for wire in (consumer, producer):
+                wire.close()
 
     run(main())

@@ -20,7 +20,7 @@ from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import PeerConnection
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.log import event
-from raftlake.runtime.peer_codec import is_from_replica
+from raftlake.runtime.peer_codec import is_from_replica, parse_peer_client_id
 from raftlake.wire.api import (
     ApiKey,
     RequestHeader,
@@ -50,6 +50,10 @@ class ConnectionLimits:
     unanswered_bytes_max: int = 32 * 1024 * 1024
     #: Unsent answer bytes above which no further request is started.
     unsent_bytes_max: int = 4 * 1024 * 1024
+    #: A client's connection on which nothing comes and nothing is under way for so long is closed (`connections.max.idle.ms`).
+    idle_seconds: float = 600.0
+    #: The same for one that stops amid a request, or takes nothing of what is being sent to it.
+    stall_seconds: float = 30.0
 
 
 class Router(Protocol):
@@ -63,8 +67,11 @@ class Router(Protocol):
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
 
-    def reserve(self, connection: Connection, size: int) -> bool:
+    def reserve(self, connection: Connection, size: int, is_fetch: bool) -> bool:
         """Room for a request of `size` bytes among those of all connections; when False, `start_waiting` is called later."""
+
+    def hold_unsent(self, size: int) -> None:
+        """Answers of `size` bytes lie in the buffer of a connection that takes no more (negative: no longer)."""
 
     def release(self, size: int) -> None:
         """A request of `size` bytes is answered."""
@@ -116,6 +123,12 @@ class Connection(asyncio.BufferedProtocol):
         self._client = ClientContext(None, "")
         self.peer = PeerConnection()
         self.requests = 0
+        #: Another node, or another replica, is on the other side.
+        self.is_peer = False
+        self._now = asyncio.get_running_loop().time
+        #: When the last bytes came; when the other side last took some while it is behind, and what is still to be taken.
+        self._heard_at = self._taken_at = self._now()
+        self._unsent_held = self._untaken = 0
 
     # --- asyncio ---
 
@@ -134,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.clear()
         # What is still being served is answered into the void, or, after a bug, never.
         self._router.release(self._started_bytes)
+        self._hold_unsent(0)
         self._router.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -142,6 +156,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._transport is None:
             return
+        self._heard_at = self._now()
         try:
             for frame in self._decoder.buffer_updated(nbytes):
                 self._decode(frame)
@@ -153,10 +168,33 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
+        self._taken_at = self._now()
+        self._untaken = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self._hold_unsent(self._untaken)
 
     def resume_writing(self) -> None:
         self._is_writable = True
+        self._hold_unsent(0)
         self.start_waiting()
+
+    def _hold_unsent(self, size: int) -> None:
+        self._router.hold_unsent(size - self._unsent_held)
+        self._unsent_held = size
+
+    def fault_of(self, now: float) -> str | None:
+        """Why the connection should be ended, as far as the clock knows a reason."""
+        if self._transport is None:
+            return None
+        if not self._is_writable:
+            untaken = self._transport.get_write_buffer_size()
+            if untaken < self._untaken:
+                self._taken_at, self._untaken = now, untaken
+            return "takes no answers" if now - self._taken_at > self._limits.stall_seconds else None
+        if self._decoder.is_amid_frame:
+            is_stalled = self._is_reading and now - self._heard_at > self._limits.stall_seconds
+            return "stopped amid a request" if is_stalled else None
+        is_idle = not (self.is_peer or self._started or self._waiting) and now - self._heard_at > self._limits.idle_seconds
+        return "idle" if is_idle else None
 
     # --- requests in ---
 
@@ -208,9 +246,13 @@ class Connection(asyncio.BufferedProtocol):
             answer = encode_unsupported_version(unsupported.header)
             self._waiting.append(_Waiting(unsupported.header, None, len(frame), answer))
             return
-        if header.api_key == ApiKey.FETCH and is_from_replica(message) and self._has_fetch():
-            # What its sender knows of our answers could no longer be told (ports.PeerConnection).
-            raise WireError("a replica sent a Fetch before it had the answer to its last one")
+        if header.api_key == ApiKey.FETCH and is_from_replica(message):
+            self.is_peer = True
+            if self._has_fetch():
+                # What its sender knows of our answers could no longer be told (ports.PeerConnection).
+                raise WireError("a replica sent a Fetch before it had the answer to its last one")
+        elif self.requests == 1:
+            self.is_peer = parse_peer_client_id(header.client_id) is not None
         self._waiting.append(_Waiting(header, message, len(frame)))
 
     def _has_fetch(self) -> bool:
@@ -230,7 +272,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_starting = True
         try:
             while self._waiting and self._may_start(self._waiting[0]):
-                if not self._router.reserve(self, self._waiting[0].size):
+                first = self._waiting[0]
+                if not self._router.reserve(self, first.size, first.header.api_key == ApiKey.FETCH):
                     break
                 waiting = self._waiting.popleft()
                 started = _Started(waiting.header, waiting.size)

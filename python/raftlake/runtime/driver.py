@@ -14,7 +14,7 @@ from raftlake.errors import InvariantViolation, RaftlakeError
 from raftlake.ports import Clock
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.connection import Connection
-from raftlake.runtime.http import BoundedHttpProtocol
+from raftlake.runtime.http_connection import BoundedHttpProtocol
 
 logger = logging.getLogger("raftlake.node")
 

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.opaque import no_keys
 from raftlake.runtime.http_base import (
+    ByteBudget,
     HttpError,
     Receive,
     Request,
@@ -32,6 +32,7 @@ from raftlake.runtime.http_base import (
     json_bytes,
     unavailable,
 )
+from raftlake.runtime.http_connection import ABORT, BoundedHttpProtocol
 from raftlake.runtime.http_kv import KvHandlers
 from raftlake.runtime.http_ops import OpsHandlers
 from raftlake.runtime.http_watch import Watchers
@@ -40,10 +41,13 @@ from raftlake.runtime.metrics import NodeMetrics
 logger = logging.getLogger("raftlake.http")
 T = TypeVar("T")
 
-#: Request line and headers together; the key in a path has at most 1024 bytes, three times that when percent-encoded.
-HEAD_BYTES_MAX = 64 * 1024
 KEEP_ALIVE_SECONDS = 75
-ABORT = "raftlake.abort"
+#: How often connections are looked at that may have to be ended.
+SWEEP_SECONDS = 5.0
+#: An answer is handed over in pieces of this size, each when the one before it has nearly gone.
+PIECE_BYTES = 256 * 1024
+#: Answers of more than one piece that may be on their way at the same time.
+LARGE_ANSWERS_BYTES_MAX = 128 * 1024 * 1024
 KEY_VALUE_PATHS = (b"/v1/kv", b"/v1/txn", b"/v1/watch")
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -68,6 +72,8 @@ class HttpFront:
         self._server: asyncio.Server | None = None
         self._state = ServerState()
         self._connections_max = connections_max
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._answers = ByteBudget(LARGE_ANSWERS_BYTES_MAX, "too many bytes of answers are on their way; try again")
         kv, ops = KvHandlers(node, metrics), OpsHandlers(node, metrics)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
         self._routes: Mapping[bytes, Mapping[str, Handler]] = {
@@ -102,15 +108,30 @@ class HttpFront:
         self._server = await loop.create_server(
             lambda: BoundedHttpProtocol(config, self._state, self._connections_max), sock=listening
         )
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def close(self) -> None:
         """Take no new connection or request; requests under way are answered, watches end."""
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
         self._watchers.close()
         for connection in list(self._state.connections):
             connection.shutdown()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.end_overdue(loop.time())
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def end_overdue(self, now: float) -> None:
+        """End the connections whose clients have taken too long for something."""
+        for connection in list(self._state.connections):
+            assert isinstance(connection, BoundedHttpProtocol)
+            connection.end_if_overdue(now)
 
     @property
     def connection_count(self) -> int:
@@ -152,9 +173,24 @@ class HttpFront:
             # A bug in one answer must not end the process; uvicorn would drop the connection without a word.
             logger.exception("failed to serve %s %s", request.method, request.path.decode("ascii", "replace"))
             response = Response(500, json_bytes({"error": "internal error, see the node's log"}))
+        if len(response.body) <= PIECE_BYTES:
+            await self._send(response, send)
+            return
+        try:
+            with self._answers.hold(len(response.body)):
+                await self._send(response, send)
+        except HttpError as error:
+            await self._send(error.response(), send)
+
+    async def _send(self, response: Response, send: Send) -> None:
         headers = header_lines(response, self._node.kv.machine.applied_offset)
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body, "more_body": False})
+        body = memoryview(response.body)
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = bytes(body[start : start + PIECE_BYTES])
+            await send({"type": "http.response.body", "body": piece, "more_body": start + PIECE_BYTES < len(body)})
+        if not body:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _handler_of(self, request: Request) -> Handler:
         if request.path.startswith(b"/v1/kv/"):
@@ -193,36 +229,3 @@ def _for_method(routes: Mapping[str, T], request: Request) -> T:
             405, f"{request.method} is not allowed here; allowed: {allowed}", headers=((b"allow", allowed.encode()),)
         )
     return routes[request.method]
-
-
-class BoundedHttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol with the bounds that it lacks."""
-
-    def __init__(self, config: Config, server_state: ServerState, connections_max: int) -> None:
-        super().__init__(config=config, server_state=server_state, app_state={})
-        self._connections_max = connections_max
-        self._head_bytes: int | None = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self._connections_max:
-            transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        if self._head_bytes is not None:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too large.")
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
-
-    def on_headers_complete(self) -> None:
-        self._head_bytes = None
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._head_bytes = 0

@@ -121,17 +121,19 @@ class Request:
 
 
 class ByteBudget:
-    """How many bytes of bodies all requests together may hold: what clients send at once becomes one append."""
+    """How many bytes of bodies all requests together may hold (what clients send at once becomes one append), or all answers.
+    `refusal` is what the 503 says."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, refusal: str = "too many bytes of requests are under way; nothing changed") -> None:
         self._bytes_max = bytes_max
+        self._refusal = refusal
         self.held = 0
 
     @contextmanager
     def hold(self, size: int) -> Iterator[None]:
         """Hold `size` bytes while the block runs; 503 when there is no room (one request always has room)."""
         if self.held and self.held + size > self._bytes_max:
-            raise unavailable("too many bytes of requests are under way; nothing changed")
+            raise unavailable(self._refusal)
         self.held += size
         try:
             yield

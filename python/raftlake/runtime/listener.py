@@ -37,7 +37,11 @@ API_NAMES: Mapping[int, str] = {key: key.name for key in ApiKey}
 EXTRA_CONNECTIONS = 64
 FIRST_REQUEST_SECONDS = 2.0
 #: Bytes of the requests that are being served, over all connections; beyond it connections wait for each other.
-STARTED_BYTES_MAX = 512 * 1024 * 1024
+STARTED_BYTES_MAX = 256 * 1024 * 1024
+#: Answers that lie in the buffers of connections which take no more; beyond it no consumer's Fetch is started.
+UNSENT_BYTES_MAX = 256 * 1024 * 1024
+#: How often connections are looked at that may have to be ended.
+SWEEP_SECONDS = 5.0
 
 
 class ServedNode(Protocol):
@@ -72,6 +76,7 @@ class Listener:
         connections_max: int,
         peers_only: bool = False,
         started_bytes_max: int = STARTED_BYTES_MAX,
+        unsent_bytes_max: int = UNSENT_BYTES_MAX,
         on_fatal: Callable[[RaftlakeError], None],
         notice_alive: Callable[[NodeId], None],
         metrics: RequestMetrics,
@@ -82,6 +87,7 @@ class Listener:
         self._connections_max = connections_max
         self._peers_only = peers_only
         self._started_bytes_max = started_bytes_max
+        self._unsent_bytes_max = unsent_bytes_max
         self._on_fatal = on_fatal
         self._notice_alive = notice_alive
         self._metrics = metrics
@@ -89,6 +95,8 @@ class Listener:
         #: Connections above the limit whose first request has not come yet.
         self._extra: dict[Connection, asyncio.TimerHandle] = {}
         self._started_bytes = 0
+        self._unsent_bytes = 0
+        self._sweeper: asyncio.TimerHandle | None = None
         #: Connections that wait for room among the requests of all.
         self._waiting: dict[Connection, None] = {}
         #: Connections with answers that have not been written.
@@ -102,11 +110,15 @@ class Listener:
         """Accept connections on a socket that is bound and listens."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), sock=listening)
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def stop_accepting(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
 
     def close(self) -> None:
         """Close every connection; what has been answered is still sent."""
@@ -148,9 +160,11 @@ class Listener:
         if timer is not None:
             timer.cancel()
 
-    def reserve(self, connection: Connection, size: int) -> bool:
-        """Room for one more request; a single one always has it."""
-        if self._started_bytes and self._started_bytes + size > self._started_bytes_max:
+    def reserve(self, connection: Connection, size: int, is_fetch: bool) -> bool:
+        """Room for one more request. A single one always has it, and so has a peer's: clients' requests wait for commits, and
+        commits for the peers."""
+        is_too_much = self._started_bytes > 0 and self._started_bytes + size > self._started_bytes_max
+        if not connection.is_peer and (is_too_much or (is_fetch and self._unsent_bytes > self._unsent_bytes_max)):
             self._waiting[connection] = None
             return False
         self._started_bytes += size
@@ -158,8 +172,12 @@ class Listener:
 
     def release(self, size: int) -> None:
         self._started_bytes -= size
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._start_waiting)
+        self._wake_waiting()
+
+    def hold_unsent(self, size: int) -> None:
+        self._unsent_bytes += size
+        if size < 0:
+            self._wake_waiting()
 
     def send_later(self, connection: Connection) -> None:
         """Write the connection's answers when the turn is over, or the loop gets round to it."""
@@ -172,6 +190,24 @@ class Listener:
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
             connection.send_answers()
+
+    def _wake_waiting(self) -> None:
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._start_waiting)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.end_overdue(loop.time())
+        self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def end_overdue(self, now: float) -> None:
+        """End the connections that have been idle or stuck for too long."""
+        for connection in list(self._connections):
+            fault = connection.fault_of(now)
+            if fault is not None:
+                level = logging.DEBUG if fault == "idle" else logging.INFO
+                event(logger, level, "closing connection", peer=connection.host, reason=fault)
+                connection.abort()
 
     def _start_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -179,7 +179,9 @@ class NodeServer:
         return Listener(
             self.node,
             self._codec,
-            limits=ConnectionLimits(request_bytes_max=self._settings.request_bytes_max),
+            limits=ConnectionLimits(
+                request_bytes_max=self._settings.request_bytes_max, idle_seconds=self._settings.connections_idle_ms / 1000
+            ),
             connections_max=self._settings.connections_max,
             peers_only=peers_only,
             on_fatal=self._driver.fail,

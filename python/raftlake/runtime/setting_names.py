@@ -57,6 +57,7 @@ NUMBERS: Mapping[str, Number] = {
     "local.retention.bytes": Number(-2, -2, _LONG_MAX),
     "local.retention.ms": Number(-2, -2, _LONG_MAX),
     "max.connections": Number(2000, 1, 1_000_000),
+    "connections.max.idle.ms": Number(600_000, 1_000, _LONG_MAX),
     "socket.request.max.bytes": Number(100 * MIB, 64 * 1024, 2**31 - 1),
     "message.max.bytes": Number(8 * MIB, 1024, 1024 * MIB),
 }

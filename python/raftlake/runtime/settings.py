@@ -57,6 +57,8 @@ class Settings:
     retention_bytes: int
     retention_ms: int
     connections_max: int
+    #: Clients' connections that are idle for longer are closed.
+    connections_idle_ms: int
     request_bytes_max: int
     message_bytes_max: int
 
@@ -149,6 +151,7 @@ def _build(reader: _Reader) -> Settings:
         retention_bytes=reader.number("retention.bytes"),
         retention_ms=reader.number("retention.ms"),
         connections_max=reader.number("max.connections"),
+        connections_idle_ms=reader.number("connections.max.idle.ms"),
         request_bytes_max=_request_bytes_max(reader),
         message_bytes_max=reader.number("message.max.bytes"),
     )

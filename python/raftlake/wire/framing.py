@@ -35,6 +35,11 @@ class FrameDecoder:
         #: Set when a bad size followed good frames: those were returned, and every later call raises this.
         self.failure: WireError | None = None
 
+    @property
+    def is_amid_frame(self) -> bool:
+        """Whether a frame has begun that is not complete."""
+        return self._frame is not None or self._staged > 0
+
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. The hint of the transport is not needed."""
         if self.failure is not None:

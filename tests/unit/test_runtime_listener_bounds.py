@@ -1,0 +1,103 @@
+"""Connections of the Kafka listener that do nothing: idle, amid a request, or taking no answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlake.runtime.connection import ConnectionLimits
+from raftlake.runtime.peer_codec import peer_client_id
+from raftlake.wire.api import ApiKey
+from runtime_fakes import FakeNode, connect, find, found, run, served, settle, until
+
+
+def test_an_idle_client_is_closed_and_a_peer_is_not() -> None:
+    """connections.max.idle.ms. A node's connections for votes are idle as long as all is well."""
+
+    async def main() -> None:
+        node = FakeNode(on_call=lambda call: call.reply(found()))
+        async with served(node, limits=ConnectionLimits(idle_seconds=600)) as on:
+            client, silent, peer = [await connect(on.address) for _ in range(3)]
+            client.send(ApiKey.FIND_QUORUM, 0, find())
+            await client.receive(ApiKey.FIND_QUORUM, 0)
+            peer.send(ApiKey.FIND_QUORUM, 0, find(), client_id=peer_client_id(2))
+            await peer.receive(ApiKey.FIND_QUORUM, 0)
+            now = asyncio.get_running_loop().time()
+            on.listener.end_overdue(now + 590)
+            assert on.listener.connection_count == 3
+            on.listener.end_overdue(now + 610)
+            assert await client.is_closed() and await silent.is_closed()
+            await until(lambda: on.listener.connection_count == 1)
+            peer.send(ApiKey.FIND_QUORUM, 0, find())
+            await peer.receive(ApiKey.FIND_QUORUM, 0)
+            for wire in (client, silent, peer):
+                wire.close()
+
+    run(main())
+
+
+def test_a_client_that_waits_for_an_answer_is_not_idle() -> None:
+    async def main() -> None:
+        async with served(limits=ConnectionLimits(idle_seconds=600)) as on:
+            wire = await connect(on.address)
+            wire.send(ApiKey.FIND_QUORUM, 0, find())
+            await until(lambda: len(on.node.calls) == 1)
+            on.listener.end_overdue(asyncio.get_running_loop().time() + 10_000)
+            on.node.calls[0].reply(found())
+            await wire.receive(ApiKey.FIND_QUORUM, 0)
+            wire.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("sent", [b"\x00\x00", b"\x00\x00\x10\x00half", b"\x00\x20\x00\x00" + bytes(200_000)])
+def test_half_a_request_is_not_waited_for_for_ever(sent: bytes) -> None:
+    async def main() -> None:
+        async with served(limits=ConnectionLimits(stall_seconds=30)) as on:
+            wire = await connect(on.address)
+            wire.writer.write(sent)
+            await wire.writer.drain()
+            await until(lambda: any(each._decoder.is_amid_frame for each in on.listener._connections))
+            await settle()
+            now = asyncio.get_running_loop().time()
+            on.listener.end_overdue(now + 25)
+            assert on.listener.connection_count == 1
+            on.listener.end_overdue(now + 31)
+            assert await wire.is_closed()
+            wire.close()
+
+    run(main())
+
+
+def test_a_client_that_takes_no_answers_holds_little_and_is_ended() -> None:
+    """It asks and asks and never reads. What it may hold is bounded, and so is the time."""
+    answer = found("x" * 20_000)
+
+    async def main() -> None:
+        node = FakeNode(on_call=lambda call: call.reply(answer))
+        async with served(node, limits=ConnectionLimits(unsent_bytes_max=100_000, stall_seconds=30)) as on:
+            greedy = await connect(on.address)
+            greedy.reader._transport.pause_reading()  # type: ignore[attr-defined]
+
+            async def ask_on() -> None:
+                while True:
+                    greedy.send(ApiKey.FIND_QUORUM, 0, find())
+                    await greedy.writer.drain()
+                    await asyncio.sleep(0)
+
+            asking = asyncio.create_task(ask_on())
+            await until(lambda: on.listener._unsent_bytes > 0)
+            asking.cancel()
+            assert 100_000 < on.listener._unsent_bytes < 1_000_000
+            (connection,) = on.listener._connections
+            now = asyncio.get_running_loop().time()
+            on.listener.end_overdue(now + 25)
+            assert on.listener.connection_count == 1
+            on.listener.end_overdue(now + 60)
+            await until(lambda: on.listener.connection_count == 0)
+            assert on.listener._unsent_bytes == 0
+            assert connection.fault_of(now + 1000) is None
+            greedy.writer.transport.abort()
+
+    run(main())
