@@ -96,6 +96,20 @@ def test_08_a_new_disk_is_not_the_old_voter() -> None:
     assert replica.vote(3, 7, voter=1, directory=key(1, b"old").directory_id).error is ErrorCode.INVALID_VOTER_KEY
 
 
+def test_08_a_leader_bears_with_a_voter_that_lost_its_disk() -> None:
+    """KAFKA-14077: its fetch goes back to the beginning, the high watermark does not, and it gets everything again."""
+    replica = Replica.leader(epoch=6, log=LOG)
+    replica.fetch(2, 10, 6)
+    assert replica.core.high_watermark == 10
+    answer = replica.fetch(2, 0, 0)
+    assert answer is not None
+    assert (answer.error, answer.diverging, answer.high_watermark) == (ErrorCode.NONE, None, 10)
+    assert replica.core.high_watermark == 10
+    replica.append(1)
+    replica.flush()
+    assert replica.core.high_watermark == 10, "nobody else has the new record"
+
+
 @pytest.mark.parametrize("bad", [batch(9, 10, 7), batch(11, 12, 6), batch(9, 9, 6), batch(9, 10, 2)])
 def test_09_batches_that_cannot_be_are_cut_not_crashed_on(bad: object) -> None:
     """KAFKA-18723, KAFKA-18838."""
@@ -209,6 +223,17 @@ def test_20_liveness_waits_for_what_was_there_at_the_partition() -> None:
     cluster.run_until(lambda: all(cluster[NodeId(node)].high_watermark > Offset(ends) for node in cluster.nodes))
 
 
+@pytest.mark.parametrize("log_end", [6, 9])
+def test_21_a_high_watermark_never_lies_below_the_log_start(log_end: int) -> None:
+    """KAFKA-16452: Kafka read it from a checkpoint file that was damaged. Here no file says it: a replica that starts
+    knows that what lies before its log was committed, and learns the rest from its leader.
+    """
+    replica = Replica(epoch=6, leader=2, log=(((1, 0), (3, 5)), log_end), log_start=6)
+    assert replica.core.high_watermark == 6
+    replica.answer_fetch(high_watermark=2)
+    assert replica.core.high_watermark == 6
+
+
 def test_22_without_a_leader_fetches_do_not_spin() -> None:
     """A Java voter was seen to send 400 requests a second to a peer without a leader."""
     replica = Replica.unattached(epoch=6, voters=tuple(range(1, 8)))
@@ -236,6 +261,16 @@ def test_24_an_empty_answer_keeps_the_last_fetched_epoch() -> None:
     replica.answer_fetch()
     (request,) = replica.sent(FetchRequest).values()
     assert request.last_fetched_epoch == 3
+
+
+def test_25_out_of_range_is_never_fatal() -> None:
+    """KAFKA-7414: a leader that answers so (Kafka's never does, to replicas of its Raft) is asked again, and nothing is cut."""
+    replica = Replica.follower(epoch=6, leader=2, log=LOG)
+    replica.answer_fetch(error=ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=-1)
+    assert replica.view == ("Follower", 6, 2)
+    assert replica.core.log_end_position == position(9, 3)
+    replica.pass_time(CONFIG.retry_backoff_ms)
+    assert set(replica.sent(FetchRequest)) == {2}
 
 
 def test_26_a_stale_candidate_cannot_starve_the_others() -> None:

@@ -17,7 +17,7 @@ from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse, VoteRequest
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
-from raftlake.replica.config import ClientContext
+from raftlake.replica.config import METADATA_GROUP, ClientContext
 from raftlake.replica.fetcher import cut_into_batches
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey, RequestHeader
@@ -76,7 +76,7 @@ def ask(cluster: Cluster, node: ReplicaNode, rpc: FetchRpc) -> list[FetchReply]:
     return replies
 
 
-# --- fetches --------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------------
 
 
 def test_purgatory_fetch_timeout(cluster: Cluster) -> None:
@@ -89,10 +89,10 @@ def test_purgatory_fetch_timeout(cluster: Cluster) -> None:
     cluster.run(498)
     assert replies == []
     cluster.run(5, until=lambda: bool(replies))
-    assert replies[0].error is ErrorCode.NONE
-    for message in replies[0].messages:
-        assert isinstance(message.body, FetchResponse)
-        assert (message.body.error, message.body.batches) == (ErrorCode.NONE, ())
+    (message,) = replies[0].messages
+    assert isinstance(message.body, FetchResponse)
+    assert (message.body.error, message.body.batches) == (ErrorCode.NONE, ())
+    assert message.body.leader_id == leader.config.node_id
 
 
 def test_a_negative_wait_is_none_at_all(cluster: Cluster) -> None:
@@ -118,6 +118,29 @@ def test_fetch_max_bytes_always_returns_at_least_one_batch(cluster: Cluster, siz
     (message,) = replies[0].messages
     assert isinstance(message.body, FetchResponse)
     assert len(cut_into_batches(message.body).batches) == batches
+
+
+@pytest.mark.parametrize(("claimed", "is_refused"), [("own", False), (None, False), ("", True), ("invalid-uuid", True)])
+def test_vote_request_cluster_id_validation(cluster: Cluster, claimed: str | None, is_refused: bool) -> None:
+    """KafkaRaftClientTest.testVoteRequestClusterIdValidation"""
+    cluster.run(3_000)
+    leader = cluster.leader()
+    core = leader.partitions[METADATA_GROUP].core
+    vote = VoteRequest(
+        candidate=ReplicaKey(core.other_voters[0]),
+        epoch=core.epoch,
+        log_end=OffsetAndEpoch(Offset(0), Epoch(0)),
+        pre_vote=False,
+    )
+    cluster_id = leader.cluster_id if claimed == "own" else claimed
+    replies: list[Any] = []
+    rpc = ControlRpc(cluster_id=cluster_id, messages=(PeerMessage(METADATA_GROUP, vote),))
+    leader.receive(PeerConnection(), rpc, replies.append)
+    cluster.run(1)
+    assert replies[0].error is (ErrorCode.INCONSISTENT_CLUSTER_ID if is_refused else ErrorCode.NONE)
+    if not is_refused:
+        (answer,) = replies[0].messages
+        assert (answer.body.vote_granted, answer.body.leader_id) == (False, leader.config.node_id)
 
 
 # --- leadership lost, leadership won --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from raftkit.cluster import Cluster
+from raftlake.raft import events as on
 from raftlake.raft.types import NodeId
 
 
@@ -79,8 +80,8 @@ def test_can_recover_from_single_node_committed_data_loss(seed: int) -> None:
 
 
 def test_two_partitions_do_not_pass_leadership_to_and_fro() -> None:
-    """KIP-996, leadershipWillNotChangeDuringNetworkPartitionIfMajorityStillReachable: links 1-3, 2-4, 3-4, 3-5, 4-5 only;
-    the leader keeps its majority and nobody's pre-vote unseats it.
+    """RaftEventSimulationTest.leadershipWillNotChangeDuringNetworkPartitionIfMajorityStillReachable: links 1-3, 2-4,
+    3-4, 3-5, 4-5 only; the leader keeps its majority and nobody's pre-vote unseats it.
     """
     links = {(1, 3), (2, 4), (3, 4), (3, 5), (4, 5)}
     for seed in range(20):
@@ -99,3 +100,54 @@ def test_two_partitions_do_not_pass_leadership_to_and_fro() -> None:
         assert leader.epoch == epoch
         return
     raise AssertionError("no seed elected 3 or 4")
+
+
+@pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("observers", [0, 2])
+def test_can_elect_initial_leader(voters: int, observers: int) -> None:
+    """RaftEventSimulationTest.canElectInitialLeader"""
+    cluster = Cluster(range(1, voters + observers + 1), voters=voters, seed=voters)
+    cluster.start()
+    leader = cluster.await_leader(limit_ms=5_000)
+    cluster.append(leader.local.id, *range(10))
+    cluster.run_until(lambda: all(node.alive.high_watermark >= 11 for node in cluster.nodes.values()), limit_ms=5_000)
+    assert leader.local.id <= voters
+
+
+@pytest.mark.parametrize("how", ["gracefully", "killed", "partitioned away"])
+@pytest.mark.parametrize("voters", [3, 4, 5])
+def test_can_elect_new_leader_after_old_leader_failure(voters: int, how: str) -> None:
+    """RaftEventSimulationTest.canElectNewLeaderAfterOldLeaderFailure,
+    RaftEventSimulationTest.canElectNewLeaderAfterOldLeaderPartitionedAway
+    """
+    cluster = Cluster(range(1, voters + 1), seed=voters)
+    cluster.start()
+    old = cluster.await_leader().local.id
+    end = cluster.append(old, "kept")
+    cluster.run_until(lambda: cluster[old].high_watermark >= end)
+    if how == "gracefully":
+        cluster.nodes[old].step(on.ResignRequested())
+    elif how == "killed":
+        cluster.crash(old, noticed=False)
+    else:
+        cluster.partition([old], [node for node in cluster.nodes if node != old])
+    cluster.run_until(lambda: (leader := cluster.leader()) is not None and leader.local.id != old, limit_ms=10_000)
+    new = cluster.leader()
+    assert new is not None
+    assert "kept" in cluster.nodes[new.local.id].applied
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leadership_assigned_only_once_with_network_partition_if_there_exists_majority(seed: int) -> None:
+    """RaftEventSimulationTest.leadershipAssignedOnlyOnceWithNetworkPartitionIfThereExistsMajority: links 1-3, 2-4, 3-4, 3-5 and
+    4-5 from the start; whoever can have a majority gets it once.
+    """
+    links = {(1, 3), (2, 4), (3, 4), (3, 5), (4, 5)}
+    cluster = Cluster((1, 2, 3, 4, 5), seed=seed)
+    cluster.cut = {(a, b) for a in cluster.nodes for b in cluster.nodes if a != b and (min(a, b), max(a, b)) not in links}
+    cluster.start()
+    leader = cluster.await_leader()
+    assert leader.local.id in (3, 4, 5)
+    epoch = leader.epoch
+    cluster.run(30_000)
+    assert (leader.is_leader, leader.epoch) == (True, epoch)

@@ -165,7 +165,7 @@ def test_the_leader_change_record_names_leader_and_votes() -> None:
 def test_a_vote_that_cannot_be_won_backs_off_at_once() -> None:
     """“if there are only two voters and a candidate fails to get a vote from the other voter [...] there is no need to wait
     for the election timeout. The candidate in this case can immediately step down and backoff.” with
-    “quorum.election.jitter.max.ms”. The next attempt is a pre-vote, so the epoch is not bumped by backing off.
+    quorum.election.jitter.max.ms. The next attempt is a pre-vote, so the epoch is not bumped by backing off.
     """
     replica = Replica.candidate(epoch=6, voters=(1, 2))
     replica.answer_vote(2, granted=False)

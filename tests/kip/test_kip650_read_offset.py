@@ -38,7 +38,7 @@ def test_the_leader_answers_with_its_applied_offset() -> None:
 
 
 def test_who_does_not_lead_refuses_and_names_the_leader() -> None:
-    """“there is no way to guarantee linearizable result” from “secondary copy”: only the leader answers."""
+    """“there is no way to guarantee linearizable result” from a secondary copy: only the leader answers."""
     answer = Replica.follower(epoch=6, leader=2).read(1, sequence=0)
     assert answer is not None
     assert (answer.error, answer.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
