@@ -11,12 +11,13 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from mixedkit import MixedQuorum
     from raftlake import LocalQuorum
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,3 +83,19 @@ def kafka_tool() -> Callable[..., subprocess.CompletedProcess[str]]:
         return done
 
     return run
+
+
+@pytest.fixture
+def new_quorum(tmp_path: Path) -> Iterator[Callable[..., MixedQuorum]]:
+    """`new_quorum(java=(1,), ours=(2, 3), **options)`: a quorum of both kinds of nodes, none of them started (see mixedkit)."""
+    from mixedkit import MixedQuorum
+
+    made: list[MixedQuorum] = []
+
+    def make(**options: Any) -> MixedQuorum:
+        made.append(MixedQuorum(tmp_path / f"quorum-{len(made)}", KAFKA_JARS, **options))
+        return made[-1]
+
+    yield make
+    for quorum in made:
+        quorum.close()

@@ -22,14 +22,13 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from conftest import KAFKA_JARS
 from raftlake.runtime.format import format_data_dir
 from raftlake.wire.batches import BatchHeader, iterate_headers, validate
 
 TOPIC = "__raft_performance_test"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAg"
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-SLF4J_JARS = KAFKA_JARS.parent / "slf4j-simple-1.7.36"
+SLF4J = "slf4j-simple-1.7.36"
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 30.0
 #: What a Java process says when something happened that it did not expect. Exceptions below that level are told in passing: an
@@ -165,6 +164,8 @@ def _complete(data: bytes) -> list[BatchHeader]:
 class JavaNode(Node):
     """kafka.tools.TestRaftServer. Without `voters` it is an observer that asks `bootstrap`."""
 
+    #: The directory of Kafka's jars, beside that of the logging backend.
+    jars: Path = Path()
     voters: str = ""
     bootstrap: str = ""
     throughput: int = 50
@@ -188,8 +189,8 @@ class JavaNode(Node):
         }
         properties = self.directory.parent / f"{self.directory.name}.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
-        jars = [path for path in sorted(KAFKA_JARS.glob("*.jar")) if not path.name.startswith("slf4j-nop")]
-        classpath = ":".join(map(str, [*jars, *SLF4J_JARS.glob("*.jar")]))
+        jars = [path for path in sorted(self.jars.glob("*.jar")) if not path.name.startswith("slf4j-nop")]
+        classpath = ":".join(map(str, [*jars, *(self.jars.parent / SLF4J).glob("*.jar")]))
         logging = {"defaultLogLevel": "warn", "log.org.apache.kafka.raft": "debug", "showThreadName": "false"}
         return [
             *("java", "-Xmx200m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"),
@@ -275,6 +276,7 @@ class MixedQuorum:
     def __init__(
         self,
         directory: Path,
+        jars: Path,
         *,
         java: tuple[int, ...],
         ours: tuple[int, ...],
@@ -283,11 +285,12 @@ class MixedQuorum:
         our_settings: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
+        self.jars = jars
         ports = dict(zip((*java, *ours), free_ports(len(java) + len(ours)), strict=True))
         self.voters = ",".join(f"{node_id}@{HOST}:{port}" for node_id, port in sorted(ports.items()))
         self.java = {
             node_id: JavaNode(
-                node_id, ports[node_id], self._directory(node_id), voters=self.voters, throughput=throughput,
+                node_id, ports[node_id], self._directory(node_id), jars=jars, voters=self.voters, throughput=throughput,
                 settings=java_settings or {},
             )
             for node_id in java
@@ -306,7 +309,7 @@ class MixedQuorum:
     def add_java_observer(self, node_id: int, bootstrap: Node, **settings: str) -> JavaNode:
         """Not started yet."""
         (port,) = free_ports(1)
-        node = JavaNode(node_id, port, self._directory(node_id), bootstrap=bootstrap.address, settings=settings)
+        node = JavaNode(node_id, port, self._directory(node_id), jars=self.jars, bootstrap=bootstrap.address, settings=settings)
         self.java[node_id] = node
         return node
 

@@ -6,9 +6,7 @@ watermark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -17,20 +15,6 @@ from mixedkit import MixedQuorum, wait_until
 pytestmark = pytest.mark.java
 
 NewQuorum = Callable[..., MixedQuorum]
-
-
-@pytest.fixture
-def new_quorum(tmp_path: Path) -> Iterator[NewQuorum]:
-    made: list[MixedQuorum] = []
-
-    def make(**options: Any) -> MixedQuorum:
-        quorum = MixedQuorum(tmp_path / f"quorum-{len(made)}", **options)
-        made.append(quorum)
-        return quorum
-
-    yield make
-    for quorum in made:
-        quorum.close()
 
 
 def test_leadership_goes_back_and_forth_with_one_java_voter(new_quorum: NewQuorum) -> None:
