@@ -253,6 +253,22 @@ def test_a_peer_that_dies_is_news_and_fails_what_was_under_way() -> None:
     scripted(test, auto=False)
 
 
+def test_a_forwarded_request_that_costs_its_connection_is_no_news() -> None:
+    """Kafka's own nodes close a connection on which an API comes that they do not know; they lead on undisturbed."""
+
+    async def test(peer: Peer, net: Net) -> None:
+        fetching = ask(net, fetch_round(wait_ms=500))
+        await until(lambda: len(peer.requests) == 1)
+        reading = ask(net, ReadOffsetRpc(cluster_id=None, read_timestamp_ms=1, groups=()))
+        await until(lambda: len(peer.requests) == 2)
+        peer.writers[1].transport.abort()
+        await until(lambda: bool(reading))
+        assert reading == [FailureReason.DISCONNECTED]
+        assert net.unreachable == [] and not fetching
+
+    scripted(test, auto=False)
+
+
 def test_a_peer_that_was_never_there_is_no_news() -> None:
     async def main() -> None:
         with bind(LOOPBACK, "listeners") as free:

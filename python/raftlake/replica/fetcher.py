@@ -102,7 +102,8 @@ class PeerFetcher:
             self._restart(reason, keep=broken_session)
             return
         self._session_id = reply.session_id
-        self._session_epoch += 1
+        # A peer that keeps no sessions (Kafka's own Raft) is asked for a new one each time.
+        self._session_epoch = self._session_epoch + 1 if reply.session_id else 0
         self._last_answer_ms = node.now_ms
         for message in reply.messages:
             assert isinstance(message.body, FetchResponse)

@@ -198,7 +198,7 @@ class _Channel:
         event(logger, logging.DEBUG, "cannot connect", peer=self._peer, address=self._address, channel=self._name, reason=error)
         failed, self._waiting = self._waiting, deque()
         if isinstance(error, ConnectionError) and self._was_connected:
-            self._network.on_unreachable(self._peer)
+            self._report_unreachable()
         for request in failed:
             request.done(FailureReason.DISCONNECTED)
 
@@ -220,6 +220,12 @@ class _Channel:
         if connection is self._connection:
             event(logger, logging.INFO, "peer closed connection", peer=self._peer, channel=self._name, reason=error or "closed")
             self._abandon(connection, FailureReason.DISCONNECTED)
+            self._report_unreachable()
+
+    def _report_unreachable(self) -> None:
+        """What is forwarded may be an API that the peer does not know, which costs the connection and is no news about the peer
+        (Kafka's own nodes do that). Whoever depends on the peer has a connection of another kind to it."""
+        if self._name != "forward":
             self._network.on_unreachable(self._peer)
 
     def on_garbage(self, connection: _Connection, error: WireError) -> None:
