@@ -42,6 +42,10 @@ class Recorder:
         assert calls_left > 0
         self.note("port crash", node_id)
 
+    def trap_role(self, role: str, calls_left: int, count: int) -> None:
+        assert role in ("Leader", "Candidate") and calls_left > 0 and count > 0
+        self.note("trap", role)
+
     def resign(self, node_id: NodeId) -> None:
         self.note("resign", node_id)
 
@@ -128,6 +132,7 @@ def test_each_kind_strikes_about_as_often_as_its_interval_says_and_not_after_the
         ("crash_interval_ms", "crash"),
         ("port_crash_interval_ms", "port crash"),
         ("pause_interval_ms", "pause"),
+        ("role_trap_interval_ms", "trap"),
         ("reset_interval_ms", "reset"),
         ("wall_jump_interval_ms", "jump"),
         ("clock_jump_interval_ms", "skip"),

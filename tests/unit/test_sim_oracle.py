@@ -229,3 +229,12 @@ def test_a_replay_knows_deletions() -> None:
     assert marks == {b"1": 5, b"2": 6}
     assert results[6] == done(6)
     assert histories["k"] == [(5, Entry(b"1", 5)), (6, None)]
+
+
+def test_a_transaction_that_lost_its_conditions_on_the_way_is_told() -> None:
+    oracle = Oracle(1)
+    asked = Txn(compares=(Compare("k", ABSENT),), ops=put(b"1").ops)
+    oracle.kv_write_sent(b"1", asked)
+    oracle.check_kv(metadata_log(asked))
+    with pytest.raises(Violation, match="what clients sent"):
+        oracle.check_kv(metadata_log(put(b"1")))

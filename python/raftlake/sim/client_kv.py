@@ -69,6 +69,7 @@ class KvClient(Client):
         self._mark = f"{self.name}-{self._counter}".encode()
         self._txn = self._draw_txn()
         txn, forwarded = self._txn, bool(self.rng.randrange(2))
+        self.shared.oracle.kv_write_sent(self._mark, txn)
 
         def ask(node: ReplicaNode, reply: Any) -> None:
             if forwarded:

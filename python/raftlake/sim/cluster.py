@@ -25,7 +25,7 @@ from raftlake.sim.injector import FaultInjector, draw_strikes
 from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
-from raftlake.sim.machine import Machine, World
+from raftlake.sim.machine import Machine, RoleTrap, World
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.oracle import Oracle
 from raftlake.sim.strikes import Strike
@@ -67,7 +67,8 @@ class Cluster:
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
         self.coverage = Coverage()
-        world = World(settings, self.scheduler, self.network, self.trace, self.invariants, self.coverage)
+        self.role_traps: list[RoleTrap] = []
+        world = World(settings, self.scheduler, self.network, self.trace, self.invariants, self.coverage, self.role_traps)
         self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
         self.oracle = Oracle(settings.partitions)
@@ -135,6 +136,9 @@ class Cluster:
 
     def crash_at_port_call(self, node_id: NodeId, calls_left: int) -> None:
         self.machines[node_id].crash_at_port_call(calls_left)
+
+    def trap_role(self, role: str, calls_left: int, count: int) -> None:
+        self.role_traps.extend([RoleTrap(role, calls_left)] * count)
 
     def resign(self, node_id: NodeId) -> None:
         self.machines[node_id].resign()
@@ -239,6 +243,7 @@ class Cluster:
         quiet = replace(self.settings.network, loss_ppm=0, duplicate_ppm=0, straggle_ppm=0)
         self.network.settings = self.calls.settings = quiet
         self.network.heal_links()
+        self.role_traps.clear()
         for machine in self.machines.values():
             machine.heal()
         self.start_all()

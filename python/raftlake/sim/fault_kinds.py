@@ -30,6 +30,20 @@ def _port_crash(stage: Stage, params: Params) -> str:
     return "crash at port call"
 
 
+TRAPPED_ROLES = ("Leader", "Candidate")
+
+
+def _draw_trap(rng: Random, settings: Settings) -> Params:
+    role = rng.randrange(2)
+    return {"role": role, "calls": rng.randrange(1, 5 if role else 12), "count": rng.randrange(1, 4)}
+
+
+def _trap(stage: Stage, params: Params) -> str:
+    """Who is elected next dies with the little in its log that it has told nobody, or only one."""
+    stage.trap_role(TRAPPED_ROLES[params["role"]], params["calls"], params["count"])
+    return "trap for a new leader"
+
+
 def _crash_all(stage: Stage, params: Params) -> str:
     for node_id in stage.node_ids:
         stage.crash(node_id, "fault on all")
@@ -184,6 +198,17 @@ def _delay(stage: Stage, link: Link, params: Params) -> None:
     stage.later(params["ms"] * US_PER_MS, stage.delay_link, *link, 0)
 
 
+def _draw_left_behind(rng: Random, settings: Settings) -> Params:
+    gap_ms = rng.randrange(1, 400)
+    return {
+        "leader": 1,
+        "pick": rng.randrange(1 << 16),
+        "extra_ms": 256 << rng.randrange(4),
+        "gap_ms": gap_ms,
+        "ms": gap_ms + 3_000,
+    }
+
+
 def _left_behind(stage: Stage, params: Params) -> str:
     """The connections to a leader break while what was sent to it is still on its way: the others elect the next one at once,
     and the old one goes on hearing its followers as they were."""
@@ -191,13 +216,14 @@ def _left_behind(stage: Stage, params: Params) -> str:
     for other in stage.node_ids:
         if other != target:
             _delay(stage, (other, target), params)
-            stage.later(20 * US_PER_MS, stage.reset_connection, other, target)
+            stage.later(params["gap_ms"] * US_PER_MS, stage.reset_connection, other, target)
     return "leader left behind"
 
 
 KINDS = (
     FaultKind(name="crash", interval="crash_interval_ms", draw=draw_victim, strike=_crash),
     FaultKind(name="port-crash", interval="port_crash_interval_ms", draw=_draw_port_crash, strike=_port_crash),
+    FaultKind(name="role-trap", interval="role_trap_interval_ms", draw=_draw_trap, strike=_trap),
     FaultKind(name="crash-all", interval="crash_all_interval_ms", draw=lambda rng, settings: {}, strike=_crash_all),
     FaultKind(name="stop", interval="stop_interval_ms", draw=_draw_stop, strike=_stop),
     FaultKind(name="pause", interval="pause_interval_ms", draw=_draw_pause, strike=_pause),
@@ -207,5 +233,5 @@ KINDS = (
     FaultKind(name="partition", interval="partition_interval_ms", draw=_draw_partition, strike=_partition),
     FaultKind(name="reset", interval="reset_interval_ms", draw=_draw_reset, strike=_reset),
     FaultKind(name="slow-link", interval="slow_link_interval_ms", draw=_draw_slow_link, strike=_slow_link),
-    FaultKind(name="left-behind", interval="left_behind_interval_ms", draw=_draw_slow_link, strike=_left_behind),
+    FaultKind(name="left-behind", interval="left_behind_interval_ms", draw=_draw_left_behind, strike=_left_behind),
 )

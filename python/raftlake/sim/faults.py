@@ -30,6 +30,8 @@ class Settings:
     """All that was drawn. Intervals are means in simulated milliseconds, 0 means that the fault is off."""
 
     seed: int
+    #: 1: leaders that come and go (`draw_racing`), 2: leaders that are left behind (`draw_leaving`), 0: anything.
+    theme: int = 0
     voters: int = 3
     observers: int = 0
     partitions: int = 2
@@ -58,6 +60,8 @@ class Settings:
     crash_interval_ms: int = 0
     #: Crash between two port calls of a turn.
     port_crash_interval_ms: int = 0
+    #: The next nodes that are elected crash a few port calls later.
+    role_trap_interval_ms: int = 0
     crash_all_interval_ms: int = 0
     #: Graceful stop: resign, and the process ends a moment later.
     stop_interval_ms: int = 0
@@ -118,7 +122,7 @@ class Settings:
             flush_us_mean=choice(100, 200, 2_000, 10_000),
             flush_stall_ppm=sometimes(35, 1_000, 300_000),
             flush_stall_ms_max=choice(100, 1_000, 3_000),
-            flush_error_ppm=sometimes(10, 100, 5_000),
+            flush_error_ppm=sometimes(15, 200, 10_000),
             drift_ppm_max=choice(0, 0, 200, 50_000),
             wall_jump_interval_ms=sometimes(20, 3_000, 20_000),
             crash_interval_ms=sometimes(50, 500, 20_000),
@@ -149,8 +153,15 @@ class Settings:
             slow_disk_interval_ms=sometimes(25, 1_000, 20_000),
             slow_disk_ms_max=choice(500, 4_000),
             clock_jump_interval_ms=sometimes(15, 2_000, 20_000),
+            role_trap_interval_ms=sometimes(20, 1_000, 20_000),
+            # Segments small enough that something is deleted.
+            segment_bytes=settings.segment_bytes if settings.retention_bytes < 0 else 300,
         )
-        return draw_racing(settings, stream(seed, "settings of races"))
+        rng = stream(seed, "settings of a theme")
+        theme = rng.randrange(8)
+        if settings.voters > 1 and theme == 0:
+            return draw_racing(settings, rng)
+        return draw_leaving(settings, rng) if settings.voters > 1 and theme == 2 else settings
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""
@@ -165,19 +176,49 @@ class Settings:
 
 
 def draw_racing(settings: Settings, rng: Random) -> Settings:
-    """In one of eight runs leaders come and go as fast as they are elected, each with a little in its log that the others
-    do not have yet: the dance of Raft's figure 8, which needs three elections in a row to go that way."""
-    if rng.randrange(8) or settings.voters == 1:
-        return settings
+    """A theme: leaders come and go as fast as they are elected, each with a little in its log that the others do not have yet.
+    It is the dance of Raft's figure 8, which needs three elections in a row to go that way."""
+    stalls = rng.randrange(3) == 0
     return replace(
         settings,
+        theme=1,
         raft=replace(settings.raft, election_timeout_ms=300, fetch_timeout_ms=400, election_jitter_ms_max=10),
         replica_fetch_bytes_max=1,
-        crash_interval_ms=(400, 1_500)[rng.randrange(2)],
-        port_crash_interval_ms=(200, 1_000)[rng.randrange(2)],
+        retention_bytes=-1,
+        flush_us_mean=(200, 2_000, 20_000)[rng.randrange(3)],
+        flush_stall_ppm=300_000 if stalls else 0,
+        flush_stall_ms_max=1_000,
+        crash_interval_ms=(0, 3_000)[rng.randrange(2)],
+        port_crash_interval_ms=(0, 5_000)[rng.randrange(2)],
+        role_trap_interval_ms=(600, 1_500)[rng.randrange(2)],
         crash_all_interval_ms=0,
+        pause_interval_ms=0,
         aim_at_leader_percent=90,
-        down_ms_max=(5, 100, 1_000)[rng.randrange(3)],
+        down_ms_max=(20, 100, 600)[rng.randrange(3)],
+        think_ms_mean=1_000,
+    )
+
+
+def draw_leaving(settings: Settings, rng: Random) -> Settings:
+    """A theme: leaders that were replaced without their noticing, under traffic that is dense enough to ask them meanwhile."""
+    return replace(
+        settings,
+        theme=2,
+        raft=replace(settings.raft, fetch_timeout_ms=2_000, election_jitter_ms_max=10),
+        left_behind_interval_ms=(2_500, 5_000)[rng.randrange(2)],
+        crash_interval_ms=0,
+        port_crash_interval_ms=0,
+        crash_all_interval_ms=0,
+        pause_interval_ms=0,
+        partition_interval_ms=0,
+        slow_link_interval_ms=0,
+        partitions=1,
+        producers=1,
+        readers=1,
+        kv_clients=4,
+        churners=0,
+        observers=0,
+        think_ms_mean=300,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from raftlake.errors import StorageError
 from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import VoteRequest, VoteResponse
 from raftlake.raft.types import ElectionState, NodeId
@@ -35,6 +36,15 @@ SPIN_LIMIT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class RoleTrap:
+    """Whoever takes up `role` next crashes at the `calls_left`th port call after that; a candidate only where a crash can take
+    a part of its log away."""
+
+    role: str
+    calls_left: int
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """What all machines of a run share."""
 
@@ -44,6 +54,8 @@ class World:
     trace: Trace
     invariants: InvariantSuite
     coverage: Coverage
+    #: Set for the next nodes that take up these roles.
+    role_traps: list[RoleTrap]
 
 
 class Supervisor(Protocol):
@@ -118,6 +130,7 @@ class Machine:
             request_turn=lambda: self._request_turn(incarnation),
         )
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
+        self.node.role_listeners.append(self._spring_trap)
         self._enter(incarnation, self.node.start)
         if self.node is not None:
             self._arm(self.node)
@@ -142,6 +155,20 @@ class Machine:
     def crash_at_port_call(self, calls_left: int) -> None:
         """Lose power at the `calls_left`th port call from now."""
         self._crash_countdown = calls_left
+
+    def _spring_trap(self, group: GroupId, action: ReportRole) -> None:
+        traps = self._world.role_traps
+        if not traps or self._crash_countdown:
+            return
+        trap = next((trap for trap in traps if trap.role == action.role), None)
+        if trap is None:
+            return
+        log = self.disk.logs[group]
+        if action.role == "Candidate" and log.durable_end == log.end_offset:
+            # It has nothing to lose yet.
+            return
+        traps.remove(trap)
+        self._crash_countdown = trap.calls_left
 
     def pause(self, length_us: int) -> None:
         """The process gets no processor time for a while; its input waits."""

@@ -78,6 +78,8 @@ class Oracle:
         self.kv_reads: list[KvRead] = []
         self.kv_writes: list[KvWrite] = []
         self.kv_refused: list[bytes] = []
+        #: Every transaction that was sent, by its mark, whatever became of it.
+        self._kv_sent: dict[bytes, Txn] = {}
         self._kv_floor = 0
         self._high_watermarks: dict[tuple[NodeId, int, int], int] = {}
 
@@ -170,6 +172,9 @@ class Oracle:
         self._kv_floor = max(self._kv_floor, position)
         self.kv_reads.append(KvRead(key, entry, position))
 
+    def kv_write_sent(self, mark: bytes, txn: Txn) -> None:
+        self._kv_sent[mark] = txn
+
     def kv_write_answered(self, mark: bytes, txn: Txn, result: TxnResult, floor: int) -> None:
         """A transaction was answered with its result (its compares may have failed: that too is an answer)."""
         if result.offset < floor:
@@ -226,6 +231,7 @@ class Oracle:
     def check_kv(self, records: Sequence[Record]) -> None:
         """Compare the answers of the key-value space with a replay of the final metadata log."""
         results, marks, histories = replay(records)
+        self._check_sent(records)
         for write in self.kv_writes:
             position = marks.get(write.mark)
             if position != write.result.offset:
@@ -245,6 +251,16 @@ class Oracle:
                 expected = entry
             if expected != read.entry:
                 raise Violation("a get returns the state of its position", f"{read}, but a replay gives {expected}")
+
+    def _check_sent(self, records: Sequence[Record]) -> None:
+        """A transaction stands in the log as it was sent: its conditions hold there, not where it was asked for."""
+        for record in records:
+            txn = decode(record.value or b"")
+            for operation in txn.ops:
+                sent = self._kv_sent.get(operation.value) if isinstance(operation, Put) else None
+                if sent is not None and sent != txn:
+                    detail = f"offset {record.offset}: {txn}, but {sent} was sent"
+                    raise Violation("the log holds what clients sent", detail)
 
 
 def replay(

@@ -34,6 +34,9 @@ class Stage(Protocol):
 
     def crash_at_port_call(self, node_id: NodeId, calls_left: int) -> None: ...
 
+    def trap_role(self, role: str, calls_left: int, count: int) -> None:
+        """The next `count` nodes that take up this role crash at the `calls_left`th port call after that."""
+
     def resign(self, node_id: NodeId) -> None: ...
 
     def pause(self, node_id: NodeId, length_us: int) -> None: ...
