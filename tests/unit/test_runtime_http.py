@@ -13,7 +13,7 @@ import pytest
 from raftlake.errors import StorageError
 from raftlake.kv.commands import put
 from raftlake.ports import GroupId
-from raftlake.runtime.http_base import HttpError, Response, header_lines
+from raftlake.runtime.http_base import HttpError, Response, head_bytes
 from raftlake.runtime.http_connection import HEAD_BYTES_MAX, HEAD_SECONDS, STALL_SECONDS
 from raftlake.runtime.http_ops import describe_json
 from runtime_fakes import run, settle, until
@@ -104,9 +104,9 @@ def test_metrics_are_prometheus_text() -> None:
 
 
 def test_every_answer_carries_the_offset_that_it_reflects() -> None:
-    assert (b"x-raftlake-offset", b"7") in header_lines(Response(200), 7)
-    assert (b"x-raftlake-offset", b"5") in header_lines(Response(200, offset=5), 7)
-    assert (b"retry-after", b"1") in header_lines(HttpError(503, "no", headers=((b"retry-after", b"1"),)).response(), 0)
+    assert b"x-raftlake-offset: 7\r\n" in head_bytes(Response(200), 7)
+    assert b"x-raftlake-offset: 5\r\n" in head_bytes(Response(200, offset=5), 7)
+    assert head_bytes(HttpError(503, "no", headers=((b"retry-after", b"1"),)).response(), 0).endswith(b"\r\nretry-after: 1\r\n")
 
 
 # --- bounds of a connection ------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_what_is_under_way_when_the_node_stops_is_answered_as_what_it_is() -> No
             on.node.kv.propose = lambda *_: None  # type: ignore[method-assign, assignment]
             read = asyncio.create_task(on.client.get("/v1/kv/a"))
             write = asyncio.create_task(on.client.put("/v1/kv/a", content=b"v"))
-            await until(lambda: len(on.front._state.tasks) == 2)
+            await until(lambda: len(on.front.exchanges) == 2)
             on.front.close()
             await on.front.abandon()
             answer = await read
@@ -261,14 +261,14 @@ def test_half_a_body_is_not_waited_for_and_holds_no_room() -> None:
                 _, writer = await asyncio.open_connection(on.address.host, on.address.port)
                 writer.write(b"PUT /v1/kv/k HTTP/1.1\r\nhost: h\r\ncontent-length: 1048576\r\n\r\nx")
                 writers.append(writer)
-            await until(lambda: len(on.front._state.tasks) == 64)
+            await until(lambda: len(on.front.exchanges) == 64)
             await settle()
             refused = await on.client.put("/v1/kv/other", content=b"v")
             assert refused.status_code == 503 and "nothing changed" in refused.json()["error"]
             on.front.end_overdue(later(STALL_SECONDS - 1))
-            assert len(on.front._state.tasks) == 64
+            assert len(on.front.exchanges) == 64
             on.front.end_overdue(later(STALL_SECONDS + 1))
-            await until(lambda: not on.front._state.tasks)
+            await until(lambda: not on.front.exchanges)
             assert (await on.client.put("/v1/kv/other", content=b"v")).status_code == 200
             for writer in writers:
                 writer.close()
@@ -291,7 +291,7 @@ def test_a_client_that_takes_no_answer_is_ended_and_a_waiting_one_is_not() -> No
             await until(lambda: on.front._answers.held > 0)
             on.node.kv.read = lambda *_: None  # type: ignore[method-assign, assignment]
             waiting = asyncio.create_task(on.client.get("/v1/kv/a"))
-            await until(lambda: len(on.front._state.tasks) == 2)
+            await until(lambda: len(on.front.exchanges) == 2)
             await settle()
             on.front.end_overdue(later(STALL_SECONDS - 1))
             on.front.end_overdue(later(2 * STALL_SECONDS))

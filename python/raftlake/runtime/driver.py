@@ -14,7 +14,7 @@ from raftlake.errors import InvariantViolation, RaftlakeError
 from raftlake.ports import Clock
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.connection import Connection
-from raftlake.runtime.http_connection import BoundedHttpProtocol
+from raftlake.runtime.http_connection import HttpConnection
 
 logger = logging.getLogger("raftlake.node")
 
@@ -97,7 +97,7 @@ class Driver:
         message = str(context.get("message", "unhandled exception"))
         exception = error if isinstance(error, BaseException) else None
         logger.error("%s", message, exc_info=exception)
-        is_outside = isinstance(context.get("protocol"), Connection | BoundedHttpProtocol)
+        is_outside = isinstance(context.get("protocol"), Connection | HttpConnection)
         if exception is None or is_outside or "task" in context or "future" in context:
             return
         if not isinstance(exception, RaftlakeError):

@@ -6,15 +6,11 @@ Owns: strict parsing of paths (percent-decoded UTF-8), queries (known names, onc
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 from urllib.parse import unquote_to_bytes
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON = b"application/json"
 BINARY = b"application/octet-stream"
@@ -51,6 +47,13 @@ class Response:
     offset: int | None = None
 
 
+class BodySource(Protocol):
+    """Where a request's body comes from."""
+
+    async def piece(self) -> tuple[bytes, bool]:
+        """The next piece, and whether more follows. Raises HttpError when the client is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request whose body has not been read yet. `path` is raw, `target` is path and query as they were sent."""
@@ -59,11 +62,7 @@ class Request:
     path: bytes
     query_string: bytes
     headers: tuple[tuple[bytes, bytes], ...]
-    receive: Receive
-
-    @staticmethod
-    def from_scope(scope: Scope, receive: Receive) -> Request:
-        return Request(scope["method"], scope["raw_path"], scope["query_string"], tuple(scope["headers"]), receive)
+    source: BodySource
 
     @property
     def target(self) -> bytes:
@@ -105,19 +104,18 @@ class Request:
 
     async def body(self, bytes_max: int) -> bytes:
         """The whole body; 413 above `bytes_max`."""
-        chunks: list[bytes] = []
+        pieces: list[bytes] = []
         size = 0
         while True:
-            message = await self.receive()
-            if message["type"] != "http.request":
-                raise HttpError(400, "the request ended before its body did")
-            chunk = message.get("body", b"")
-            size += len(chunk)
+            piece, has_more = await self.source.piece()
+            size += len(piece)
             if size > bytes_max:
                 raise too_large(bytes_max)
-            chunks.append(chunk)
-            if not message.get("more_body", False):
-                return b"".join(chunks)
+            if not pieces and not has_more:
+                return piece
+            pieces.append(piece)
+            if not has_more:
+                return b"".join(pieces)
 
 
 class ByteBudget:
@@ -181,12 +179,14 @@ def json_bytes(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def header_lines(response: Response, applied_offset: int) -> list[tuple[bytes, bytes]]:
-    """The headers of a whole answer."""
+def head_bytes(response: Response, applied_offset: int) -> bytes:
+    """The header lines of a whole answer."""
     offset = applied_offset if response.offset is None else response.offset
-    return [
-        (b"content-type", response.content_type),
-        (b"content-length", b"%d" % len(response.body)),
-        (b"x-raftlake-offset", b"%d" % offset),
-        *response.headers,
-    ]
+    lines = b"content-type: %s\r\ncontent-length: %d\r\nx-raftlake-offset: %d\r\n" % (
+        response.content_type,
+        len(response.body),
+        offset,
+    )
+    for name, value in response.headers:
+        lines += b"%s: %s\r\n" % (name, value)
+    return lines

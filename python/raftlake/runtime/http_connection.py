@@ -1,17 +1,19 @@
-"""One connection of the HTTP front: uvicorn's protocol class with the bounds that it lacks.
+"""HTTP/1.1 on one connection: httptools' parser in, exchanges one at a time and in order.
 
-Owns how many connections there may be, how large the head of a request, and how long a client may take: for a head, between
-two pieces of a body, and to take some of an answer. A client that has sent its request may wait as long as it likes, and one
-that says nothing between two requests is ended by uvicorn's own keep-alive time. `end_overdue` is told the time.
+Owns framing (keep-alive, pipelining), back-pressure both ways, how many connections there may be, how large the head of a
+request, and how long a client may take: for a head, between two pieces of a body, to take some of an answer, and between two
+requests. A client that has sent its request may wait as long as it likes. `end_if_overdue` is told the time.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from typing import cast
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
+import httptools
+
+from raftlake.runtime.http_exchange import STATUS_LINES, App, Exchange
 
 #: Request line and headers together; the key in a path has at most 1024 bytes, three times that when percent-encoded.
 HEAD_BYTES_MAX = 64 * 1024
@@ -19,63 +21,68 @@ HEAD_BYTES_MAX = 64 * 1024
 HEAD_SECONDS = 20.0
 #: Without any byte amid a body, or with none taken of an answer.
 STALL_SECONDS = 30.0
-#: The key under which a handler finds the call that drops its connection (`scope["extensions"]`).
-ABORT = "raftlake.abort"
+#: Between two requests.
+KEEP_ALIVE_SECONDS = 75.0
 
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
-    """See the module."""
+class HttpConnection(asyncio.Protocol):
+    """One client. At most one exchange runs; requests behind it wait, and what is behind those waits in the socket."""
 
-    def __init__(self, config: Config, server_state: ServerState, connections_max: int) -> None:
-        super().__init__(config=config, server_state=server_state, app_state={})
+    transport: asyncio.Transport
+
+    def __init__(self, app: App, loop: asyncio.AbstractEventLoop, connections_max: int) -> None:
+        self.app = app
+        self._loop = loop
         self._connections_max = connections_max
-        #: What came of the head of a request so far; None while its body is coming or its answer is.
+        self._parser = httptools.HttpRequestParser(self)
+        # What follows a request with `connection: close` is ignored instead of making that request an error.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._head_bytes: int | None = 0
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._current: Exchange | None = None
+        self._arriving: Exchange | None = None
+        self._waiting: deque[Exchange] = deque()
+        self._is_reading_held = False
+        self._is_writing_paused = False
+        self._drained: asyncio.Future[None] | None = None
+        self._is_closing = False
+        self.is_lost = False
         self._is_first = True
-        self._is_amid_body = False
-        #: When a head began, when bytes last came, and when some of an answer was last taken.
-        self._head_since = self._heard_at = self._taken_at = self.loop.time()
+        #: When a head began, when bytes last came, when some of an answer was last taken, when the last answer ended.
+        self._head_since = self._heard_at = self._taken_at = self._idle_since = loop.time()
         self._untaken = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self._connections_max:
-            transport.abort()
+    # --- the connection ---
 
-    def data_received(self, data: bytes) -> None:
-        self._heard_at = self.loop.time()
-        if self._head_bytes is not None:
-            if self._head_bytes == 0 and not self._is_first:
-                self._head_since = self._heard_at
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.send_400_response("The head of the request is too large.")
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of asyncio's
+        self.app.connections[self] = None
+        if len(self.app.connections) > self._connections_max:
+            self.transport.abort()
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["extensions"] = {ABORT: self.transport.abort}  # type: ignore[dict-item]
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self.app.connections.pop(self, None)
+        self._waiting.clear()
+        self.resume_writing()
+        for exchange in (self._current, self._arriving):
+            if exchange is not None:
+                exchange.on_lost()
 
-    def on_headers_complete(self) -> None:
-        self._head_bytes = None
-        self._is_first, self._is_amid_body = False, True
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._head_bytes = 0
-        self._is_amid_body = False
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._taken_at = self.loop.time()
-        self._untaken = self.transport.get_write_buffer_size()
+    def shut_down(self) -> None:
+        """Answer what is under way, then close."""
+        self._is_closing = True
+        if self._current is None:
+            self.transport.close()
+        else:
+            self._current.keep_alive = False
 
     def end_if_overdue(self, now: float) -> None:
         """End the connection when its client has taken too long for something."""
-        if self.flow.write_paused:
+        if self._is_writing_paused:
             untaken = self.transport.get_write_buffer_size()
             if untaken < self._untaken:
                 self._taken_at, self._untaken = now, untaken
@@ -83,11 +90,166 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 self.transport.abort()
         elif self.transport.is_closing():
             return
-        elif self._is_amid_body:
-            if not self.flow.read_paused and now - self._heard_at > STALL_SECONDS:
+        elif self._arriving is not None:
+            if not self._is_reading_held and now - self._heard_at > STALL_SECONDS:
                 self.transport.abort()
-        elif (
-            self._head_bytes is not None and (self._head_bytes > 0 or self._is_first) and now - self._head_since > HEAD_SECONDS
-        ):
-            self.transport.write(TOO_SLOW)
+        elif self._current is not None:
+            return
+        elif self._head_bytes or self._is_first:
+            if now - self._head_since > HEAD_SECONDS:
+                self.transport.write(TOO_SLOW)
+                self.transport.close()
+        elif now - self._idle_since > KEEP_ALIVE_SECONDS:
             self.transport.close()
+
+    # --- reading ---
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        self._heard_at = self._loop.time()
+        if self._head_bytes is not None:
+            if self._head_bytes == 0 and not self._is_first:
+                self._head_since = self._heard_at
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # What follows is of the other protocol.
+            self._end_after_current()
+        except httptools.HttpParserError:
+            self._refuse("Invalid HTTP request received.")
+            return
+        if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse("The head of the request is too large.")
+        elif self._arriving is not None:
+            # Its body is still coming; the handler may refuse it or take it in pieces.
+            self._begin(self._arriving)
+
+    def _refuse(self, why: str) -> None:
+        if self._current is None and not self.transport.is_closing():
+            head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(why)
+            self.transport.write(STATUS_LINES[400] + head + why.encode("ascii"))
+            self.transport.close()
+        self._end_after_current()
+
+    def _end_after_current(self) -> None:
+        self._is_closing = True
+        if self._waiting:
+            self._waiting[-1].keep_alive = False
+        elif self._current is not None:
+            self._current.keep_alive = False
+
+    def hold_reading(self) -> None:
+        if not self._is_reading_held:
+            self._is_reading_held = True
+            self.transport.pause_reading()
+
+    def let_read(self) -> None:
+        if self._is_reading_held and not self.is_lost:
+            self._is_reading_held = False
+            self.transport.resume_reading()
+
+    # --- what the parser says ---
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Raises ValueError for what is no target of ours; the parser makes an error of it."""
+        self._head_bytes = None
+        self._is_first = False
+        parser = self._parser
+        line = (parser.get_method().decode("ascii"), *split_target(self._url))
+        exchange = self._arriving = Exchange(self, line, self._headers)
+        # Behind an upgrade the parser understands nothing: such a request is served as if it had not asked, and is the last.
+        exchange.keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive() and not parser.should_upgrade()
+        exchange.expects_continue = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
+
+    def on_body(self, data: bytes) -> None:
+        if self._arriving is not None:
+            self._arriving.feed(data)
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        exchange, self._arriving = self._arriving, None
+        if exchange is not None:
+            exchange.end_body()
+            self._begin(exchange)
+
+    # --- one after the other ---
+
+    def _begin(self, exchange: Exchange) -> None:
+        """Start the exchange, or let it wait for its turn; nothing when that has happened."""
+        if exchange is self._current or exchange.is_answered or exchange in self._waiting:
+            return
+        if self._current is not None or self._waiting or self._is_writing_paused:
+            self._waiting.append(exchange)
+            self.hold_reading()
+            return
+        self._current = exchange
+        exchange.start()
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        if exchange is not self._current:
+            return
+        self._current = None
+        if self.is_lost:
+            return
+        if not exchange.keep_alive or (self._is_closing and not self._waiting):
+            self.transport.close()
+            return
+        if self._waiting:
+            # Not from here: a thousand small requests in one packet would be a thousand frames deep.
+            self.app.soon(self._begin_next)
+            return
+        self._idle_since = self._loop.time()
+        self.let_read()
+
+    def _begin_next(self) -> None:
+        if self._current is None and self._waiting and not self._is_writing_paused and not self.is_lost:
+            self._current = self._waiting.popleft()
+            self._current.start()
+
+    # --- writing ---
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self._taken_at = self._loop.time()
+        self._untaken = self.transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+        self._begin_next()
+
+    async def drain(self) -> None:
+        if self._is_writing_paused and not self.is_lost:
+            if self._drained is None:
+                self._drained = self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+
+def split_target(url: bytes) -> tuple[bytes, bytes]:
+    """(path, query) of a request target. Raises ValueError when it is none."""
+    if not url.isascii():
+        raise ValueError("the target is not ASCII")
+    if url.startswith(b"/") and b"#" not in url:
+        path, _, query = url.partition(b"?")
+        return path, query
+    try:
+        parsed = httptools.parse_url(url)
+    except httptools.HttpParserInvalidURLError as error:
+        raise ValueError(str(error)) from error
+    if parsed.path is None:
+        raise ValueError("the target has no path")
+    return parsed.path, parsed.query or b""

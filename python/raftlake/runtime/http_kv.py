@@ -7,7 +7,6 @@ happened or still will is unknown. Reads are linearizable at any node unless ask
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.kv.commands import ABSENT, ANY, TXN_BYTES_MAX, VALUE_BYTES_MAX, Compare, Delete, Put, Txn, encode
+from raftlake.kv.commands import ABSENT, ANY, TXN_BYTES_MAX, VALUE_BYTES_MAX, Compare, Delete, Put, Txn
 from raftlake.kv.commands import delete as delete_of
 from raftlake.kv.commands import put as put_of
 from raftlake.kv.keys import is_reserved
@@ -37,6 +36,7 @@ from raftlake.runtime.http_base import (
     parse_count,
     unavailable,
 )
+from raftlake.runtime.http_exchange import Waiter
 from raftlake.runtime.metrics import NodeMetrics
 
 T = TypeVar("T")
@@ -95,9 +95,9 @@ class KvHandlers:
         """Wait until the local state machine may be read; the applied offset that the answer reflects."""
         if consistency == "stale":
             return self._node.kv.machine.applied_offset
-        future: asyncio.Future[ReadOffsetResult] = asyncio.get_running_loop().create_future()
-        self._node.kv.read(True, lambda result: None if future.done() else future.set_result(result))
-        result = await future
+        waiter: Waiter[ReadOffsetResult] = Waiter()
+        self._node.kv.read(True, waiter.set)
+        result = await waiter
         if result.error is not ErrorCode.NONE:
             raise unavailable(
                 f"no leader proved itself in time ({result.error.name}); ?consistency=stale reads this node as it is"
@@ -141,11 +141,10 @@ class KvHandlers:
         return Response(412, json_bytes({"error": CONDITION_FAILED, "key": key, "version": version}), offset=result.offset + 1)
 
     async def _propose(self, request: Request, txn: Txn) -> TxnResult:
-        rejected_as_400(lambda: encode(txn))
         started_us = self._metrics.start_commit()
-        future: asyncio.Future[ProposeOutcome] = asyncio.get_running_loop().create_future()
-        self._node.kv.propose(txn, lambda outcome: None if future.done() else future.set_result(outcome))
-        outcome = await future
+        waiter: Waiter[ProposeOutcome] = Waiter()
+        rejected_as_400(lambda: self._node.kv.propose(txn, waiter.set))
+        outcome = await waiter
         if outcome.status is ProposeStatus.DONE and outcome.result is not None:
             self._metrics.note_commit(started_us)
             return outcome.result

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from raftlake.kv.history import Change, Compacted
 from raftlake.kv.machine import StateMachine
 from raftlake.replica.node import ReplicaNode
-from raftlake.runtime.http_base import HttpError, Receive, Request, Send, json_bytes, parse_count
+from raftlake.runtime.http_base import HttpError, Request, json_bytes, parse_count
+from raftlake.runtime.http_exchange import Exchange
 
 HEARTBEAT_SECONDS = 10.0
 STALL_SECONDS = 30.0
@@ -51,38 +52,41 @@ class Watchers:
         for wake in self._wakes:
             wake.set()
 
-    async def serve(self, request: Request, send: Send) -> None:
-        """One watch, from the first header to its end. Raises HttpError before anything was sent."""
+    async def serve(self, request: Request, exchange: Exchange) -> None:
+        """One watch, from the first header to its end. Raises HttpError before anything was sent, TimeoutError when the reader
+        takes nothing."""
         cursor = _Cursor(self._machine, *parse_watch(request, self._machine))
         first = cursor.take()
         wake = asyncio.Event()
         self._wakes[wake] = None
-        gone = asyncio.ensure_future(_disconnected(request.receive))
-        gone.add_done_callback(lambda _: wake.set())
+        exchange.on_gone = wake.set
         try:
-            await self._send_start(send)
-            await self._stream(cursor, first, wake, gone, send)
+            headers = [
+                (b"content-type", b"text/event-stream"),
+                (b"cache-control", b"no-store"),
+                (b"x-raftlake-offset", b"%d" % self._machine.applied_offset),
+            ]
+            exchange.begin_stream(headers)
+            await self._stream(cursor, first, wake, exchange)
+            exchange.end_stream()
         finally:
             del self._wakes[wake]
-            gone.cancel()
 
-    async def _stream(self, cursor: _Cursor, piece: bytes, wake: asyncio.Event, gone: asyncio.Future[None], send: Send) -> None:
+    async def _stream(self, cursor: _Cursor, piece: bytes, wake: asyncio.Event, exchange: Exchange) -> None:
         while True:
             # Cleared before anything is looked at, so that what happens from here on is not slept through.
             wake.clear()
-            if gone.done() or self._is_closed:
+            if exchange.is_gone or self._is_closed:
                 break
             if piece:
-                await self._send_piece(send, piece, more=True)
+                await self._send_piece(exchange, piece)
             try:
                 piece = cursor.take()
                 if not piece:
                     piece = await self._wait(cursor, wake)
             except Compacted as compacted:
-                await self._send_piece(send, compacted_event(compacted), more=False)
+                await self._send_piece(exchange, compacted_event(compacted))
                 return
-        if not gone.done():
-            await self._send_piece(send, b"", more=False)
 
     async def _wait(self, cursor: _Cursor, wake: asyncio.Event) -> bytes:
         """The next changes, b"" when woken for another reason, or a heartbeat that moves the reader's resume point on."""
@@ -92,18 +96,9 @@ class Watchers:
             return b": heartbeat\nid: %d\n\n" % cursor.version
         return cursor.take()
 
-    async def _send_start(self, send: Send) -> None:
-        headers = [
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-store"),
-            (b"x-raftlake-offset", b"%d" % self._machine.applied_offset),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-
-    async def _send_piece(self, send: Send, piece: bytes, *, more: bool) -> None:
-        """`send` waits while the connection's buffer is full; a reader that takes nothing for too long loses the stream."""
-        body = {"type": "http.response.body", "body": piece, "more_body": more}
-        await asyncio.wait_for(send(body), self._stall_seconds)
+    async def _send_piece(self, exchange: Exchange, piece: bytes) -> None:
+        """Waits while the connection's buffer is full; a reader that takes nothing for too long loses the stream."""
+        await asyncio.wait_for(exchange.write_piece(piece), self._stall_seconds)
 
 
 class _Cursor:
@@ -170,8 +165,3 @@ def compacted_event(compacted: Compacted) -> bytes:
     """The last event of a reader that fell behind: it has to list again."""
     data = {"error": compacted.message, "from": compacted.version, "oldest": compacted.floor}
     return b"event: compacted\ndata: %s\n\n" % json_bytes(data)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -22,8 +22,6 @@ def configure_logging(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # Our application logs what goes wrong in it; what uvicorn adds is tracebacks of requests that a stop has cancelled.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def event(logger: logging.Logger, level: int, message: str, **facts: object) -> None:
