@@ -39,7 +39,7 @@ from raftlake.wire.produce import (
     ProduceTopicResult,
 )
 
-HOT = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM)
+HOT = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM)
 COLD_VERSIONS = [
     (api.key, version)
     for api in API_TABLE.values()

@@ -306,8 +306,24 @@ class DescribeReply:
     response: object
 
 
-PeerRpc = ControlRpc | FetchRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc
-PeerReply = ControlReply | FetchReply | ReadOffsetReply | ProposeReply | DescribeReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSnapshotRpc:
+    """A replica asks for pieces of snapshots, `size_max` bytes of all together."""
+
+    cluster_id: str | None
+    replica_id: NodeId
+    size_max: int
+    messages: tuple[PeerMessage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSnapshotReply:
+    error: ErrorCode
+    messages: tuple[PeerMessage, ...] = ()
+
+
+PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc
+PeerReply = ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply
 
 
 @dataclass(slots=True)

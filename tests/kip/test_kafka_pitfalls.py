@@ -8,6 +8,7 @@ import pytest
 
 from raftkit.cluster import Cluster, Timing
 from raftkit.replica import CONFIG, Replica, batch, key, position
+from raftkit.snapshots import receive_snapshot
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -204,6 +205,7 @@ def test_19_an_empty_log_after_a_reset_knows_the_epoch_before_it() -> None:
     """KAFKA-10761."""
     replica = Replica.follower(epoch=6, leader=2)
     replica.answer_fetch(snapshot_id=position(50, 4))
+    receive_snapshot(replica)
     (request,) = replica.sent(FetchRequest).values()
     assert (request.fetch_offset, request.last_fetched_epoch) == (50, 4)
 

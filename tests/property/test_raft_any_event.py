@@ -23,10 +23,13 @@ from raftlake.raft.messages import (
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Request,
     VoteRequest,
     VoteResponse,
 )
+from raftlake.raft.roles import Follower
 from raftlake.raft.types import Epoch, NodeId, Offset
 
 ROLES = ["Unattached", "Follower", "Prospective", "Candidate", "Leader", "Resigned"]
@@ -88,8 +91,8 @@ class AnyEvent:
 
     def request(self) -> on.Event:
         self.request_id += 1
-        body: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest
-        match self.random.randrange(4):
+        body: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchSnapshotRequest
+        match self.random.randrange(5):
             case 0 | 1:
                 body = VoteRequest(
                     candidate=key(self.node()),
@@ -97,6 +100,13 @@ class AnyEvent:
                     log_end=position(self.offset(), self.last_epoch()),
                     pre_vote=self.random.random() < 0.5,
                     voter_id=self.node(),
+                )
+            case 4:
+                body = FetchSnapshotRequest(
+                    replica=key(self.node()),
+                    leader_epoch=self.epoch(),
+                    snapshot_id=position(self.offset(), self.last_epoch()),
+                    position=self.random.randrange(5),
                 )
             case 2:
                 body = BeginQuorumEpochRequest(leader_id=self.node(), leader_epoch=self.epoch(), voter_id=self.node())
@@ -130,7 +140,7 @@ class AnyEvent:
         error, leader, epoch = self.error(), self.node(), self.epoch()
         if self.random.random() < 0.5:
             error, leader, epoch = ErrorCode.NONE, self.replica.core.leader_id, self.replica.core.epoch
-        body: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse
+        body: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse | FetchSnapshotResponse
         match request:
             case VoteRequest():
                 body = VoteResponse(error=error, leader_id=leader, leader_epoch=epoch, vote_granted=self.random.random() < 0.6)
@@ -140,6 +150,16 @@ class AnyEvent:
                 body = EndQuorumEpochResponse(error=error, leader_id=leader, leader_epoch=epoch)
             case FetchRequest():
                 body = self.fetch_response(error, leader, epoch)
+            case FetchSnapshotRequest():
+                body = FetchSnapshotResponse(
+                    error=error,
+                    leader_id=leader,
+                    leader_epoch=epoch,
+                    snapshot_id=request.snapshot_id if self.random.random() < 0.9 else position(3, 1),
+                    size=4,
+                    position=request.position,
+                    data=b"...."[: self.random.randrange(1, 5)],
+                )
         if self.random.random() < 0.1:
             source = self.node()
         return on.ResponseReceived(source=source, request=request, response=body)
@@ -186,7 +206,7 @@ class AnyEvent:
 
     def small(self) -> on.Event:
         core = self.replica.core
-        match self.random.randrange(12):
+        match self.random.randrange(14):
             case 0:
                 return on.PeerUnreachable(peer=self.node())
             case 1:
@@ -196,6 +216,14 @@ class AnyEvent:
             case 3:
                 start = Offset(self.random.randint(core.log_start, core.high_watermark))
                 return on.LogStartAdvanced(log_start_offset=start)
+            case 12:
+                offset = self.random.randint(core.log_start, core.high_watermark)
+                return on.SnapshotTaken(snapshot_id=position(offset, core.history.epoch_before(Offset(offset))))
+            case 13:
+                download = core.role.download if isinstance(core.role, Follower) else None
+                wanted = position(core.high_watermark + self.random.randrange(3), core.history.last_epoch)
+                received = wanted if download is None else download.snapshot_id
+                return on.SnapshotReceived(snapshot_id=received, is_intact=self.random.random() < 0.8)
             case 4 | 5:
                 at_ms = self.replica.now_ms - self.random.randrange(100)
                 return on.LeaderConfirmed(leader_id=self.node(), at_ms=at_ms)
@@ -240,7 +268,7 @@ def test_every_role_takes_every_event(role: str, local: int, seed: int) -> None:
                 assert action.destination in (1, 2, 3)
                 assert action.destination != local
                 drawn.open.append((action.destination, action.request))
-            elif isinstance(action, do.Respond):
+            elif isinstance(action, do.Respond | do.AnswerFetchSnapshot):
                 answered[action.request_id] = answered.get(action.request_id, 0) + 1
         core = replica.core
         if isinstance(event, on.RequestReceived):

@@ -14,13 +14,15 @@ from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.core import RaftGroup
-from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, Response
+from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, FetchSnapshotResponse, Response
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
 
 if TYPE_CHECKING:
     from raftkit.cluster import Cluster
 
 Batch = FetchedBatch
+#: A snapshot is this long, and an answer to FetchSnapshot carries half of it.
+SNAPSHOT = b"snap"
 EMPTY_START = OffsetAndEpoch(Offset(0), Epoch(0))
 
 
@@ -31,6 +33,7 @@ class Disk:
     batches: list[Batch] = field(default_factory=list)
     start: OffsetAndEpoch = EMPTY_START
     election: ElectionState | None = None
+    snapshots: list[OffsetAndEpoch] = field(default_factory=list)
 
 
 class Node:
@@ -78,6 +81,9 @@ class Node:
         self.generation += 1
         self.batches = list(self.disk.batches)
         self.start = self.disk.start
+        newest = max(self.disk.snapshots, default=None)
+        if newest is not None and newest.offset > self.log_end:
+            self.batches, self.start = [], newest
         self.waiting.clear()
         self.release_next.clear()
         self.responders.clear()
@@ -92,6 +98,7 @@ class Node:
             log_start=self.start.offset,
             log_end=self.log_end,
             election=self.disk.election,
+            snapshot_id=newest,
             rng=self.cluster.random,
             now_ms=self.cluster.now_ms,
         )
@@ -171,6 +178,12 @@ class Node:
                 self.responders.pop(action.request_id)(action.response)
             case do.AnswerFetch():
                 self.answer_fetch(action)
+            case do.AnswerFetchSnapshot():
+                self.responders.pop(action.request_id)(self.piece_of_snapshot(action))
+            case do.WriteSnapshot() | do.AbandonSnapshot():
+                pass
+            case do.FinishSnapshot():
+                self.finish_snapshot(action.snapshot_id)
             case do.ReleaseFetchRounds():
                 for voter in self.alive.other_voters:
                     if voter in self.waiting:
@@ -185,6 +198,37 @@ class Node:
                 pass
             case _:
                 assert_never(action)
+
+    def take_snapshot(self, offset: int) -> OffsetAndEpoch:
+        """A snapshot of everything below `offset`, durable at once."""
+        snapshot_id = self.alive.snapshot_at(Offset(offset))
+        self.disk.snapshots.append(snapshot_id)
+        self.step(on.SnapshotTaken(snapshot_id=snapshot_id))
+        return snapshot_id
+
+    def piece_of_snapshot(self, action: do.AnswerFetchSnapshot) -> FetchSnapshotResponse:
+        wanted, error, at = action.request.snapshot_id, action.error, action.request.position
+        if error is ErrorCode.NONE and wanted not in self.disk.snapshots:
+            error = ErrorCode.SNAPSHOT_NOT_FOUND
+        return FetchSnapshotResponse(
+            error=error,
+            leader_id=action.leader_id,
+            leader_epoch=action.leader_epoch,
+            snapshot_id=wanted,
+            size=len(SNAPSHOT),
+            position=at,
+            data=SNAPSHOT[at : at + 2] if error is ErrorCode.NONE else b"",
+        )
+
+    def finish_snapshot(self, snapshot_id: OffsetAndEpoch) -> None:
+        generation = self.generation
+
+        def done() -> None:
+            if generation == self.generation and self.core is not None:
+                self.disk.snapshots.append(snapshot_id)
+                self.step(on.SnapshotReceived(snapshot_id=snapshot_id, is_intact=True))
+
+        self.cluster.after(self.cluster.draw(self.cluster.timing.flush), done)
 
     def flush(self) -> None:
         """Start a sync of what is in the log now; one at a time."""

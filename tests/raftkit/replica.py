@@ -81,6 +81,7 @@ class Replica:
         directory: bytes | None = None,
         voter_keys: VoterSet | None = None,
         seed: int = 0,
+        snapshot: tuple[int, int] | None = None,
         start: bool = True,
     ) -> None:
         self.now_ms = START_MS
@@ -99,6 +100,7 @@ class Replica:
             log_start=Offset(log_start),
             log_end=Offset(end),
             election=election,
+            snapshot_id=None if snapshot is None else position(*snapshot),
             rng=Random(seed),
             now_ms=self.now_ms,
         )

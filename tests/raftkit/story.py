@@ -189,6 +189,7 @@ class Story:
         """retain 1 from=5: retention deletes what comes before."""
         node = self.node(words[0])
         start = Offset(int(options["from"]))
+        node.take_snapshot(start)
         kept = [batch for batch in node.batches if batch.base_offset >= start]
         node.start = OffsetAndEpoch(start, node.alive.history.epoch_before(start))
         node.batches = kept

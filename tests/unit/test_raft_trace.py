@@ -17,6 +17,8 @@ from raftlake.raft.messages import (
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -30,6 +32,7 @@ FETCH = FetchRequest(
 )
 VOTE = VoteRequest(candidate=key(3), epoch=E(4), log_end=position(17, 3), pre_vote=True)
 BEGIN = BeginQuorumEpochRequest(leader_id=N(1), leader_epoch=E(4))
+PIECE = FetchSnapshotRequest(replica=key(2), leader_epoch=E(4), snapshot_id=position(50, 2), position=7)
 END = EndQuorumEpochRequest(leader_id=N(1), leader_epoch=E(4), preferred_candidates=(key(3), key(2)))
 
 MESSAGES = {
@@ -56,6 +59,19 @@ MESSAGES = {
     "Fetch leader=1 epoch=4 hw=12 begins=50@2": FetchResponse(
         error=ErrorCode.NONE, leader_id=N(1), leader_epoch=E(4), high_watermark=Offset(12), snapshot_id=position(50, 2)
     ),
+    "FetchSnapshot epoch=4 50@2 byte=7": PIECE,
+    "FetchSnapshot leader=1 epoch=4 50@2 bytes=7..10 of 30": FetchSnapshotResponse(
+        error=ErrorCode.NONE,
+        leader_id=N(1),
+        leader_epoch=E(4),
+        snapshot_id=position(50, 2),
+        size=30,
+        position=7,
+        data=b"abc",
+    ),
+    "FetchSnapshot SNAPSHOT_NOT_FOUND leader=1 epoch=4": FetchSnapshotResponse(
+        error=ErrorCode.SNAPSHOT_NOT_FOUND, leader_id=N(1), leader_epoch=E(4)
+    ),
 }
 
 ACTIONS: dict[str, do.Action] = {
@@ -81,6 +97,12 @@ ACTIONS: dict[str, do.Action] = {
         leader_epoch=E(5),
         high_watermark=Offset(9),
     ),
+    "answer #7 FetchSnapshot 50@2 leader=1 epoch=4": do.AnswerFetchSnapshot(
+        request_id=7, request=PIECE, error=ErrorCode.NONE, leader_id=N(1), leader_epoch=E(4)
+    ),
+    "write snapshot 50@2 at byte 7": do.WriteSnapshot(snapshot_id=position(50, 2), position=7, data=b"abc"),
+    "finish snapshot 50@2": do.FinishSnapshot(snapshot_id=position(50, 2)),
+    "abandon snapshot 50@2": do.AbandonSnapshot(snapshot_id=position(50, 2)),
     "release fetch rounds": do.ReleaseFetchRounds(),
     "high watermark 9": do.AdvanceHighWatermark(high_watermark=Offset(9)),
     "answer read #7 offset=9 leader=1 epoch=4": do.AnswerRead(
@@ -112,6 +134,9 @@ EVENTS: dict[str, on.Event] = {
     "append requested of 5 records": on.AppendRequested(record_counts=(3, 2), payload=None),
     "flushed to 9 generation=1": on.RecordsFlushed(end_offset=Offset(9), generation=1),
     "read #7 sequence=5": on.ReadRequested(read_id=7, sequence=5),
+    "snapshot 50@2 taken": on.SnapshotTaken(snapshot_id=position(50, 2)),
+    "snapshot 50@2 received": on.SnapshotReceived(snapshot_id=position(50, 2), is_intact=True),
+    "snapshot 50@2 received damaged": on.SnapshotReceived(snapshot_id=position(50, 2), is_intact=False),
     "log start 5": on.LogStartAdvanced(log_start_offset=Offset(5)),
 }
 

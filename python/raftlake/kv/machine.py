@@ -16,19 +16,15 @@ from sortedcontainers import SortedList
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.kv import snapshot as snapshots
 from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, Put, Txn, decode
+from raftlake.kv.frozen import Entry, FrozenView
 from raftlake.kv.history import Change, History
+from raftlake.kv.restoration import Restoration
 
 #: New keys wait unsorted until a list needs them or this many have come: inserting them together is cheaper, and the
 #: list that has to sort them in never waits longer than a few milliseconds.
 _UNSORTED_KEYS_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A value and the log offset of the record that set it."""
-
-    value: bytes
-    version: int
+#: Rows of one chunk of a snapshot: about two milliseconds' work.
+SLICE_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,7 @@ class StateMachine:
         # A dict, not a set: its order is that of insertion, the same in every run.
         self._unsorted: dict[str, None] = {}
         self._value_bytes = 0
+        self._frozen: FrozenView | None = None
         self.history = self._empty_history()
 
     def __len__(self) -> int:
@@ -125,6 +122,8 @@ class StateMachine:
 
     def _put(self, key: str, entry: Entry) -> None:
         replaced = self._entries.get(key)
+        if self._frozen is not None:
+            self._frozen.preserve(key, replaced)
         self._entries[key] = entry
         self._value_bytes += len(entry.value)
         if replaced is not None:
@@ -138,6 +137,8 @@ class StateMachine:
         removed = self._entries.pop(key, None)
         if removed is None:
             return False
+        if self._frozen is not None:
+            self._frozen.preserve(key, removed)
         self._value_bytes -= len(removed.value)
         if key in self._unsorted:
             del self._unsorted[key]
@@ -185,24 +186,51 @@ class StateMachine:
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
+    def freeze(self) -> FrozenView:
+        """The state as it is at this call, to be read in slices, at no cost now. An earlier view is no longer kept up."""
+        self._sort_in()
+        self._frozen = FrozenView(self._applied_offset, self._sorted, self._entries)
+        return self._frozen
+
+    def thaw(self, view: FrozenView) -> None:
+        """The view is not read any more."""
+        if self._frozen is view:
+            self._frozen = None
+
     def snapshot(self) -> Iterator[bytes]:
         """The whole state as chunks of bounded size, as it is at this call: later commands do not show in it."""
-        entries = self._entries.copy()
-        return snapshots.encode(self._applied_offset, len(entries), ((k, e.version, e.value) for k, e in entries.items()))
+        return self._chunks(self.freeze())
+
+    def _chunks(self, view: FrozenView) -> Iterator[bytes]:
+        yield snapshots.encode_header(view.applied_offset, view.entry_count)
+        while rows := view.rows(SLICE_ROWS, snapshots.CHUNK_BYTES):
+            yield snapshots.encode_rows(rows)
+        yield snapshots.FOOTER
+        self.thaw(view)
 
     def restore(self, chunks: Iterable[bytes | bytearray | memoryview]) -> None:
         """Become the state that `snapshot` wrote. Raises WireError on damage, and is unchanged then.
 
         The history starts anew: watchers of older versions see `Compacted`.
         """
-        applied_offset, rows = snapshots.decode(chunks)
-        entries = {key: Entry(value, version) for key, version, value in rows}
-        self._applied_offset = applied_offset
-        self._entries = entries
-        self._sorted = SortedList(entries)
+        restoration = Restoration()
+        for chunk in chunks:
+            restoration.feed(chunk)
+        self.adopt(restoration)
+
+    def adopt(self, restoration: Restoration) -> None:
+        """Become the state that a complete restoration holds, at once. Raises WireError when it is not complete."""
+        restoration.require_complete()
+        self._applied_offset = restoration.applied_offset
+        self._entries = restoration.entries
+        self._sorted = restoration.keys
         self._unsorted = {}
-        self._value_bytes = sum(len(entry.value) for entry in entries.values())
+        self._value_bytes = restoration.value_bytes
+        self._frozen = None
         self.history = self._empty_history()
 
     def _empty_history(self) -> History:
         return History(floor=self._applied_offset - 1, changes_max=self._history_changes_max, bytes_max=self._history_bytes_max)
+
+
+__all__ = ["SLICE_ROWS", "Entry", "StateMachine", "TxnResult"]

@@ -2,20 +2,19 @@
 
 A chunk is {u8 kind, body}: first a header (u8 format, u64 applied offset, u64 number of entries), then chunks of entries
 (each {u16 key length, key, i64 version, u32 value length, value}), then an empty footer. Knows nothing of the state
-machine; the invariant is that `decode` returns either every entry of a complete snapshot or raises WireError.
+machine; `restoration` puts the chunks together and checks that none is missing.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from raftlake.errors import WireError
 from raftlake.kv.commands import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from raftlake.kv.frozen import Row
 
-Row = tuple[str, int, bytes]
-
-#: A chunk is closed once it is longer than this; one more entry of the largest size may stand at its end.
+#: A chunk is closed once its values are longer than this; one more entry of the largest size may stand at its end.
 CHUNK_BYTES = 64 << 10
 
 _FORMAT = 1
@@ -25,46 +24,40 @@ _KEY_LENGTH = struct.Struct(">H")
 _VERSION_AND_LENGTH = struct.Struct(">qI")
 
 
-def encode(applied_offset: int, entry_count: int, rows: Iterable[Row]) -> Iterator[bytes]:
-    """The chunks of a snapshot that ends at `applied_offset` (exclusive) and holds `entry_count` rows."""
-    yield _HEADER_BODY.pack(_HEADER, _FORMAT, applied_offset, entry_count)
+#: The last chunk.
+FOOTER = bytes([_FOOTER])
+
+
+def encode_header(applied_offset: int, entry_count: int) -> bytes:
+    """The first chunk of a snapshot that ends at `applied_offset` (exclusive) and holds `entry_count` rows."""
+    return _HEADER_BODY.pack(_HEADER, _FORMAT, applied_offset, entry_count)
+
+
+def encode_rows(rows: Sequence[Row]) -> bytes:
+    """One chunk of entries."""
     chunk = bytearray([_ENTRIES])
     for key, version, value in rows:
         encoded = key.encode()
         chunk += _KEY_LENGTH.pack(len(encoded)) + encoded + _VERSION_AND_LENGTH.pack(version, len(value))
         chunk += value
-        if len(chunk) > CHUNK_BYTES:
-            yield bytes(chunk)
-            chunk = bytearray([_ENTRIES])
-    if len(chunk) > 1:
-        yield bytes(chunk)
-    yield bytes([_FOOTER])
+    return bytes(chunk)
 
 
-def decode(chunks: Iterable[bytes | bytearray | memoryview]) -> tuple[int, list[Row]]:
-    """(applied offset, rows) of a complete snapshot; WireError when it is damaged or cut short."""
-    iterator = iter(chunks)
-    header = bytes(next(iterator, b""))
-    if len(header) != _HEADER_BODY.size or header[0] != _HEADER:
+def decode_header(chunk: bytes) -> tuple[int, int]:
+    """(applied offset, number of entries) of the first chunk; WireError when it is none."""
+    if len(chunk) != _HEADER_BODY.size or chunk[0] != _HEADER:
         raise WireError("snapshot does not begin with its header")
-    _, format_, applied_offset, entry_count = _HEADER_BODY.unpack(header)
+    _, format_, applied_offset, entry_count = _HEADER_BODY.unpack(chunk)
     if format_ != _FORMAT:
         raise WireError(f"snapshot has format {format_}, known is {_FORMAT}")
-    rows: list[Row] = []
-    complete = False
-    for piece in iterator:
-        chunk = bytes(piece)
-        if complete or not chunk:
-            raise WireError("snapshot has an empty chunk or goes on after its footer")
-        if chunk[0] == _ENTRIES:
-            rows.extend(_decode_rows(chunk))
-        elif chunk == bytes([_FOOTER]):
-            complete = True
-        else:
-            raise WireError(f"snapshot has a chunk of unknown kind {chunk[0]}")
-    if not complete or len(rows) != entry_count:
-        raise WireError(f"snapshot is cut short: {len(rows)} of {entry_count} entries")
-    return applied_offset, rows
+    return applied_offset, entry_count
+
+
+def decode_rows(chunk: bytes) -> Iterator[Row]:
+    """The rows of a chunk of entries; WireError for any other chunk and on damage."""
+    if chunk[:1] != bytes([_ENTRIES]):
+        raise WireError(f"snapshot has a chunk of unknown kind {chunk[:1].hex() or 'nothing'}")
+    return _decode_rows(chunk)
 
 
 def _decode_rows(chunk: bytes) -> Iterator[Row]:

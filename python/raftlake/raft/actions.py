@@ -15,7 +15,7 @@ The simulator may crash a node between any two actions.
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.raft.messages import FetchedBatch, FetchRequest, Request, Response
+from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchSnapshotRequest, Request, Response
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.values import value
 
@@ -62,7 +62,8 @@ class TruncateTo:
 
 @value
 class ResetLog:
-    """Drop the whole log and begin anew at `start`: everything before it is no longer in the leader's log."""
+    """Drop the whole log and begin anew at `start`: the state of everything before it is in the snapshot `start`, which is
+    durable here. The state machine becomes what that snapshot says."""
 
     start: OffsetAndEpoch
 
@@ -94,6 +95,41 @@ class AnswerFetch:
     high_watermark: Offset
     diverging: OffsetAndEpoch | None = None
     snapshot_id: OffsetAndEpoch | None = None
+
+
+@value
+class AnswerFetchSnapshot:
+    """Answer a FetchSnapshot. With `error` NONE the driver reads the snapshot itself: SNAPSHOT_NOT_FOUND where it has no such
+    one, POSITION_OUT_OF_RANGE outside of it (Kafka's order of checks: these come last)."""
+
+    request_id: int
+    request: FetchSnapshotRequest
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@value
+class WriteSnapshot:
+    """Keep a piece of the leader's snapshot; the one at position 0 begins it. Need not be durable."""
+
+    snapshot_id: OffsetAndEpoch
+    position: int
+    data: object
+
+
+@value
+class FinishSnapshot:
+    """All pieces are written: check them, make the snapshot durable, and report `SnapshotReceived`."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@value
+class AbandonSnapshot:
+    """Throw the pieces away: the leader or its snapshot is no longer the one that they came from."""
+
+    snapshot_id: OffsetAndEpoch
 
 
 @value
@@ -141,6 +177,10 @@ Action = (
     | SendRequest
     | Respond
     | AnswerFetch
+    | AnswerFetchSnapshot
+    | WriteSnapshot
+    | FinishSnapshot
+    | AbandonSnapshot
     | ReleaseFetchRounds
     | AdvanceHighWatermark
     | AnswerRead

@@ -31,11 +31,29 @@ from raftlake.raft.events import (
     RequestReceived,
     ResignRequested,
     ResponseReceived,
+    SnapshotReceived,
+    SnapshotTaken,
     Started,
 )
-from raftlake.raft.handlers import append, begin_quorum_epoch, end_quorum_epoch, fetch, fetch_response, lifecycle, timers, vote
+from raftlake.raft.handlers import (
+    append,
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    fetch,
+    fetch_response,
+    fetch_snapshot,
+    lifecycle,
+    timers,
+    vote,
+)
 from raftlake.raft.invariants import check
-from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, VoteRequest
+from raftlake.raft.messages import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    VoteRequest,
+)
 from raftlake.raft.roles import Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
@@ -72,13 +90,17 @@ class RaftGroup(GroupState):
         log_start: Offset,
         log_end: Offset,
         election: ElectionState | None,
+        snapshot_id: OffsetAndEpoch | None = None,
         rng: Rng,
         now_ms: int,
     ) -> None:
         """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced. `voters`
-        are those that the log says, with the static ones behind them, or the static ones alone."""
+        are those that the log says, with the static ones behind them, or the static ones alone. The newest snapshot, if any,
+        ends within the log: what it covers was committed."""
         voter_history = voters if isinstance(voters, VoterHistory) else VoterHistory(voters)
         super().__init__(config, local, voter_history, EpochHistory(epochs, log_start, log_end), log_end, rng)
+        if snapshot_id is not None:
+            fetch_snapshot.take_up(self, snapshot_id)
         transitions.restore(self, election, now_ms)
         check(self)
 
@@ -109,6 +131,12 @@ class RaftGroup(GroupState):
             return OffsetAndEpoch(Offset(-1), Epoch(-1))
         end = self.history.floor_end(epoch, self.log_end)
         return end if self.history.has_epoch(end.epoch) else OffsetAndEpoch(Offset(-1), Epoch(-1))
+
+    def snapshot_at(self, offset: Offset) -> OffsetAndEpoch:
+        """The id of a snapshot of everything below `offset`; InvariantViolation unless all of that is committed here."""
+        snapshot_id = OffsetAndEpoch(offset, self.history.epoch_before(offset))
+        fetch_snapshot.require_position(self, snapshot_id)
+        return snapshot_id
 
     def replica_progress(self) -> tuple[ReplicaStatus, ...]:
         """What DescribeQuorum says of each replica: voters by id, then observers by id. Empty unless leading."""
@@ -161,6 +189,8 @@ HANDLERS: dict[type, Handler] = {
     RecordsFlushed: append.on_records_flushed,
     ReadRequested: reads.on_read_requested,
     LogStartAdvanced: append.on_log_start_advanced,
+    SnapshotTaken: fetch_snapshot.on_snapshot_taken,
+    SnapshotReceived: fetch_snapshot.on_snapshot_received,
     CampaignRequested: lifecycle.on_campaign_requested,
     ResignRequested: lifecycle.on_resign_requested,
 }
@@ -169,6 +199,7 @@ REQUEST_HANDLERS: dict[type, Callable[[GroupState, int, Any, int], None]] = {
     VoteRequest: vote.on_vote_request,
     BeginQuorumEpochRequest: begin_quorum_epoch.on_begin_request,
     EndQuorumEpochRequest: end_quorum_epoch.on_end_request,
+    FetchSnapshotRequest: fetch_snapshot.on_fetch_snapshot_request,
 }
 
 RESPONSE_HANDLERS: dict[type, Callable[[GroupState, Any, Any, Any, int], None]] = {
@@ -176,6 +207,7 @@ RESPONSE_HANDLERS: dict[type, Callable[[GroupState, Any, Any, Any, int], None]] 
     BeginQuorumEpochRequest: begin_quorum_epoch.on_begin_response,
     EndQuorumEpochRequest: end_quorum_epoch.on_end_response,
     FetchRequest: fetch_response.on_fetch_response,
+    FetchSnapshotRequest: fetch_snapshot.on_fetch_snapshot_response,
 }
 
 FAILURE_HANDLERS: dict[type, Handler] = {
@@ -183,6 +215,7 @@ FAILURE_HANDLERS: dict[type, Handler] = {
     BeginQuorumEpochRequest: begin_quorum_epoch.on_begin_failed,
     EndQuorumEpochRequest: end_quorum_epoch.on_end_failed,
     FetchRequest: fetch_response.on_fetch_failed,
+    FetchSnapshotRequest: fetch_response.on_fetch_failed,
 }
 
 __all__ = ["RaftGroup", "ReplicaStatus", "describe"]

@@ -59,6 +59,12 @@ class EpochHistory:
         self.last_epoch = epoch
         self.last_start = start
 
+    def know_epoch_before_start(self, epoch: Epoch) -> None:
+        """Somebody else (a snapshot that ends at the log start) knows the epoch of the record before the first one."""
+        self.start_epoch = epoch
+        if not self._epochs:
+            self.last_epoch = epoch
+
     def truncate_to(self, end_offset: Offset) -> None:
         """Forget every epoch that starts at or after the new log end (also when no record goes: KAFKA-10706)."""
         keep = bisect_left(self._starts, end_offset)

@@ -12,11 +12,12 @@ from raftlake.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
     FetchRequest,
+    FetchSnapshotRequest,
     Request,
     Response,
     VoteRequest,
 )
-from raftlake.raft.types import NodeId, Offset
+from raftlake.raft.types import NodeId, Offset, OffsetAndEpoch, VoterSet
 from raftlake.values import value
 
 
@@ -35,10 +36,11 @@ class DeadlineReached:
 
 @value
 class RequestReceived:
-    """A Vote, BeginQuorumEpoch or EndQuorumEpoch request; answered by exactly one `Respond` with the same `request_id`."""
+    """A Vote, BeginQuorumEpoch or EndQuorumEpoch request, answered by exactly one `Respond` with the same `request_id`; or a
+    FetchSnapshot request, answered by one `AnswerFetchSnapshot`."""
 
     request_id: int
-    request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest
+    request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchSnapshotRequest
 
 
 @value
@@ -141,6 +143,25 @@ class LogStartAdvanced:
 
 
 @value
+class SnapshotTaken:
+    """This node finished a snapshot of its own of everything below `snapshot_id.offset`; it is durable and may be named to
+    followers. Never above the high watermark, and its epoch is that of the record before it."""
+
+    snapshot_id: OffsetAndEpoch
+
+
+@value
+class SnapshotReceived:
+    """What `FinishSnapshot` asked for has been done: the leader's snapshot is durable here. With `is_intact` False it was
+    damaged on its way or is not what it says, and has been thrown away."""
+
+    snapshot_id: OffsetAndEpoch
+    is_intact: bool
+    #: The voters in its header; None for kraft.version 0.
+    voters: VoterSet | None = None
+
+
+@value
 class CampaignRequested:
     """Start a pre-vote round now instead of at the election timeout (a new group's first candidate). Ignored unless this
     voter knows no leader."""
@@ -165,6 +186,8 @@ Event = (
     | RecordsFlushed
     | ReadRequested
     | LogStartAdvanced
+    | SnapshotTaken
+    | SnapshotReceived
     | CampaignRequested
     | ResignRequested
 )
@@ -172,5 +195,5 @@ Event = (
 __all__ = [
     "AppendRequested", "CampaignRequested", "DeadlineReached", "ErrorCode", "Event", "FailureReason", "FetchRequestReceived",
     "LeaderConfirmed", "LogStartAdvanced", "PeerUnreachable", "ReadRequested", "RecordsFlushed", "ReplicaConfirmed",
-    "RequestFailed", "RequestReceived", "ResignRequested", "ResponseReceived", "Started",
+    "RequestFailed", "RequestReceived", "ResignRequested", "ResponseReceived", "SnapshotReceived", "SnapshotTaken", "Started",
 ]  # fmt: skip

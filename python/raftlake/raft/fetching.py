@@ -1,4 +1,4 @@
-"""When and where a replica that does not lead sends its next Fetch.
+"""When and where a replica that does not lead sends its next Fetch, or the next FetchSnapshot in its place.
 
 At most one Fetch of a group is under way. It leaves only when everything in the log is synced, for its offset acknowledges
 all below it (ARCHITECTURE, promise 1). A follower asks its leader; when that has failed twice it alternates between the leader
@@ -9,8 +9,8 @@ leader asks the voters in turn, for "we piggyback current leader and epoch infor
 from __future__ import annotations
 
 from raftlake.raft.actions import SendRequest
-from raftlake.raft.messages import FetchRequest
-from raftlake.raft.roles import Follower, Unattached
+from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
+from raftlake.raft.roles import Follower, SnapshotDownload, Unattached
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import NO_LEADER, NodeId, Offset
 
@@ -25,6 +25,8 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         return
     role = group.role
     if isinstance(role, Follower):
+        if role.download is not None and role.download.is_complete:
+            return
         is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0
         peer = _next_voter(group) if is_others_turn else group.leader_id
         high_watermark = group.high_watermark
@@ -36,6 +38,9 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         return
     if peer == NO_LEADER:
         return
+    if isinstance(role, Follower) and role.download is not None and peer == group.leader_id:
+        _send(group, peer, _next_piece(group, role.download))
+        return
     request = FetchRequest(
         replica=group.local,
         leader_epoch=group.epoch,
@@ -44,6 +49,16 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         high_watermark=high_watermark,
         log_start_offset=group.log_start,
     )
+    _send(group, peer, request)
+
+
+def _next_piece(group: GroupState, download: SnapshotDownload) -> FetchSnapshotRequest:
+    return FetchSnapshotRequest(
+        replica=group.local, leader_epoch=group.epoch, snapshot_id=download.snapshot_id, position=download.position
+    )
+
+
+def _send(group: GroupState, peer: NodeId, request: FetchRequest | FetchSnapshotRequest) -> None:
     group.fetch_in_flight = request
     group.fetch_peer = peer
     group.actions.append(SendRequest(destination=peer, request=request))

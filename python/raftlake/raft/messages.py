@@ -14,6 +14,7 @@ from raftlake.raft.types import (
     ANY_VOTER,
     FIRST_OFFSET,
     NO_DIRECTORY,
+    NO_SNAPSHOT,
     UNKNOWN_OFFSET,
     DirectoryId,
     Epoch,
@@ -121,12 +122,36 @@ class FetchResponse:
     batches: tuple[FetchedBatch, ...] = ()
 
 
+@value
+class FetchSnapshotRequest:
+    """FetchSnapshot (59, KIP-630): the bytes of a snapshot from `position` on."""
+
+    replica: ReplicaKey
+    leader_epoch: Epoch
+    snapshot_id: OffsetAndEpoch
+    position: int
+
+
+@value
+class FetchSnapshotResponse:
+    error: ErrorCode
+    leader_id: NodeId
+    leader_epoch: Epoch
+    snapshot_id: OffsetAndEpoch = NO_SNAPSHOT
+    #: Bytes of the whole snapshot, and where in it `data` begins.
+    size: int = 0
+    position: int = 0
+    #: Driver-owned bytes; only their number matters to the core.
+    data: Any = b""
+
+
 type_of_response = {
     VoteRequest: VoteResponse,
     BeginQuorumEpochRequest: BeginQuorumEpochResponse,
     EndQuorumEpochRequest: EndQuorumEpochResponse,
     FetchRequest: FetchResponse,
+    FetchSnapshotRequest: FetchSnapshotResponse,
 }
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-Response = VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+Response = VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse | FetchSnapshotResponse

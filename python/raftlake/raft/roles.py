@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from raftlake.raft.messages import FetchRequest, Request
 from raftlake.raft.quorum import Tally
-from raftlake.raft.types import NodeId, Offset, ReplicaKey
+from raftlake.raft.types import NodeId, Offset, OffsetAndEpoch, ReplicaKey
 
 
 @dataclass(slots=True)
@@ -24,6 +24,18 @@ class Outbox:
     retry_at_ms: dict[NodeId, int] = field(default_factory=dict)
     #: Failures in a row.
     failures: dict[NodeId, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class SnapshotDownload:
+    """The leader's snapshot on its way here."""
+
+    snapshot_id: OffsetAndEpoch
+    #: How many bytes of how many are here; the size is not known before the first piece.
+    position: int = 0
+    size: int = -1
+    #: All bytes are here; the driver makes them durable.
+    is_complete: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +83,8 @@ class Follower:
     has_fetched: bool = False
     #: When the leader's connection was lost, or -1: older signs of its life do not count.
     suspected_at_ms: int = -1
+    #: Set while the state before the leader's log is fetched; no records are fetched meanwhile.
+    download: SnapshotDownload | None = None
 
 
 class ReplicaProgress:

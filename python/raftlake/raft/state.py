@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from raftlake.raft.actions import Action
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.epochs import EpochHistory
-from raftlake.raft.messages import FetchRequest
+from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import (
     NO_LEADER,
     ElectionState,
@@ -62,6 +62,7 @@ class GroupState:
         "rng",
         "role",
         "role_name",
+        "snapshot_id",
         "voted_key",
         "voter_history",
         "voters",
@@ -110,7 +111,10 @@ class GroupState:
         #: Exclusive. Everything before the log start was committed once.
         self.high_watermark = self.log_start
 
-        self.fetch_in_flight: FetchRequest | None = None
+        #: The newest finished snapshot here (KIP-630), never the bootstrap one.
+        self.snapshot_id: OffsetAndEpoch | None = None
+
+        self.fetch_in_flight: FetchRequest | FetchSnapshotRequest | None = None
         self.fetch_peer: NodeId = NO_LEADER
         self.fetch_retry_at_ms: int | None = None
         self.fetch_failures = 0
@@ -137,6 +141,14 @@ class GroupState:
         """What is sure to be in this log after a crash. Only this may be claimed in an election: a candidate that lost its tail
         after a voter granted it for that tail is granted again when it asks again in the same epoch."""
         return OffsetAndEpoch(self.flushed_end, self.history.epoch_before(self.flushed_end))
+
+    def cut_log(self, end: Offset) -> None:
+        """The log ends at `end` now; syncs that began before say nothing about it any more."""
+        self.log_end = end
+        self.flushed_end = min(self.flushed_end, end)
+        self.log_generation += 1
+        if self.voter_history.truncate_to(end):
+            self.use_latest_voters()
 
     def random_election_timeout_ms(self) -> int:
         """Uniform in [T, 2T), as Kafka draws it."""

@@ -18,6 +18,8 @@ from raftlake.raft.messages import (
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Request,
     Response,
     VoteRequest,
@@ -58,6 +60,14 @@ def describe_message(message: Request | Response) -> str:
             if message.batches:
                 text += f" records={message.batches[0].base_offset}..{message.batches[-1].end_offset}"
             return text + _detour(message.diverging, message.snapshot_id)
+        case FetchSnapshotRequest():
+            return f"FetchSnapshot epoch={message.leader_epoch} {_position(message.snapshot_id)} byte={message.position}"
+        case FetchSnapshotResponse():
+            view = _view(message.error, message.leader_id, message.leader_epoch)
+            if message.error is not ErrorCode.NONE:
+                return f"FetchSnapshot {view}"
+            piece = f"bytes={message.position}..{message.position + len(message.data)} of {message.size}"
+            return f"FetchSnapshot {view} {_position(message.snapshot_id)} {piece}"
 
 
 def _describe_action(action: object) -> str | None:
@@ -81,6 +91,15 @@ def _describe_action(action: object) -> str | None:
         case do.AnswerFetch():
             text = f"answer fetch of {action.replica_id} {_view(action.error, action.leader_id, action.leader_epoch)}"
             return text + f" hw={action.high_watermark}" + _detour(action.diverging, action.snapshot_id)
+        case do.AnswerFetchSnapshot():
+            view = _view(action.error, action.leader_id, action.leader_epoch)
+            return f"answer #{action.request_id} FetchSnapshot {_position(action.request.snapshot_id)} {view}"
+        case do.WriteSnapshot():
+            return f"write snapshot {_position(action.snapshot_id)} at byte {action.position}"
+        case do.FinishSnapshot():
+            return f"finish snapshot {_position(action.snapshot_id)}"
+        case do.AbandonSnapshot():
+            return f"abandon snapshot {_position(action.snapshot_id)}"
         case do.ReleaseFetchRounds():
             return "release fetch rounds"
         case do.AdvanceHighWatermark():
@@ -118,6 +137,10 @@ def _describe_event(event: object) -> str | None:
             return f"read #{event.read_id} sequence={event.sequence}"
         case on.LogStartAdvanced():
             return f"log start {event.log_start_offset}"
+        case on.SnapshotTaken():
+            return f"snapshot {_position(event.snapshot_id)} taken"
+        case on.SnapshotReceived():
+            return f"snapshot {_position(event.snapshot_id)} received{'' if event.is_intact else ' damaged'}"
         case on.Started() | on.DeadlineReached() | on.CampaignRequested() | on.ResignRequested():
             return type(event).__name__
         case _:

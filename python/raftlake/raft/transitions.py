@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from raftlake.errors import ErrorCode
 from raftlake.raft import reads
-from raftlake.raft.actions import AnswerFetch, ReportRole, SaveElectionState
+from raftlake.raft.actions import AbandonSnapshot, AnswerFetch, ReportRole, SaveElectionState
 from raftlake.raft.invariants import require
 from raftlake.raft.quorum import Tally
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, ReplicaProgress, Resigned, Role, Unattached
@@ -192,6 +192,8 @@ def _enter(group: GroupState, role: Role, epoch: Epoch, leader_id: NodeId, voted
     group.actions.append(ReportRole(role=role.name, epoch=epoch, leader_id=group.leader_id, reason=reason))
     if isinstance(old, Leader):
         _leave_leadership(group, old)
+    elif isinstance(old, Follower) and old.download is not None and not old.download.is_complete:
+        group.actions.append(AbandonSnapshot(snapshot_id=old.download.snapshot_id))
 
 
 def _set_election(group: GroupState, epoch: Epoch, leader_id: NodeId, voted_key: ReplicaKey | None) -> None:

@@ -34,6 +34,10 @@ class OffsetAndEpoch:
     epoch: Epoch
 
 
+#: Says "no snapshot" where a message has to say something.
+NO_SNAPSHOT = OffsetAndEpoch(UNKNOWN_OFFSET, Epoch(-1))
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class ReplicaKey:
     """Who a replica is: its node id and the id of the directory (disk) it speaks for."""

@@ -51,6 +51,12 @@ class NodeConfig:
     retention_bytes: int = -1
     retention_ms: int = -1
     retention_check_interval_ms: int = 5_000
+    #: A snapshot of the key space is taken after so many bytes of records, or when this long has passed since the last one
+    #: and there are any (Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms).
+    snapshot_bytes_between: int = 20 * 1024 * 1024
+    snapshot_interval_ms: int = 3_600_000
+    #: How much of a snapshot one answer to FetchSnapshot carries.
+    snapshot_fetch_bytes_max: int = 1024 * 1024
     #: The largest record batch that a producer may send.
     message_bytes_max: int = 8 * 1024 * 1024
     #: How much of all logs together one answer to a replica's Fetch carries.

@@ -6,11 +6,23 @@ the RPC is answered when all parts are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import ControlReply, ControlRpc, PeerMessage, PeerReply
+from raftlake.ports import (
+    ControlReply,
+    ControlRpc,
+    FetchReply,
+    FetchRpc,
+    FetchSnapshotReply,
+    FetchSnapshotRpc,
+    PeerMessage,
+    PeerReply,
+    PeerRpc,
+    ReadOffsetReply,
+    ReadOffsetRpc,
+)
 from raftlake.raft.actions import Respond, SendRequest
 from raftlake.raft.events import FailureReason, RequestFailed, RequestReceived, ResponseReceived
 from raftlake.raft.messages import (
@@ -20,6 +32,8 @@ from raftlake.raft.messages import (
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Request,
     Response,
     VoteRequest,
@@ -29,6 +43,18 @@ from raftlake.raft.types import NO_LEADER, Epoch, NodeId
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
+
+
+#: Another cluster's requests are refused at the top, before any group sees them.
+FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
+    rpc: reply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    for rpc, reply in (
+        (ControlRpc, ControlReply),
+        (FetchRpc, FetchReply),
+        (FetchSnapshotRpc, FetchSnapshotReply),
+        (ReadOffsetRpc, ReadOffsetReply),
+    )
+}
 
 
 class _Collector:
@@ -143,3 +169,5 @@ def refuse(request: Request, error: ErrorCode) -> Response:
             return EndQuorumEpochResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1))
         case FetchRequest():
             return FetchResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1))
+        case FetchSnapshotRequest():
+            return FetchSnapshotResponse(error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1))

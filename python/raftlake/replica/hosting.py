@@ -12,9 +12,11 @@ from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
-from raftlake.raft.types import ReplicaKey
+from raftlake.raft.types import OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
+from raftlake.replica.snapshot_files import choose_at_start
 from raftlake.replica.voter_log import read_voters
 from raftlake.wire.ids import id_to_text
 
@@ -59,8 +61,13 @@ class Hosting:
         node = self._node
         log = node.logs.open(group)
         self._directories[(group.topic, group.partition)] = group.topic_id
+        snapshot = choose_at_start(node.logs.snapshots, group, log)
         voters = VoterHistory(node.voters)
-        read_voters(log, voters)
+        if snapshot is None:
+            read_voters(log, voters)
+        else:
+            voters.reset(snapshot.snapshot_id.offset, snapshot.voters)
+            read_voters(log, voters, snapshot.snapshot_id.offset)
         core = RaftGroup(
             node.config.raft,
             ReplicaKey(node.config.node_id, node.config.directory_id),
@@ -69,15 +76,25 @@ class Hosting:
             log_start=log.start_offset,
             log_end=log.end_offset,
             election=node.elections.load(group),
+            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             rng=node.rng,
             now_ms=node.now_ms,
         )
         partition = node.partitions[group] = Partition(group, core, log)
         self.changes += 1
+        if snapshot is not None and group == METADATA_GROUP:
+            node.kv.restore(snapshot.snapshot_id)
         node.step(partition, Started(election_delay_ms=election_delay_ms))
         if node.is_resigning:
             node.step(partition, ResignRequested())
         return True
+
+    def reset(self, partition: Partition, start: OffsetAndEpoch) -> None:
+        """Begin anew behind the snapshot `start`, which is durable here: the leader no longer has what lies before it."""
+        partition.reset(start)
+        self._node.snapshots.on_reset(partition)
+        if partition.group == METADATA_GROUP:
+            self._node.kv.restore(start)
 
     def close(self, group: GroupId) -> None:
         """The topic was deleted: forget the group and delete its data."""
@@ -89,6 +106,7 @@ class Hosting:
         partition.on_leadership_lost()
         partition.on_deleted()
         self._node.forget(partition)
+        self._node.snapshot_transfer.abandon(group)
         self._node.logs.delete(group)
         del self._directories[(group.topic, group.partition)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftlake.raft.events import LogStartAdvanced
 from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.retention import first_offset_to_keep
@@ -31,6 +30,7 @@ class Housekeeping:
             if partition.waiting:
                 partition.expire(node.now_ms)
         node.membership.tick()
+        node.snapshots.tick()
         if node.now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
             node.logs.checkpoint()
@@ -39,7 +39,7 @@ class Housekeeping:
             self._apply_retention()
 
     def _apply_retention(self) -> None:
-        """Delete closed segments that are too old or too many; never of the metadata log, which has no snapshot to stand in."""
+        """Delete closed segments that are too old or too many; of the metadata log its snapshots decide."""
         node = self._node
         for partition in list(node.partitions.values()):
             if partition.group == METADATA_GROUP:
@@ -47,5 +47,4 @@ class Housekeeping:
             log = partition.log
             keep_from = first_offset_to_keep(log.segments(), node.config, node.clock.wall_ms(), partition.high_watermark)
             if keep_from > log.start_offset:
-                start = log.advance_start(Offset(keep_from))
-                node.step(partition, LogStartAdvanced(log_start_offset=start))
+                node.snapshots.trim(partition, Offset(keep_from))

@@ -16,7 +16,8 @@ from raftlake.kv.commands import Txn, decode, encode
 from raftlake.kv.machine import StateMachine, TxnResult
 from raftlake.ports import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.events import FailureReason
-from raftlake.raft.types import NO_LEADER, NodeId, Offset
+from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
+from raftlake.replica.kv_restore import KvRestore
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers, validate
 
@@ -58,6 +59,11 @@ class KvService:
         self._collected: list[tuple[bytes, ProposeDone]] = []
         self._results: dict[int, TxnResult] = {}
         self._awaiting: dict[int, ProposeDone] = {}
+        self._restoring: KvRestore | None = None
+        #: Applied since the last snapshot was begun, in bytes of log.
+        self.bytes_since_snapshot = 0
+        #: The largest timestamp of a batch that was applied, -1 for none.
+        self.applied_timestamp_ms = -1
 
     @property
     def _partition(self) -> Partition:
@@ -150,8 +156,12 @@ class KvService:
 
     # --- applying ---
 
-    def apply_to(self, high_watermark: int) -> None:
-        """Apply every committed record below `high_watermark`, in order."""
+    def apply_to(self, high_watermark: int) -> bool:
+        """Apply every committed record below `high_watermark`, in order. False while the state is being restored from a
+        snapshot: `ReplicaNode.advance` is called again when that has ended."""
+        if self._restoring is not None:
+            self._restoring.high_watermark = max(self._restoring.high_watermark, high_watermark)
+            return False
         machine = self.machine
         log = self._partition.log
         before = machine.applied_offset
@@ -165,10 +175,38 @@ class KvService:
                     self._applied(record.offset, machine.apply(record.offset, record.value or b""))
             for header in iterate_headers(chunk):
                 offset = header.base_offset + header.last_offset_delta + 1
+                self.applied_timestamp_ms = max(self.applied_timestamp_ms, header.timestamp_ms_max)
+            self.bytes_since_snapshot += len(chunk)
             machine.advance_to(offset)
         if machine.applied_offset > before:
-            for listener in list(self.listeners):
-                listener(machine.applied_offset)
+            self._tell()
+        return True
+
+    def _tell(self) -> None:
+        for listener in list(self.listeners):
+            listener(self.machine.applied_offset)
+
+    @property
+    def is_restoring(self) -> bool:
+        """The state is on its way from a snapshot; until then the old one is read and nothing is applied."""
+        return self._restoring is not None
+
+    def restore(self, snapshot_id: OffsetAndEpoch) -> None:
+        """Become what a snapshot says, in slices of the coming turns, and go on from there."""
+        if self._restoring is not None:
+            self._restoring.cancel()
+        self._restoring = KvRestore(self._node, snapshot_id, self._on_restored)
+
+    def _on_restored(self, restored: KvRestore) -> None:
+        self._restoring = None
+        self.machine.adopt(restored.restoration)
+        self.bytes_since_snapshot = 0
+        for offset in [offset for offset in self._awaiting if offset < self.machine.applied_offset]:
+            # Its result is in the snapshot somewhere, but no longer to be told.
+            self._awaiting.pop(offset)(ProposeOutcome(ProposeStatus.UNKNOWN))
+        self._tell()
+        if restored.high_watermark > 0:
+            self._node.advance(self._partition, Offset(restored.high_watermark))
 
     def _applied(self, offset: int, result: TxnResult) -> None:
         self._results[offset] = result

@@ -11,18 +11,17 @@ The driver never waits and reads no clock but the one it is given; `sim` runs ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import assert_never
 
-from raftlake.errors import ErrorCode, InvariantViolation, RaftlakeError, StorageError
+from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.ports import (
     Clock,
-    ControlReply,
     ControlRpc,
     DescribeRpc,
     ElectionStore,
-    FetchReply,
     FetchRpc,
+    FetchSnapshotRpc,
     GroupId,
     LogDirectory,
     Network,
@@ -31,7 +30,6 @@ from raftlake.ports import (
     PeerReply,
     PeerRpc,
     ProposeRpc,
-    ReadOffsetReply,
     ReadOffsetRpc,
 )
 from raftlake.raft.actions import (
@@ -51,12 +49,12 @@ from raftlake.raft.actions import (
     TruncateTo,
 )
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable, ResignRequested
-from raftlake.raft.messages import FetchRequest
+from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, ReplicaKey, Rng, VoterSet
 from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
-from raftlake.replica.control import ControlPlane
+from raftlake.replica.control import FOREIGN, ControlPlane
 from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.describe import QuorumDescription, describe_quorum
 from raftlake.replica.fetch_server import FetchServer
@@ -67,6 +65,8 @@ from raftlake.replica.kv_service import KvService
 from raftlake.replica.membership import Membership
 from raftlake.replica.partition import Partition
 from raftlake.replica.reads import ReadService
+from raftlake.replica.snapshot_transfer import SnapshotTransfer
+from raftlake.replica.snapshots import Snapshots
 from raftlake.replica.syncer import LogSyncer
 from raftlake.replica.timers import TimerQueue
 from raftlake.replica.topics import TopicRegistry
@@ -74,12 +74,6 @@ from raftlake.wire.api import RequestHeader
 
 #: Turns that breed turns without end are a bug, not load.
 PASSES_MAX = 10_000
-
-#: Another cluster's requests are refused at the top, before any group sees them.
-FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
-    rpc: reply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)
-    for rpc, reply in ((ControlRpc, ControlReply), (FetchRpc, FetchReply), (ReadOffsetRpc, ReadOffsetReply))
-}
 
 RoleListener = Callable[[GroupId, ReportRole], None]
 
@@ -126,6 +120,8 @@ class ReplicaNode:
         self.control = ControlPlane(self)
         self.reads = ReadService(self)
         self.kv = KvService(self)
+        self.snapshots = Snapshots(self)
+        self.snapshot_transfer = SnapshotTransfer(self)
         self.topics = TopicRegistry(self)
         self.membership = Membership(self)
         self._apis = Apis(self)
@@ -182,6 +178,8 @@ class ReplicaNode:
                 self.control.receive(rpc, reply)
             case FetchRpc():
                 self.fetch_server.receive(connection, rpc, reply)
+            case FetchSnapshotRpc():
+                self.snapshot_transfer.receive(rpc, reply)
             case ReadOffsetRpc():
                 self.reads.receive(rpc, reply)
             case ProposeRpc():
@@ -321,7 +319,7 @@ class ReplicaNode:
             case AnswerFetch():
                 self.fetch_server.answer(group, action)
             case AdvanceHighWatermark():
-                self._advance(partition, action.high_watermark)
+                self.advance(partition, action.high_watermark)
             case AppendFetched():
                 partition.append_fetched(action)
             case SendRequest():
@@ -339,15 +337,16 @@ class ReplicaNode:
             case TruncateTo():
                 partition.truncate(action.end_offset)
             case ResetLog():
-                partition.reset(action.start)
+                self.hosting.reset(partition, action.start)
             case ReportRole():
                 self._report(partition, action)
             case _:
-                assert_never(action)
+                self.snapshot_transfer.perform(partition, action)
 
-    def _advance(self, partition: Partition, high_watermark: Offset) -> None:
-        if partition.group == METADATA_GROUP:
-            self.kv.apply_to(high_watermark)
+    def advance(self, partition: Partition, high_watermark: Offset) -> None:
+        """Everything below `high_watermark` is committed; a state machine that is being restored takes it in afterwards."""
+        if partition.group == METADATA_GROUP and not self.kv.apply_to(high_watermark):
+            return
         partition.on_high_watermark(high_watermark)
 
     def _send(self, partition: Partition, action: SendRequest) -> None:
@@ -359,6 +358,8 @@ class ReplicaNode:
                 if other is not fetcher:
                     other.forget(partition.group)
             fetcher.want(partition.group, action.request)
+        elif isinstance(action.request, FetchSnapshotRequest):
+            self.snapshot_transfer.send(partition.group, action.destination, action.request)
         else:
             self.control.send(PeerMessage(partition.group, action.request), action)
 

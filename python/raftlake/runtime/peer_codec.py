@@ -1,8 +1,8 @@
 """What nodes say to each other, between the wire and `ports`: one codec for both sides of every peer RPC.
 
-Owns which messages are a peer's: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch with a replica id, ReadOffset (a client may
-ask it too), and, from a connection that says it is a node's, a Produce to the metadata log and a DescribeQuorum that it
-passes on. Everything else is a client's and none of this module's business. Cluster ids are passed through; the node
+Owns which messages are a peer's: Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot, Fetch with a replica id, ReadOffset
+(a client may ask it too), and, from a connection that says it is a node's, a Produce to the metadata log and a DescribeQuorum
+that it passes on. Everything else is a client's and none of this module's business. Cluster ids are passed through; the node
 checks them. Log bytes are never copied.
 
 The asking side learns topic names from what it sends: a group found on disk fetches before its topic's key is applied.
@@ -22,6 +22,8 @@ from raftlake.ports import (
     DescribeRpc,
     FetchReply,
     FetchRpc,
+    FetchSnapshotReply,
+    FetchSnapshotRpc,
     GroupId,
     PeerMessage,
     PeerReply,
@@ -34,7 +36,7 @@ from raftlake.ports import (
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, Endpoint
-from raftlake.runtime import peer_control, peer_reads
+from raftlake.runtime import peer_control, peer_reads, peer_snapshot
 from raftlake.wire import fetch, produce
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
@@ -97,6 +99,8 @@ class PeerCodec:
         if header.api_key in peer_control.CONTROL_KEYS:
             resolve = self._directory.resolve_group
             return peer_control.decode_request(ApiKey(header.api_key), header.api_version, message, resolve)
+        if header.api_key == ApiKey.FETCH_SNAPSHOT:
+            return peer_snapshot.decode_request(message, self._directory.resolve_group)
         if header.api_key == ApiKey.READ_OFFSET:
             return peer_reads.decode_request(message, parse_peer_client_id(header.client_id), self._directory.resolve_group)
         if header.api_key == ApiKey.PRODUCE and parse_peer_client_id(header.client_id) is not None:
@@ -113,6 +117,8 @@ class PeerCodec:
             case ControlReply():
                 key = ApiKey(header.api_key)
                 return peer_control.encode_reply(key, header.api_version, reply, self._peers.get, self._quorum_topic)
+            case FetchSnapshotReply():
+                return peer_snapshot.encode_reply(reply, self._peers.get, self._quorum_topic)
             case ReadOffsetReply():
                 assert isinstance(rpc, ReadOffsetRpc)
                 return peer_reads.encode_reply(rpc, reply)
@@ -196,6 +202,9 @@ class PeerCodec:
                 return ApiKey.FETCH, FETCH_VERSION, self._encode_fetch(rpc)
             case ControlRpc():
                 return peer_control.encode_request(rpc, peer, self._me, self._quorum_topic)
+            case FetchSnapshotRpc():
+                message = peer_snapshot.encode_request(rpc, self._quorum_topic)
+                return ApiKey.FETCH_SNAPSHOT, peer_snapshot.FETCH_SNAPSHOT_VERSION, message
             case ReadOffsetRpc():
                 return ApiKey.READ_OFFSET, READ_OFFSET_VERSION, peer_reads.encode_request(rpc)
             case ProposeRpc():
@@ -214,6 +223,8 @@ class PeerCodec:
                 return self._decode_fetch_reply(message)
             case ControlRpc():
                 return peer_control.decode_reply(rpc, message, self._quorum_topic)
+            case FetchSnapshotRpc():
+                return peer_snapshot.decode_reply(rpc, message, self._quorum_topic)
             case ReadOffsetRpc():
                 return peer_reads.decode_reply(rpc, message)
             case ProposeRpc():
@@ -338,7 +349,7 @@ def _forgotten(groups: Sequence[GroupId]) -> list[fetch.ForgottenTopic]:
 def source_of(rpc: PeerRpc) -> NodeId | None:
     """The node that sent an RPC, where it says so."""
     match rpc:
-        case FetchRpc() | ReadOffsetRpc():
+        case FetchRpc() | FetchSnapshotRpc() | ReadOffsetRpc():
             return rpc.replica_id
         case ControlRpc():
             body = rpc.messages[0].body if rpc.messages else None

@@ -20,6 +20,8 @@ from raftlake.raft.messages import (
     EndQuorumEpochResponse,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Request,
     Response,
     VoteRequest,
@@ -128,7 +130,11 @@ def _encode_answer(schema: Any, index: int, body: Request | Response) -> object:
 
 def leader_endpoints(bodies: Iterable[Request | Response], find_endpoint: FindEndpoint) -> list[tuple[NodeId, Endpoint]]:
     """The address of each leader that the answers name, once each, by node id."""
-    ids = {body.leader_id for body in bodies if not isinstance(body, VoteRequest | FetchRequest) and body.leader_id >= 0}
+    ids = {
+        body.leader_id
+        for body in bodies
+        if not isinstance(body, VoteRequest | FetchRequest | FetchSnapshotRequest) and body.leader_id >= 0
+    }
     found = ((node_id, find_endpoint(node_id)) for node_id in sorted(ids))
     return [(node_id, endpoint) for node_id, endpoint in found if endpoint is not None]
 
@@ -221,7 +227,9 @@ def _encode_part(schema: Any, index: int, body: Request | Response) -> object:
                 leader_epoch=body.leader_epoch,
                 preferred_candidates=candidates,
             )
-        case FetchRequest() | VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse() | FetchResponse():
+        case FetchRequest() | FetchSnapshotRequest() | VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
+            raise InvariantViolation(f"{type(body).__name__} is no control request")
+        case FetchResponse() | FetchSnapshotResponse():
             raise InvariantViolation(f"{type(body).__name__} is no control request")
         case _:
             assert_never(body)

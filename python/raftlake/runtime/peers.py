@@ -1,8 +1,8 @@
 """The way out to the other nodes: `ports.Network` over TCP.
 
-Three connections to each peer, opened when first needed: one for Fetch, one for Vote, BeginQuorumEpoch and EndQuorumEpoch, and
-one for what this node forwards (proposals, ReadOffset). Answers on a connection come in request order, so a parked Fetch or
-a proposal that waits for its commit must not stand in front of a vote.
+Four connections to each peer, opened when first needed: one for Fetch, one for Vote, BeginQuorumEpoch and EndQuorumEpoch, one
+for FetchSnapshot, and one for what this node forwards (proposals, ReadOffset). Answers on a connection come in request order,
+so a parked Fetch or a proposal that waits for its commit must not stand in front of a vote.
 
 Keeps the promises of `ports.Network`: `done` exactly once and never from within `send`. A peer that does not answer costs
 its requests a TIMED_OUT and the connection, which is opened anew; a peer whose process is gone is reported at once.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from raftlake.errors import WireError
-from raftlake.ports import ControlRpc, FetchRpc, PeerReply, PeerRpc
+from raftlake.ports import ControlRpc, FetchRpc, FetchSnapshotRpc, PeerReply, PeerRpc
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
@@ -33,6 +33,7 @@ logger = logging.getLogger("raftlake.peers")
 
 DoneCallback = Callable[[PeerReply | FailureReason], None]
 UnreachableCallback = Callable[[NodeId], None]
+_CHANNEL_OF: Mapping[type[PeerRpc], str] = {ControlRpc: "control", FetchSnapshotRpc: "snapshot"}
 
 
 @dataclass(slots=True)
@@ -289,7 +290,7 @@ class TcpNetwork:
         self.on_unreachable = on_unreachable
         self.response_bytes_max = response_bytes_max
         self._channels = {
-            peer: {name: _Channel(self, peer, address, name) for name in ("fetch", "control", "forward")}
+            peer: {name: _Channel(self, peer, address, name) for name in ("fetch", "control", "snapshot", "forward")}
             for peer, address in peers.items()
             if peer != node_id
         }
@@ -304,7 +305,7 @@ class TcpNetwork:
             channel = channels["fetch"]
             timeout_ms += rpc.wait_ms_max
         else:
-            channel = channels["control" if isinstance(rpc, ControlRpc) else "forward"]
+            channel = channels[_CHANNEL_OF.get(type(rpc), "forward")]
         api_key, version, message = self.codec.encode_request(peer, rpc)
         channel.send(_Request(rpc, done, self.loop.time() + timeout_ms / 1000, api_key, version, message))
 

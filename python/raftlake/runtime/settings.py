@@ -56,6 +56,9 @@ class Settings:
     segment_bytes: int
     retention_bytes: int
     retention_ms: int
+    snapshot_bytes_between: int
+    snapshot_interval_ms: int
+    snapshot_fetch_bytes_max: int
     connections_max: int
     #: Clients' connections that are idle for longer are closed.
     connections_idle_ms: int
@@ -75,6 +78,9 @@ class Settings:
             raft=self.raft,
             retention_bytes=self.retention_bytes,
             retention_ms=self.retention_ms,
+            snapshot_bytes_between=self.snapshot_bytes_between,
+            snapshot_interval_ms=self.snapshot_interval_ms,
+            snapshot_fetch_bytes_max=self.snapshot_fetch_bytes_max,
             message_bytes_max=self.message_bytes_max,
         )
 
@@ -150,6 +156,9 @@ def _build(reader: _Reader) -> Settings:
         segment_bytes=reader.number("log.segment.bytes"),
         retention_bytes=reader.number("retention.bytes"),
         retention_ms=reader.number("retention.ms"),
+        snapshot_bytes_between=reader.number("metadata.log.max.record.bytes.between.snapshots"),
+        snapshot_interval_ms=reader.number("metadata.log.max.snapshot.interval.ms"),
+        snapshot_fetch_bytes_max=reader.number("quorum.fetch.snapshot.max.bytes"),
         connections_max=reader.number("max.connections"),
         connections_idle_ms=reader.number("connections.max.idle.ms"),
         request_bytes_max=_request_bytes_max(reader),

@@ -16,6 +16,8 @@ from raftlake.ports import (
     DescribeRpc,
     FetchReply,
     FetchRpc,
+    FetchSnapshotReply,
+    FetchSnapshotRpc,
     PeerReply,
     PeerRpc,
     ProposeReply,
@@ -29,11 +31,14 @@ from raftlake.raft.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     Request,
     Response,
     VoteRequest,
     VoteResponse,
 )
+from raftlake.raft.trace import describe_message
 from raftlake.sim.clock import Scheduler
 
 
@@ -61,6 +66,8 @@ def describe_rpc(rpc: PeerRpc) -> str:
         case FetchRpc(session_id=session_id, session_epoch=session_epoch, messages=messages):
             groups = " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
             return f"Fetch session={session_id}/{session_epoch} {groups}".rstrip()
+        case FetchSnapshotRpc(messages=messages):
+            return " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
         case ReadOffsetRpc(groups=names):
             return "ReadOffset " + " ".join(str(group) for group in names)
         case ProposeRpc(batch=batch):
@@ -78,6 +85,8 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
         case ControlReply(error=error, messages=messages) | FetchReply(error=error, messages=messages):
             kind = "FetchReply" if isinstance(answer, FetchReply) else "ControlReply"
             return f"{kind} {error.name} " + " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
+        case FetchSnapshotReply(messages=messages):
+            return " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
         case ReadOffsetReply(results=results):
             return "ReadOffsetReply " + " ".join(f"{r.group}:{r.error.name}@{r.applied_offset}" for r in results)
         case ProposeReply(error=error, base_offset=base_offset):
@@ -106,6 +115,8 @@ def describe_body(body: Request | Response) -> str:
             return f"{verdict}({body.error.name} epoch={body.leader_epoch} leader={body.leader_id})"
         case FetchResponse():
             return _describe_fetch_response(body)
+        case FetchSnapshotRequest() | FetchSnapshotResponse():
+            return describe_message(body)
         case _:
             return f"ok({body.error.name} epoch={body.leader_epoch} leader={body.leader_id})"
 

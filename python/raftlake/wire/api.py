@@ -1,8 +1,9 @@
 """The APIs that raftlake speaks, and the way between frames and messages.
 
-`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Four
-messages have their own codecs (Produce, Fetch, ReadOffset, FindQuorum) and dataclasses for all versions; every other one is
-the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and with their size prefix.
+`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Five
+messages have their own codecs (Produce, Fetch, FetchSnapshot, ReadOffset, FindQuorum) and dataclasses for all versions; every
+other one is the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and with their size
+prefix.
 
 Invariant: whatever the bytes, decoding returns a message or raises `WireError`.
 """
@@ -24,7 +25,7 @@ from kio.static.primitive import i16
 from kio.static.protocol import Entity
 
 from raftlake.errors import InvariantViolation, WireError
-from raftlake.wire import fetch, find_quorum, produce, read_offset, schema
+from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset, schema
 from raftlake.wire.parts import Parts
 from raftlake.wire.primitives import (
     DECODE_ERRORS,
@@ -59,6 +60,7 @@ class ApiKey(IntEnum):
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
     DESCRIBE_QUORUM = 55
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     FIND_QUORUM = 10595
     READ_OFFSET = 10650
@@ -100,6 +102,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, "begin_quorum_epoch"),
             Api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, "end_quorum_epoch"),
             Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, "describe_quorum"),
+            Api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, "fetch_snapshot"),
             Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "describe_cluster"),
             Api(ApiKey.FIND_QUORUM, 0, 0, 0, "find_quorum", public=False),
             Api(ApiKey.READ_OFFSET, 0, 0, 0, "read_offset", public=False),
@@ -139,6 +142,12 @@ class _HotCodec(NamedTuple):
 _HOT: Mapping[int, _HotCodec] = {
     ApiKey.PRODUCE: _HotCodec(produce.decode_request, produce.encode_request, produce.decode_response, produce.encode_response),
     ApiKey.FETCH: _HotCodec(fetch.decode_request, fetch.encode_request, fetch.decode_response, fetch.encode_response),
+    ApiKey.FETCH_SNAPSHOT: _HotCodec(
+        fetch_snapshot.decode_request,
+        fetch_snapshot.encode_request,
+        fetch_snapshot.decode_response,
+        fetch_snapshot.encode_response,
+    ),
     ApiKey.READ_OFFSET: _HotCodec(
         read_offset.decode_request, read_offset.encode_request, read_offset.decode_response, read_offset.encode_response
     ),

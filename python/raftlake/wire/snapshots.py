@@ -55,11 +55,11 @@ def footer_batch(offset: int, epoch: int, timestamp_ms: int) -> bytes:
 
 
 class SnapshotScanner:
-    """Reads a snapshot of `size` bytes batch by batch. Every method raises CorruptBatch at the first thing that is wrong."""
+    """Reads a snapshot of `size` bytes (None: not known) batch by batch. Raises CorruptBatch at the first thing wrong."""
 
     __slots__ = ("_epoch", "_offset", "_read", "_size", "is_complete", "position")
 
-    def __init__(self, read: ReadAt, size: int, epoch: int) -> None:
+    def __init__(self, read: ReadAt, size: int | None, epoch: int) -> None:
         self._read = read
         self._size = size
         self._epoch = epoch
@@ -76,8 +76,9 @@ class SnapshotScanner:
         position = self.position
         head = self._read(position, HEADER_BYTES)
         header = parse_header(head)
-        if not HEADER_BYTES <= header.size <= min(BATCH_BYTES_MAX, self._size - position):
-            raise CorruptBatch(f"snapshot batch at byte {position} claims {header.size} of {self._size - position} bytes left")
+        left = BATCH_BYTES_MAX if self._size is None else self._size - position
+        if not HEADER_BYTES <= header.size <= min(BATCH_BYTES_MAX, left):
+            raise CorruptBatch(f"snapshot batch at byte {position} claims {header.size} of {left} bytes left")
         data = memoryview(head + self._read(position + HEADER_BYTES, header.size - HEADER_BYTES))
         if len(data) != header.size or not validate(data):
             raise CorruptBatch(f"snapshot batch at byte {position} is cut short")
@@ -92,7 +93,7 @@ class SnapshotScanner:
         self._offset = header.end_offset
         if header.is_control and control_types(header, data)[-1:] == [ControlType.SNAPSHOT_FOOTER]:
             self.is_complete = True
-            if self.position != self._size:
+            if self._size is not None and self.position != self._size:
                 raise CorruptBatch(f"{self._size - self.position} bytes follow the snapshot's footer")
         elif self.position == self._size:
             raise CorruptBatch("snapshot ends without its footer")
@@ -109,3 +110,51 @@ def control_types(header: BatchHeader, data: memoryview) -> list[int]:
             raise CorruptBatch("control record without a version and a type")
         types.append(_KEY.unpack_from(record.key)[1])
     return types
+
+
+class SnapshotAssembler:
+    """Checks a snapshot that arrives in pieces of any size; keeps at most one unfinished batch of it."""
+
+    __slots__ = ("_buffer", "_count", "_scanner", "_start", "_total")
+
+    def __init__(self, epoch: int) -> None:
+        self._buffer = bytearray()
+        #: Where in the snapshot the buffer begins.
+        self._start = 0
+        self._total = 0
+        self._count = 0
+        # The size is not known to the scanner: what follows the footer is found by `feed`.
+        self._scanner = SnapshotScanner(self._read, None, epoch)
+
+    def _read(self, position: int, size: int) -> bytes:
+        first = position - self._start
+        return bytes(memoryview(self._buffer)[first : first + size])
+
+    @property
+    def is_complete(self) -> bool:
+        """Header, footer and everything between them have come, and nothing else."""
+        return self._scanner.is_complete and self._scanner.position == self._total
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[int, SnapshotBatch]]:
+        """The batches that this piece completes, with their numbers in the snapshot. Raises CorruptBatch."""
+        self._buffer += data
+        self._total += len(data)
+        found: list[tuple[int, SnapshotBatch]] = []
+        while not self._scanner.is_complete and self._has_batch():
+            batch = self._scanner.next()
+            assert batch is not None
+            found.append((self._count, batch))
+            self._count += 1
+        del self._buffer[: self._scanner.position - self._start]
+        self._start = self._scanner.position
+        if self._scanner.is_complete and self._buffer:
+            raise CorruptBatch(f"{len(self._buffer)} bytes follow the snapshot's footer")
+        return found
+
+    def _has_batch(self) -> bool:
+        first = self._scanner.position - self._start
+        if len(self._buffer) - first < HEADER_BYTES:
+            return False
+        size = parse_header(self._buffer, first).size
+        # An impossible size is for the scanner to refuse.
+        return not HEADER_BYTES <= size <= BATCH_BYTES_MAX or len(self._buffer) - first >= size

@@ -59,6 +59,7 @@ def on_log_start_advanced(group: GroupState, event: LogStartAdvanced, now_ms: in
     if log_start <= group.log_start:
         return
     group.history.advance_start(log_start)
+    group.voter_history.forget_before(log_start)
     group.log_start = log_start
     # What was deleted before our own sync of it is committed all the same: a majority has synced it.
     group.flushed_end = max(group.flushed_end, log_start)

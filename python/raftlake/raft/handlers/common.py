@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from raftlake.errors import ErrorCode
 from raftlake.raft import elections
+from raftlake.raft.roles import Follower
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import ANY_VOTER, EPOCH_MAX, NO_DIRECTORY, NO_LEADER, DirectoryId, Epoch, NodeId
 
@@ -24,6 +25,16 @@ def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epo
 def is_for_us(group: GroupState, voter_id: NodeId, directory_id: DirectoryId) -> bool:
     """Whether the voter that the sender meant is this replica; a sender may leave id or directory out (Vote v0)."""
     return voter_id in (ANY_VOTER, group.local.id) and directory_id in (NO_DIRECTORY, group.local.directory_id)
+
+
+def heard_from_leader(group: GroupState, role: Follower, now_ms: int) -> None:
+    """The leader answered a Fetch or FetchSnapshot: it lives and leads."""
+    group.fetch_failures = 0
+    group.failed_elections = 0
+    role.has_fetched = True
+    role.suspected_at_ms = -1
+    role.fetch_deadline_ms = now_ms + group.config.fetch_timeout_ms
+    role.deadline_reason = "fetch timeout"
 
 
 def handle_common_response(

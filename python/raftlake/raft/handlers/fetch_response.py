@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from raftlake.errors import ErrorCode
 from raftlake.raft import fetching, transitions
-from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, ResetLog, TruncateTo
+from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, TruncateTo
 from raftlake.raft.events import LeaderConfirmed, RequestFailed
-from raftlake.raft.handlers.common import handle_common_response
+from raftlake.raft.handlers import fetch_snapshot
+from raftlake.raft.handlers.common import handle_common_response, heard_from_leader
 from raftlake.raft.invariants import require
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.roles import Follower, Unattached
@@ -34,16 +35,11 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
         return
     role = group.role
     assert isinstance(role, Follower)
-    group.fetch_failures = 0
-    group.failed_elections = 0
-    role.has_fetched = True
-    role.suspected_at_ms = -1
-    role.fetch_deadline_ms = now_ms + group.config.fetch_timeout_ms
-    role.deadline_reason = "fetch timeout"
+    heard_from_leader(group, role, now_ms)
     if response.diverging is not None:
         made_progress = _truncate(group, response.diverging)
     elif response.snapshot_id is not None:
-        made_progress = _begin_at(group, response.snapshot_id)
+        made_progress = fetch_snapshot.begin_download(group, role, response.snapshot_id)
     else:
         made_progress = _append(group, response.batches)
         high_watermark = min(response.high_watermark, group.log_end)
@@ -140,40 +136,10 @@ def _truncate(group: GroupState, diverging: OffsetAndEpoch) -> bool:
     )
     if end >= group.log_end:
         return False
-    _cut(group, end)
+    group.cut_log(end)
     group.history.truncate_to(end)
     group.actions.append(TruncateTo(end_offset=end))
     return True
-
-
-def _begin_at(group: GroupState, start: OffsetAndEpoch) -> bool:
-    """The leader's log begins at `start`: drop ours and go on from there (KIP-630 snapshot id, without its content)."""
-    if start.offset < 0 or start.epoch < 0 or start.epoch > group.epoch:
-        return False
-    if group.history.contains(start, group.log_end) and start.offset == group.log_end:
-        return False
-    require(
-        start.offset >= group.high_watermark,
-        f"leader {group.leader_id} of epoch {group.epoch} begins at {start.offset}, below the high watermark "
-        f"{group.high_watermark}",
-    )
-    _cut(group, start.offset)
-    group.log_start = group.flushed_end = group.log_end
-    group.history.reset(start)
-    group.actions.append(ResetLog(start=start))
-    if start.offset > group.high_watermark:
-        # The leader deleted it, so it was committed.
-        group.high_watermark = start.offset
-        group.actions.append(AdvanceHighWatermark(high_watermark=start.offset))
-    return True
-
-
-def _cut(group: GroupState, end: Offset) -> None:
-    group.log_end = end
-    group.flushed_end = min(group.flushed_end, end)
-    group.log_generation += 1
-    if group.voter_history.truncate_to(end):
-        group.use_latest_voters()
 
 
 def on_fetch_failed(group: GroupState, event: RequestFailed, now_ms: int) -> None:

@@ -1,0 +1,177 @@
+"""When a node takes snapshots of its own, and what may be deleted once it has them (KIP-630).
+
+The metadata log: after `metadata.log.max.record.bytes.between.snapshots` bytes of records, or
+`metadata.log.max.snapshot.interval.ms`, the key space is written in slices, a few milliseconds of each turn, while commands go
+on. The two newest snapshots stay, and the log from the older one on: should the newest be damaged, nothing is lost. A data
+partition: retention decides; its snapshot holds the voters alone and stands exactly at the log start. Invariant: nothing is
+deleted from a log before a snapshot at or above its new start is durable.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftlake.errors import StorageError
+from raftlake.kv import snapshot as chunks
+from raftlake.kv.frozen import FrozenView
+from raftlake.kv.machine import SLICE_ROWS
+from raftlake.raft.events import LogStartAdvanced, SnapshotTaken
+from raftlake.raft.types import Offset, OffsetAndEpoch
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.partition import Partition
+from raftlake.replica.snapshot_files import SnapshotMaker
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+#: Values in one slice of the key space.
+SLICE_BYTES = 256 * 1024
+#: Bytes that may wait for the disk before the next slice is made.
+BACKLOG_BYTES_MAX = 16 * 1024 * 1024
+SLICE_INTERVAL_MS = 1
+SNAPSHOTS_KEPT = 2
+
+
+class _Taking:
+    """A snapshot of the key space that is being written."""
+
+    def __init__(self, maker: SnapshotMaker, view: FrozenView) -> None:
+        self.maker = maker
+        self.view = view
+        self.is_over = False
+
+
+class Snapshots:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self._taking: _Taking | None = None
+        #: Data partitions whose new log start waits for its snapshot.
+        self._trimming: dict[Partition, None] = {}
+        self._last_taken_ms = node.now_ms
+
+    # --- the key space ---
+
+    def tick(self) -> None:
+        """Called a few times a second: take a snapshot when one is due."""
+        node = self._node
+        partition = node.partitions.get(METADATA_GROUP)
+        if partition is None or self._taking is not None or node.kv.is_restoring:
+            return
+        config = node.config
+        is_due = node.kv.bytes_since_snapshot >= config.snapshot_bytes_between or (
+            node.kv.bytes_since_snapshot > 0 and node.now_ms - self._last_taken_ms >= config.snapshot_interval_ms
+        )
+        last = partition.core.snapshot_id
+        if is_due and (last is None or node.kv.machine.applied_offset > last.offset):
+            self.take(partition)
+
+    def take(self, partition: Partition) -> None:
+        """Begin a snapshot of the key space as it is now."""
+        node = self._node
+        machine = node.kv.machine
+        snapshot_id = partition.core.snapshot_at(Offset(machine.applied_offset))
+        maker = self._make(partition, snapshot_id, node.kv.applied_timestamp_ms)
+        self._last_taken_ms = node.now_ms
+        node.kv.bytes_since_snapshot = 0
+        self._taking = _Taking(maker, machine.freeze())
+        maker.add(chunks.encode_header(self._taking.view.applied_offset, self._taking.view.entry_count))
+        self._slice_later(self._taking)
+
+    def _make(self, partition: Partition, snapshot_id: OffsetAndEpoch, last_contained_ms: int) -> SnapshotMaker:
+        node = self._node
+        return SnapshotMaker(
+            node.logs.snapshots.create(partition.group, snapshot_id),
+            snapshot_id,
+            partition.core.voter_history.at(snapshot_id.offset),
+            node.clock.wall_ms(),
+            last_contained_ms,
+        )
+
+    def _slice_later(self, taking: _Taking) -> None:
+        self._node.timers.schedule(self._node.now_ms + SLICE_INTERVAL_MS, lambda: self._slice(taking))
+
+    def _slice(self, taking: _Taking) -> None:
+        """A bounded piece of work: the loop must not stand still for a snapshot."""
+        if taking.is_over:
+            return
+        maker = taking.maker
+        if maker.writer.backlog > BACKLOG_BYTES_MAX:
+            self._slice_later(taking)
+            return
+        rows = taking.view.rows(SLICE_ROWS, SLICE_BYTES)
+        if rows:
+            maker.add(chunks.encode_rows(rows))
+            self._slice_later(taking)
+            return
+        maker.add(chunks.FOOTER)
+        maker.end()
+        self._node.kv.machine.thaw(taking.view)
+        partition = self._node.partitions[METADATA_GROUP]
+        maker.writer.freeze(partial(self._on_taken, taking, partition))
+
+    def _on_taken(self, taking: _Taking, partition: Partition, error: StorageError | None) -> None:
+        node = self._node
+        node.begin_input()
+        if error is not None:
+            node.fail(error)
+            return
+        if taking.is_over:
+            return
+        self._taking = None
+        node.step(partition, SnapshotTaken(snapshot_id=taking.maker.snapshot_id))
+        kept = self._delete_old(partition, SNAPSHOTS_KEPT)
+        if len(kept) == SNAPSHOTS_KEPT:
+            self._advance_start(partition, kept[0].offset)
+
+    def on_reset(self, partition: Partition) -> None:
+        """The log begins anew behind a fetched snapshot: one of our own that is being written is of the past, and so are those
+        that are finished."""
+        taking = self._taking
+        if partition.group == METADATA_GROUP and taking is not None:
+            taking.is_over = True
+            taking.maker.writer.abandon()
+            self._taking = None
+        self._delete_old(partition, 1)
+
+    # --- data partitions ---
+
+    def trim(self, partition: Partition, keep_from: Offset) -> None:
+        """Retention: let the log of a data partition begin at `keep_from`, the end of one of its closed segments."""
+        if partition in self._trimming:
+            return
+        self._trimming[partition] = None
+        snapshot_id = partition.core.snapshot_at(keep_from)
+        last_ms = max((each.timestamp_ms_max for each in partition.log.segments() if each.end_offset <= keep_from), default=-1)
+        maker = self._make(partition, snapshot_id, last_ms)
+        maker.end()
+        maker.writer.freeze(partial(self._on_trim_taken, partition, snapshot_id))
+
+    def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
+        node = self._node
+        node.begin_input()
+        self._trimming.pop(partition, None)
+        if error is not None:
+            node.fail(error)
+            return
+        if partition.deleted or snapshot_id.offset <= partition.core.log_start:
+            # The group is gone, or began anew behind a later snapshot meanwhile.
+            return
+        node.step(partition, SnapshotTaken(snapshot_id=snapshot_id))
+        self._advance_start(partition, snapshot_id.offset)
+        self._delete_old(partition, 1)
+
+    # --- both ---
+
+    def _advance_start(self, partition: Partition, keep_from: Offset) -> None:
+        if keep_from > partition.log.start_offset:
+            start = partition.log.advance_start(keep_from)
+            self._node.step(partition, LogStartAdvanced(log_start_offset=start))
+
+    def _delete_old(self, partition: Partition, count: int) -> list[OffsetAndEpoch]:
+        """Delete all but the `count` newest snapshots; those that stay, oldest first."""
+        store = self._node.logs.snapshots
+        ids = list(store.ids(partition.group))
+        for snapshot_id in ids[:-count]:
+            store.delete(partition.group, snapshot_id)
+        return ids[-count:]
