@@ -320,6 +320,7 @@ def test_strangers_cannot_fill_the_memory() -> None:
     observers = replica.core.role.observers  # type: ignore[union-attr]
     assert len(observers) == OBSERVERS_MAX
     assert min(observers) == 100 + OBSERVERS_MAX, "the ones heard of longest ago went"
+    assert set(replica.core.role.parked) <= set(observers), "and their fetches with them"  # type: ignore[union-attr]
 
 
 def test_caught_up_means_at_the_end_now_or_at_the_end_of_the_fetch_before() -> None:

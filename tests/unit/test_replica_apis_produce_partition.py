@@ -175,3 +175,29 @@ def test_appends_in_flight_when_leadership_is_lost_are_unknown_for_plain_produce
     cluster.run(10_000, until=lambda: bool(plain) and bool(idempotent))
     assert plain[0].topics[0].partitions[0].error is ErrorCode.REQUEST_TIMED_OUT
     assert idempotent[0].topics[0].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_acks_zero_is_under_way_until_it_is_written_and_nobody_waits_for_its_commit() -> None:
+    """Else a producer that asks for no answer could fill the memory of a leader that cannot commit: it would never be made
+    to wait, and each of its appends would be remembered until its time is over."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    cluster.cut = {(me, other) for other in cluster.voters if other != me}
+    before = leader.partitions[group].log.end_offset
+    answers = [cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x"), acks=0)) for _ in range(3)]
+    assert answers == [[], [], []], "not written yet"
+    cluster.run(1)
+    assert answers == [[None], [None], [None]]
+    assert leader.partitions[group].log.end_offset == before + 3
+    assert not leader.partitions[group].waiting
+
+
+def test_acks_zero_that_is_refused_is_over_too() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    follower = cluster.followers(group)[0]
+    answers = cluster.send(follower, ApiKey.PRODUCE, produce_request(group, batch(b"x"), acks=0))
+    cluster.run(1)
+    assert answers == [None]

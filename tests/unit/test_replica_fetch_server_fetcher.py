@@ -11,6 +11,7 @@ from raftlake.errors import ErrorCode
 from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
 from raftlake.raft.messages import FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
+from raftlake.replica.fetch_server import SESSIONS_MAX
 from raftlake.replica.fetcher import cut_into_batches
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
@@ -303,3 +304,20 @@ def test_damaged_batches_in_an_answer_are_cut_off_with_what_follows_them() -> No
     )
     assert [(part.base_offset, part.end_offset) for part in cut.batches] == [(5, 6)]
     assert len(list(iterate_headers(data))) == 3
+
+
+def test_whoever_claims_to_be_a_replica_is_remembered_only_up_to_a_number() -> None:
+    fetching = Fetching()
+    server = fetching.leader.fetch_server
+    replies: list[FetchReply] = []
+    for stranger in range(1000, 1000 + 2 * SESSIONS_MAX):
+        rpc = FetchRpc(
+            cluster_id=None, replica_id=NodeId(stranger), session_id=0, session_epoch=0, wait_ms_max=60_000, size_max=1,
+            messages=(),
+        )  # fmt: skip
+        fetching.leader.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
+    assert len(server._sessions) == SESSIONS_MAX
+    assert set(fetching.cluster.voters) - {fetching.leader.config.node_id} <= set(server._sessions), "voters stay"
+    gone = [reply.error for reply in replies]
+    assert gone and set(gone) == {ErrorCode.FETCH_SESSION_ID_NOT_FOUND}, "whoever waited was told"
+    assert fetching.cluster.produce(fetching.group, batch(b"x")).error is ErrorCode.NONE

@@ -80,3 +80,25 @@ def test_state_is_equal_on_all_nodes_after_a_full_restart() -> None:
     assert states[0] == states[1] == states[2]
     assert leader.partitions[METADATA_GROUP].is_serving
     assert {key for key, _ in states[0][0]} >= {f"k{i}" for i in range(5)}
+
+
+def test_a_result_that_this_node_does_not_come_to_apply_is_unknown_after_a_while() -> None:
+    cluster = Cluster()
+    follower = cluster.followers()[0]
+    outcomes: list[ProposeOutcome] = []
+    follower.begin_input()
+    follower.kv.await_result(10_000, outcomes.append)
+    cluster.run(follower.config.propose_timeout_ms - 100)
+    assert outcomes == []
+    cluster.run(200)
+    assert [outcome.status for outcome in outcomes] == [ProposeStatus.UNKNOWN]
+    assert not follower.kv._awaiting
+
+
+def test_a_result_that_came_in_time_is_told_once() -> None:
+    cluster = Cluster()
+    follower = cluster.followers()[0]
+    outcome = _propose(cluster, follower, Txn((), (Put("k", b"v"),)), anywhere=True)
+    assert outcome.status is ProposeStatus.DONE
+    cluster.run(2 * follower.config.propose_timeout_ms)
+    assert not follower.kv._awaiting

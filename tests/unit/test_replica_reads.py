@@ -68,3 +68,30 @@ def test_a_single_voter_answers_reads_by_itself() -> None:
     (group,) = cluster.create_topic("alone")
     cluster.produce(group, batch(b"x"))
     assert _read(cluster, cluster.leader(group), group).applied_offset == 2
+
+
+def test_more_reads_than_a_node_will_hold_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlake.replica.reads.READS_MAX", 3)
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    results: list[ReadOffsetResult] = []
+    for _ in range(5):
+        leader.reads.read(group, results.append)
+    assert [result.error for result in results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 2
+    cluster.run(1_000, until=lambda: len(results) == 5)
+    assert [result.error for result in results[2:]] == [ErrorCode.NONE] * 3
+    assert _read(cluster, leader, group).error is ErrorCode.NONE, "their room is free again"
+
+
+def test_reads_that_end_without_an_answer_free_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlake.replica.reads.READS_MAX", 1)
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    cluster.cut = {(me, other) for other in cluster.voters if other != me}
+    assert _read(cluster, leader, group).error is ErrorCode.REQUEST_TIMED_OUT
+    cluster.cut = set()
+    cluster.run(5_000)
+    assert _read(cluster, leader, group).error is ErrorCode.NONE

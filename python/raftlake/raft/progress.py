@@ -28,6 +28,8 @@ def find_progress(group: GroupState, leader: Leader, key: ReplicaKey, now_ms: in
         if len(leader.observers) >= OBSERVERS_MAX:
             oldest = min(leader.observers.values(), key=lambda observer: (observer.fetched_at_ms, observer.key.id))
             del leader.observers[oldest.key.id]
+            if oldest.key.id not in leader.voters:
+                leader.parked.pop(oldest.key.id, None)
         progress = leader.observers[key.id] = ReplicaProgress(key, now_ms)
     return progress
 

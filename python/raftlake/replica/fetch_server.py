@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NO_SESSION_EPOCH = -1
 SESSION_ID_START_MAX = 1 << 30
+#: Replicas that this node remembers. Anybody may claim to be one.
+SESSIONS_MAX = 256
 SESSION_ID_MAX = (1 << 31) - 1
 #: Leaderless answers are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
@@ -122,7 +124,7 @@ class FetchServer:
         if rpc.session_epoch == NO_SESSION_EPOCH:
             if session is None or session.session_id != 0:
                 self._drop(session)
-                session = self._sessions[rpc.replica_id] = Session(rpc.replica_id, 0)
+                session = self._open(rpc.replica_id, 0)
             session.follows = connection.answer_sequence
             return session
         if rpc.session_id == 0:
@@ -130,14 +132,23 @@ class FetchServer:
                 return None
             self._drop(session)
             self._session_counter = self._session_counter % SESSION_ID_MAX + 1
-            session = self._sessions[rpc.replica_id] = Session(rpc.replica_id, self._session_counter)
-            return session
+            return self._open(rpc.replica_id, self._session_counter)
         if session is None or session.session_id != rpc.session_id or rpc.session_epoch != session.epoch + 1:
             return None
         session.epoch = rpc.session_epoch
         # A sender that did not wait for the answer to its last round has seen nothing newer than the one before it.
         if session.round is None:
             session.follows = session.answered_sequence
+        return session
+
+    def _open(self, replica_id: NodeId, session_id: int) -> Session:
+        """A new session. Of too many, the one of a replica without a vote goes that was heard of longest ago."""
+        if replica_id not in self._sessions and len(self._sessions) >= SESSIONS_MAX:
+            others = [each for each in self._sessions.values() if each.replica_id not in self._node.config.voters]
+            oldest = min(others, key=lambda each: (each.last_round_ms, each.replica_id))
+            self._drop(oldest)
+            del self._sessions[oldest.replica_id]
+        session = self._sessions[replica_id] = Session(replica_id, session_id)
         return session
 
     def _drop(self, session: Session | None) -> None:

@@ -19,6 +19,7 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.kv_restore import KvRestore
 from raftlake.replica.partition import Partition, PendingAppend
+from raftlake.replica.timers import Timer
 from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers, validate
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class KvService:
         self.listeners: list[Callable[[int], None]] = []
         self._collected: list[tuple[bytes, ProposeDone]] = []
         self._results: dict[int, TxnResult] = {}
-        self._awaiting: dict[int, ProposeDone] = {}
+        self._awaiting: dict[int, tuple[ProposeDone, Timer]] = {}
         self._restoring: KvRestore | None = None
         #: Applied since the last snapshot was begun, in bytes of log.
         self.bytes_since_snapshot = 0
@@ -203,7 +204,9 @@ class KvService:
         self.bytes_since_snapshot = 0
         for offset in [offset for offset in self._awaiting if offset < self.machine.applied_offset]:
             # Its result is in the snapshot somewhere, but no longer to be told.
-            self._awaiting.pop(offset)(ProposeOutcome(ProposeStatus.UNKNOWN))
+            done, timer = self._awaiting.pop(offset)
+            timer.cancel()
+            done(ProposeOutcome(ProposeStatus.UNKNOWN))
         self._tell()
         if restored.high_watermark > 0:
             self._node.advance(self._partition, Offset(restored.high_watermark))
@@ -212,19 +215,27 @@ class KvService:
         self._results[offset] = result
         if len(self._results) > RESULTS_KEPT:
             del self._results[next(iter(self._results))]
-        done = self._awaiting.pop(offset, None)
-        if done is not None:
+        awaiting = self._awaiting.pop(offset, None)
+        if awaiting is not None:
+            done, timer = awaiting
+            timer.cancel()
             done(ProposeOutcome(ProposeStatus.DONE, result))
 
     def await_result(self, offset: int, done: ProposeDone) -> None:
-        """Call `done` with the result of the command that was committed at `offset`, now or when it is applied here."""
+        """Call `done` with the result of the command that was committed at `offset`, now or when it is applied here; as unknown
+        when that takes longer than a proposal may."""
         result = self._results.get(offset)
         if result is not None:
             done(ProposeOutcome(ProposeStatus.DONE, result))
         elif offset < self.machine.applied_offset:
             done(ProposeOutcome(ProposeStatus.UNKNOWN))
         else:
-            self._awaiting[offset] = done
+            at_ms = self._node.now_ms + self._node.config.propose_timeout_ms
+            self._awaiting[offset] = (done, self._node.timers.schedule(at_ms, lambda: self._give_up(offset)))
+
+    def _give_up(self, offset: int) -> None:
+        done, _ = self._awaiting.pop(offset)
+        done(ProposeOutcome(ProposeStatus.UNKNOWN))
 
 
 class _Forwarding:

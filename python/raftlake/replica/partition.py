@@ -39,6 +39,8 @@ class PendingAppend:
     done: Callable[[ErrorCode, int], None]
     #: A retry of these batches cannot be applied twice, so a lost leadership may be answered as "not leader".
     idempotent: bool
+    #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
+    waits: bool = True
 
 
 @dataclass(slots=True)
@@ -151,6 +153,7 @@ class Partition:
         admitted: list[PendingAppend] = action.payload  # type: ignore[assignment]
         chunks: list[bytearray | memoryview | bytes] = []
         spans: list[BatchSpan] = []
+        written: list[tuple[PendingAppend, Offset]] = []
         offset = action.base_offset
         for pending in admitted:
             first_offset, position = offset, 0
@@ -161,12 +164,17 @@ class Partition:
                 position += header.size
                 offset = end
             chunks.append(pending.buffer)
-            self._wait_for(offset, first_offset, pending)
+            if pending.waits:
+                self._wait_for(offset, first_offset, pending)
+            else:
+                written.append((pending, first_offset))
         self.log.append(chunks, spans)
         self.needs_flush = True
+        for pending, first_offset in written:
+            pending.done(ErrorCode.NONE, first_offset)
 
     def _wait_for(self, end_offset: int, base_offset: int, pending: PendingAppend) -> None:
-        if end_offset <= self.high_watermark:
+        if end_offset <= self.high_watermark or not pending.waits:
             pending.done(ErrorCode.NONE, base_offset)
             return
         entry = WaitingAppend(end_offset, base_offset, pending)

@@ -36,6 +36,9 @@ RETRY_ERRORS = frozenset(
 )
 DoneCallback = Callable[[ReadOffsetResult], None]
 
+#: Reads of all groups that wait for their proof at one node.
+READS_MAX = 50_000
+
 
 @dataclass(slots=True)
 class _Waiting:
@@ -141,7 +144,7 @@ class GroupReads:
 
 
 def unknown_group(group: GroupId, error: ErrorCode) -> ReadOffsetResult:
-    """The answer for a group that is not hosted here."""
+    """The answer of a node that cannot ask for the group."""
     return ReadOffsetResult(group=group, error=error, applied_offset=Offset(-1), leader_id=NO_LEADER, leader_epoch=Epoch(-1))
 
 
@@ -151,19 +154,30 @@ class ReadService:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._groups: dict[GroupId, GroupReads] = {}
+        self._pending = 0
         self._counter = 0
         self._at_core: dict[int, tuple[GroupId, DoneCallback]] = {}
         self._count_at_core: dict[GroupId, int] = {}
 
     def read(self, group: GroupId, done: DoneCallback, *, local: bool = True) -> None:
-        """Call `done` once with a proven offset of `group` (with `local`: one that this node has reached) or an error."""
+        """Call `done` once with a proven offset of `group` (with `local`: one that this node has reached) or an error:
+        THROTTLING_QUOTA_EXCEEDED when too many reads wait already."""
         if group not in self._node.partitions:
             done(unknown_group(group, self._node.hosting.why_unknown(group)))
+            return
+        if self._pending >= READS_MAX:
+            done(unknown_group(group, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
             return
         reads = self._groups.get(group)
         if reads is None:
             reads = self._groups[group] = GroupReads(self._node, group)
-        reads.read(done, local=local)
+        self._pending += 1
+
+        def finished(result: ReadOffsetResult) -> None:
+            self._pending -= 1
+            done(result)
+
+        reads.read(finished, local=local)
 
     def drop(self, group: GroupId) -> None:
         """The group was deleted: its core will not answer any more. Reads that were asked here end with their deadline."""

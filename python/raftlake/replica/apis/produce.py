@@ -39,11 +39,12 @@ TIMEOUT_MS_MAX = 600_000
 class _Collector:
     """The parts of one request, answered together once each has been decided."""
 
-    __slots__ = ("_missing", "_node", "_reply", "_results")
+    __slots__ = ("_is_silent", "_missing", "_node", "_reply", "_results")
 
     def __init__(self, node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
         self._node = node
-        self._reply: Callable[[object], None] | None = reply if request.acks != 0 else None
+        self._reply = reply
+        self._is_silent = request.acks == 0
         self._results = [
             ProduceTopicResult(
                 topic.name, topic.topic_id, [ProducePartitionResult(part.index, ErrorCode.NONE) for part in topic.partitions]
@@ -51,9 +52,8 @@ class _Collector:
             for topic in request.topics
         ]
         self._missing = sum(len(topic.partitions) for topic in request.topics)
-        if request.acks == 0 or self._missing == 0:
-            reply(None if request.acks == 0 else ProduceResponse(topics=self._results))
-            self._reply = None
+        if self._missing == 0:
+            self._end()
 
     def put(
         self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None = None
@@ -64,7 +64,14 @@ class _Collector:
         result.error_message = message
         _decide(result, partition)
         self._missing -= 1
-        if self._missing == 0 and self._reply is not None:
+        if self._missing == 0:
+            self._end()
+
+    def _end(self) -> None:
+        """With acks=0 nothing is sent, but the request counts as one under way until it stands in the log (or never will)."""
+        if self._is_silent:
+            self._reply(None)
+        else:
             self._reply(ProduceResponse(topics=self._results, node_endpoints=_endpoints(self._node, self._results)))
 
 
@@ -144,7 +151,7 @@ def _produce_one(
         return
     assert isinstance(part.records, bytearray | memoryview)
     idempotent = headers[0].producer_id != NO_PRODUCER
-    partition.appending.append(PendingAppend(part.records, headers, deadline_ms, done, idempotent))
+    partition.appending.append(PendingAppend(part.records, headers, deadline_ms, done, idempotent, waits=request.acks != 0))
     node.mark_appending(partition)
 
 
