@@ -350,6 +350,8 @@ class MixedQuorum:
             self.nodes[leader_id].stop()
             found = self.await_leader(epoch_above=epoch)
             self.nodes[leader_id].start()
+            # Whoever stops next needs it to hand over to.
+            self.settle()
             if found[0] in among:
                 return found
         raise AssertionError(f"none of {among} came to lead")
@@ -369,7 +371,7 @@ class MixedQuorum:
         if wait:
             assert not left and not failures, f"{left} records unsent, {failures[:1]}"
 
-    def settle(self, above: int = 0) -> int:
+    def settle(self, above: int = -1) -> int:
         """Wait until every running node has committed more than `above`; the offset below which all have."""
         running = [node for node in self.nodes.values() if node.is_alive]
         wait_until(lambda: all(node.high_watermark > above for node in running), f"high watermarks above {above} everywhere")
