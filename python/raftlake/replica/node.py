@@ -48,7 +48,7 @@ from raftlake.raft.actions import (
     SendRequest,
     TruncateTo,
 )
-from raftlake.raft.events import AppendRequested, Event, PeerUnreachable, ResignRequested
+from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, ReplicaKey, Rng, VoterSet
 from raftlake.replica.apis import Apis
@@ -59,6 +59,7 @@ from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.describe import QuorumDescription, describe_quorum
 from raftlake.replica.fetch_server import FetchServer
 from raftlake.replica.fetcher import PeerFetcher
+from raftlake.replica.handover import Handover
 from raftlake.replica.hosting import Hosting
 from raftlake.replica.housekeeping import Housekeeping
 from raftlake.replica.kv_service import KvService
@@ -125,6 +126,7 @@ class ReplicaNode:
         self.topics = TopicRegistry(self)
         self.membership = Membership(self)
         self._apis = Apis(self)
+        self._handover = Handover(self)
         self._housekeeping = Housekeeping(self)
 
     # --- life ---
@@ -139,14 +141,11 @@ class ReplicaNode:
         """Graceful stop, first half: hand over what is led here and stop campaigning."""
         self.begin_input()
         self.request_turn()
-        self.is_resigning = True
-        for partition in list(self.partitions.values()):
-            self.step(partition, ResignRequested())
+        self._handover.begin()
 
     def is_drained(self) -> bool:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
-        nobody_else = (NO_LEADER, self.config.node_id)
-        return len(self.voters) == 1 or all(hosted.core.leader_id not in nobody_else for hosted in self.partitions.values())
+        return len(self.voters) == 1 or self._handover.is_done()
 
     def fail(self, error: RaftlakeError) -> None:
         """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""
@@ -286,6 +285,8 @@ class ReplicaNode:
         for partition in to_append.values():
             if not partition.core.is_leader:
                 partition.refuse_appends()
+                continue
+            if self._handover.holds(partition):
                 continue
             admitted = partition.admit()
             if admitted:

@@ -156,7 +156,9 @@ class KvHandlers:
 
     def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:
         """307 to the leader's HTTP address."""
-        leader = None if leader_id == NO_LEADER else self._node.membership.http_endpoint(leader_id)
+        # This node's own id: it is handing over, and nobody knows to whom.
+        is_elsewhere = leader_id not in (NO_LEADER, self._node.config.node_id)
+        leader = self._node.membership.http_endpoint(leader_id) if is_elsewhere else None
         if leader is None:
             return unavailable("no leader is known yet; nothing changed")
         address = f"[{leader.host}]:{leader.port}" if ":" in leader.host else str(leader)
