@@ -111,6 +111,20 @@ def test_an_epoch_that_the_leader_does_not_know_has_diverged() -> None:
     assert answer.diverging.epoch < 2
 
 
+@pytest.mark.parametrize(("offset", "epoch"), [(9, 2), (6, 2), (7, 4), (12, 3), (3, 0)])
+def test_what_lies_behind_a_divergence_differs(offset: int, epoch: int) -> None:
+    """“In case divergence is detected based on the `LastFetchedEpoch` and `FetchOffset` in the request, this field indicates the
+    largest epoch and its end offset such that subsequent records are known to diverge”
+    """
+    replica = Replica.leader(epoch=6, log=LOG)
+    epochs = [1] * 5 + [3] * 4 + [6]
+    answer = replica.fetch(2, offset, epoch)
+    assert answer is not None
+    assert answer.diverging is not None
+    known = [other for other in epochs if other <= epoch]
+    assert answer.diverging == position(len(known), max(known, default=0))
+
+
 def test_epochs_are_kept_beside_the_log_and_in_memory(tmp_path: Path) -> None:
     """“Kafka maintains a leader-epoch-checkpoint file on disk, the contents of which is cached in memory. After every epoch
     change is observed, we write the epoch and its start offset to this file and update the cache.”

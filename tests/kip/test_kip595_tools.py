@@ -162,6 +162,15 @@ def test_a_client_goes_on_to_the_leader() -> None:
     assert (found.leader_id, order) == (2, [1, 2])
 
 
+def test_a_client_asks_the_leader_first() -> None:
+    """“This request is always sent to the leader node. We expect AdminClient to use the Metadata API in order to discover the
+    current leader.” Kafka: DescribeCluster names the controller, which is the leader of the metadata log.
+    """
+    answer = (ErrorCode.NONE, 1)
+    found, order = describe_with(lambda _: answer, lambda _: answer, lambda _: answer)
+    assert (found.leader_id, order) == (1, [1])
+
+
 def test_a_client_waits_for_a_leader() -> None:
     """“If the current leader is not defined in the response (which could be the case if there is an election in progress), then
     backoff and retry with Metadata.”
