@@ -222,6 +222,13 @@ def test_the_offset_of_a_vote_request_is_the_log_end() -> None:
     """
     assert Replica.candidate(epoch=6, log=LOG).vote_in_flight(2).log_end == position(9, 3)
     assert Replica.candidate(epoch=6).vote_in_flight(2).log_end == position(0, 0)
+    slow = Replica.follower(epoch=6, leader=3, log=LOG)
+    slow.answer_fetch(batch(9, 11, 6))
+    slow.pass_until_role("Prospective")
+    assert (slow.core.log_end, slow.vote_in_flight(2).log_end) == (11, position(9, 3))
+    slow.flush()
+    slow.answer_vote(3, granted=True)
+    assert slow.vote_in_flight(2).log_end == position(11, 6)
 
 
 def test_a_candidate_counts_its_own_vote() -> None:

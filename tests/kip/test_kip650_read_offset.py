@@ -37,6 +37,22 @@ def test_the_leader_answers_with_its_applied_offset() -> None:
     assert (answer.error, answer.offset) == (ErrorCode.NONE, 5)
 
 
+def test_a_new_leader_answers_only_once_its_epoch_has_committed() -> None:
+    """“Consider a case where there is one event for a football game final score, the message gets written to the leader, and
+    successfully replicated to the follower majority, which is then visible to the client.” The leader that counted the
+    majority is gone; its successor has the message, and does not know yet that it was visible.
+    """
+    replica = Replica.leader(epoch=6, log=(((5, 0),), 3))
+    assert replica.read(1, sequence=0) is None
+    for follows in (1, 2):
+        replica.fetch(2, 3, 5, follows=follows)
+        replica.fetch(3, 3, 5, follows=follows)
+        assert replica.took(do.AnswerRead) == []
+    replica.fetch(2, 4, 6, follows=3)
+    (answer,) = replica.took(do.AnswerRead)
+    assert (answer.error, answer.offset) == (ErrorCode.NONE, 4)
+
+
 def test_who_does_not_lead_refuses_and_names_the_leader() -> None:
     """“there is no way to guarantee linearizable result” from a secondary copy: only the leader answers."""
     answer = Replica.follower(epoch=6, leader=2).read(1, sequence=0)
