@@ -1,4 +1,4 @@
-"""Kafka's own scenarios, by the names of its tests (4.3.1): fetch, commit, log starts.
+"""Kafka's own scenarios, by the names of its tests (4.3.1): fetch and commit.
 
 Each docstring names Kafka's test, and says where ours differs; README.md beside this file lists them all.
 """
@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from raftkit.replica import CONFIG, Replica, batch, position
-from raftlake.errors import ErrorCode, InvariantViolation
+from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
@@ -269,51 +269,3 @@ def test_observer_handle_retry_fetch_to_bootstrap_server() -> None:
     observer.answer_fetch(batch(0, 2, 6), source=other, leader=2)
     assert observer.view == ("Follower", 6, 2)
     assert observer.core.log_end == 0, "only the leader's records are taken"
-
-
-# --- H. log starts --------------------------------------------------------------------------------------------------
-
-
-def trimmed() -> Replica:
-    replica = Replica.leader(epoch=6, log=LOG)
-    replica.commit_epoch_start()
-    replica.step(on.LogStartAdvanced(log_start_offset=Offset(6)))
-    return replica
-
-
-@pytest.mark.parametrize(
-    ("offset", "epoch"),
-    [(3, 1), (0, 0), (6, 1), (8, 1)],
-    ids=["less than log start", "at zero", "at log start with invalid epoch", "less than oldest"],
-)
-def test_fetch_request_that_needs_a_snapshot(offset: int, epoch: int) -> None:
-    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetLessThanLogStart,
-    KafkaRaftClientSnapshotTest.testFetchRequestOffsetAtZero,
-    KafkaRaftClientSnapshotTest.testFetchRequestAtLogStartOffsetWithInvalidEpoch,
-    KafkaRaftClientSnapshotTest.testFetchRequestWithLastFetchedEpochLessThanOldestSnapshot
-    """
-    answer = trimmed().fetch(3, offset, epoch)
-    assert answer is not None
-    assert answer.snapshot_id == position(6, 3)
-
-
-def test_fetch_request_at_log_start_offset_with_valid_epoch() -> None:
-    """KafkaRaftClientSnapshotTest.testFetchRequestAtLogStartOffsetWithValidEpoch"""
-    answer = trimmed().fetch(3, 6, 3)
-    assert answer is not None
-    assert (answer.snapshot_id, answer.diverging) == (None, None)
-
-
-def test_fetch_request_truncate_to_log_start() -> None:
-    """KafkaRaftClientSnapshotTest.testFetchRequestTruncateToLogStart"""
-    answer = trimmed().fetch(3, 8, 4)
-    assert answer is not None
-    assert answer.diverging == position(6, 3)
-
-
-def test_truncate_below_high_watermark() -> None:
-    """KafkaRaftLogTest.testTruncateBelowHighWatermark"""
-    replica = Replica.follower(epoch=6, leader=2, log=LOG)
-    replica.answer_fetch(high_watermark=9)
-    with pytest.raises(InvariantViolation):
-        replica.answer_fetch(diverging=position(3, 1))

@@ -113,8 +113,8 @@ def test_an_epoch_that_the_leader_does_not_know_has_diverged() -> None:
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, 2), (6, 2), (7, 4), (12, 3), (3, 0)])
 def test_what_lies_behind_a_divergence_differs(offset: int, epoch: int) -> None:
-    """“In case divergence is detected based on the `LastFetchedEpoch` and `FetchOffset` in the request, this field indicates the
-    largest epoch and its end offset such that subsequent records are known to diverge”
+    """“In case divergence is detected based on the `LastFetchedEpoch` and `FetchOffset` in the request, this field
+    indicates the largest epoch and its end offset such that subsequent records are known to diverge”
     """
     replica = Replica.leader(epoch=6, log=LOG)
     epochs = [1] * 5 + [3] * 4 + [6]
