@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mixedkit import TOPIC, MixedQuorum, wait_until
+from mixedkit import MixedQuorum
+from mixednodes import TOPIC, wait_until
 from raftlake import Client
 
 pytestmark = pytest.mark.java

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mixedkit import MixedQuorum, OurNode, wait_until
+from mixedkit import MixedQuorum
+from mixednodes import OurNode, wait_until
 
 pytestmark = pytest.mark.java
 
