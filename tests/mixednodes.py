@@ -1,4 +1,4 @@
-"""One node of a mixed quorum as a process: Kafka's own Raft (`kafka.tools.TestRaftServer`) or raftlake, and the files of its log.
+"""One node of a mixed quorum as a process: Kafka's own Raft (`kafka.tools.TestRaftServer`) or raftlake, and its log files.
 
 TestRaftServer has one hard-wired log and cluster id (TOPIC, TOPIC_ID, CLUSTER_ID). Where it leads it appends records of zeros
 by itself, `--throughput` a second. Its log says at debug level what it does; a fault ends its process. It waits for
