@@ -77,6 +77,7 @@ class FakeHttpNode:
         self.membership = SimpleNamespace(http_endpoint=self.http.get)
         self.partitions: dict[Any, Any] = {}
         self.role_listeners: list[Any] = []
+        self.damage = SimpleNamespace(impaired={}, listeners=[])
         self.fatal: RaftlakeError | None = None
         self.ready = True
         self.metadata_leader_id = 1

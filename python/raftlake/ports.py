@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from raftlake.errors import ErrorCode, StorageError
+from raftlake.errors import DamagedData, ErrorCode, StorageError
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import Request, Response
-from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
 from raftlake.values import value
 
 
@@ -97,6 +97,10 @@ class LogStore(Protocol):
     def segments(self) -> Sequence[SegmentInfo]:
         """The segments, oldest first; the last one is active."""
 
+    def scrub(self, size_max: int) -> int:
+        """Check up to about `size_max` bytes of the closed segments, where the last call ended; how many were read. Fewer than
+        asked for: the end was reached, and the next call begins anew. Raises DamagedData."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
@@ -158,7 +162,19 @@ class LogDirectory(Protocol):
     def snapshots(self) -> SnapshotStore: ...
 
     def open(self, group: GroupId) -> LogStore:
-        """Open or create the log of a group, recovering it after a crash (torn tail cut, indexes rebuilt)."""
+        """Open or create the log of a group, recovering it after a crash (torn tail cut, indexes rebuilt). Raises DamagedData
+        where durable records cannot be read; nothing is changed then."""
+
+    def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
+        """Records that were durable cannot be read. Note durably that this replica, in `epoch`, is impaired; then close the log
+        if it is open and cut it before the damage, keeping the damaged rest. Returns what was found and where the rest is.
+        Raises StorageError where there is no damage after all."""
+
+    def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
+        """What `set_aside` has noted and `mend` has not taken back, and why."""
+
+    def mend(self, group: GroupId) -> None:
+        """The replica holds again what it had lost."""
 
     def prepare(self, groups: Sequence[GroupId]) -> None:
         """Create what `open` would create for those of `groups` that have nothing on disk yet, with a few waits for the disk

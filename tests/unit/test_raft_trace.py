@@ -84,6 +84,7 @@ ACTIONS: dict[str, do.Action] = {
     ),
     "truncate to 5": do.TruncateTo(end_offset=Offset(5)),
     "reset log to 50@2": do.ResetLog(start=position(50, 2)),
+    "whole again": do.MendReplica(),
     "->3 BeginQuorumEpoch epoch=4": do.SendRequest(destination=N(3), request=BEGIN),
     "answer #7 Vote granted leader=- epoch=4": do.Respond(
         request_id=7,

@@ -57,6 +57,10 @@ def test_health() -> None:
         async with http_front() as on:
             assert (await on.client.get("/health/live")).json() == {"live": True}
             assert (await on.client.get("/health/ready")).json() == {"ready": True, "leaderId": 1}
+            on.node.damage.impaired["orders-0"] = "x.log is damaged at byte 61"
+            for path in ("live", "ready"):
+                answer = await on.client.get(f"/health/{path}")
+                assert (answer.status_code, answer.json()["impaired"]) == (200, {"orders-0": "x.log is damaged at byte 61"})
             on.node.ready = False
             assert (await on.client.get("/health/ready")).status_code == 503
             assert (await on.client.get("/health/live")).status_code == 200

@@ -55,6 +55,7 @@ def test_a_clean_close_leaves_indexes_and_epochs(tmp_path: Path) -> None:
         "00000000000000000000.timeindex",
         "leader-epoch-checkpoint",
         "partition.metadata",
+        "quorum-state",
     ]
     assert (log.path / "00000000000000000000.index").stat().st_size >= 8
 

@@ -13,6 +13,7 @@ from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.storage import election
+from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import JOURNAL_FROM, FileElectionStore, decode, encode
 from raftlake.storage.partition import parse_uuid
 
@@ -125,13 +126,29 @@ def test_every_file_is_synced_before_any_is_renamed_and_then_each_directory(
     assert steps == ["write"] * 3 + ["rename"] * 3 + ["sync"] * 3
 
 
-def test_a_log_that_holds_only_reserved_space_was_never_used(tmp_path: Path) -> None:
+def test_a_missing_file_is_never_epoch_zero(tmp_path: Path) -> None:
+    """A partition's directory is made with one, so it was there."""
     store = FileElectionStore(tmp_path)
-    store.save({GROUP: STATE_0})
-    path = tmp_path / "orders-0"
-    (path / "quorum-state").unlink()
-    (path / "00000000000000000000.log").write_bytes(bytes(1_000))
-    assert store.load(GROUP) is None
-    (path / "00000000000000000000.log").write_bytes(bytes(20) + b"\x01")
-    with pytest.raises(StorageError, match="vote twice"):
+    assert store.load(GROUP) is None, "nor is the directory there"
+    directory = FileLogDirectory(tmp_path, post=None)
+    directory.open(GROUP)
+    directory.abandon()
+    assert store.load(GROUP) == ElectionState()
+    (tmp_path / "orders-0" / "quorum-state").unlink()
+    with pytest.raises(StorageError, match=r"quorum-state is missing.*vote twice.*raftlake format"):
         store.load(GROUP)
+
+
+def test_no_bit_of_the_file_can_flip_unseen(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path)
+    store.save({GROUP: STATE_1})
+    path = tmp_path / "orders-0" / "quorum-state"
+    whole = path.read_bytes()
+    assert whole.split(b"\n")[0] == KAFKA_1.encode(), "Kafka reads the first line"
+    for byte in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
+            with pytest.raises(StorageError, match="quorum-state is damaged"):
+                store.load(GROUP)
+    path.write_bytes(KAFKA_1.encode())
+    assert store.load(GROUP) == STATE_1, "written by Kafka"

@@ -141,6 +141,6 @@ def test_another_incarnation_of_a_topic_begins_without_a_state(tmp_path: Path) -
     reborn = GroupId(GROUPS[0].topic, GROUPS[0].partition, bytes(range(1, 17)))
     ensure_partition(tmp_path, reborn)
     store = FileElectionStore(tmp_path)
-    assert store.load(reborn) is None
+    assert store.load(reborn) == ElectionState()
     store.close()
     logs.close()

@@ -69,6 +69,11 @@ class ResetLog:
 
 
 @value
+class MendReplica:
+    """The replica holds again what it had lost: forget, durably, that it was impaired. Nothing waits for it."""
+
+
+@value
 class SendRequest:
     """Send to a peer. A `FetchRequest` replaces an earlier one of this group to the same peer that has not left yet."""
 
@@ -174,6 +179,7 @@ Action = (
     | AppendLeaderChange
     | TruncateTo
     | ResetLog
+    | MendReplica
     | SendRequest
     | Respond
     | AnswerFetch

@@ -57,7 +57,7 @@ from raftlake.raft.messages import (
 from raftlake.raft.roles import Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
-from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
+from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
 from raftlake.raft.voters import VoterHistory
 
 Handler = Callable[[GroupState, Any, int], None]
@@ -93,12 +93,13 @@ class RaftGroup(GroupState):
         snapshot_id: OffsetAndEpoch | None = None,
         rng: Rng,
         now_ms: int,
+        impairment: Impairment | None = None,
     ) -> None:
         """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced. `voters`
         are those that the log says, with the static ones behind them, or the static ones alone. The newest snapshot, if any,
         ends within the log: what it covers was committed."""
         voter_history = voters if isinstance(voters, VoterHistory) else VoterHistory(voters)
-        super().__init__(config, local, voter_history, EpochHistory(epochs, log_start, log_end), log_end, rng)
+        super().__init__(config, local, voter_history, EpochHistory(epochs, log_start, log_end), log_end, rng, impairment)
         if snapshot_id is not None:
             fetch_snapshot.take_up(self, snapshot_id)
         transitions.restore(self, election, now_ms)

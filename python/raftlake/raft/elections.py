@@ -186,7 +186,7 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
 
 def may_campaign(group: GroupState) -> bool:
     """Whether this replica stands for elections at all."""
-    return group.is_voter and not group.is_resigning
+    return group.is_voter and not group.is_resigning and group.impairment is None
 
 
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:

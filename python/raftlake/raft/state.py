@@ -16,6 +16,7 @@ from raftlake.raft.types import (
     NO_LEADER,
     ElectionState,
     Epoch,
+    Impairment,
     NodeId,
     Offset,
     OffsetAndEpoch,
@@ -46,6 +47,7 @@ class GroupState:
         "fetch_retry_at_ms",
         "flushed_end",
         "high_watermark",
+        "impairment",
         "history",
         "is_leader",
         "is_resigning",
@@ -79,6 +81,7 @@ class GroupState:
         history: EpochHistory,
         log_end: Offset,
         rng: Rng,
+        impairment: Impairment | None = None,
     ) -> None:
         self.config = config
         self.local = local
@@ -98,6 +101,8 @@ class GroupState:
         self.epoch_start_offset = Offset(0)
         #: Asked to stop: still votes and follows, never campaigns again.
         self.is_resigning = False
+        #: Synced records are lost: follows, but neither votes nor campaigns until it has them again.
+        self.impairment = impairment
         #: Elections lost in a row, the exponent of the wait before the next attempt.
         self.failed_elections = 0
 

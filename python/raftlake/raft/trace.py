@@ -84,6 +84,8 @@ def _describe_action(action: object) -> str | None:
             return f"truncate to {action.end_offset}"
         case do.ResetLog():
             return f"reset log to {_position(action.start)}"
+        case do.MendReplica():
+            return "whole again"
         case do.SendRequest():
             return f"->{action.destination} {describe_message(action.request)}"
         case do.Respond():

@@ -65,7 +65,7 @@ def restore(group: GroupState, election: ElectionState | None, now_ms: int) -> N
     elif leader_id in group.voters:
         group.leader_id = leader_id
         role = Follower(fetch_deadline_ms=now_ms + group.config.fetch_timeout_ms)
-    elif leader_id == NO_LEADER and group.is_voter and saved.voted_key == group.local:
+    elif leader_id == NO_LEADER and group.is_voter and saved.voted_key == group.local and group.impairment is None:
         role = Candidate(election_deadline_ms=deadline_ms, tally=_tally_with_own_vote(group))
     else:
         group.leader_id = leader_id

@@ -111,6 +111,16 @@ class VoterSet:
 NO_VOTERS = VoterSet({})
 
 
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """Records that a replica had synced are lost (see `raft.impairment`)."""
+
+    #: The epoch it was in when the loss was found.
+    epoch: Epoch
+    #: It may have acknowledged records below this offset in that epoch; 0 when it had none of that epoch.
+    end_offset: Offset
+
+
 class Rng(Protocol):
     """The only source of randomness of the core; the caller seeds it."""
 

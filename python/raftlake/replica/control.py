@@ -17,6 +17,7 @@ from raftlake.ports import (
     FetchRpc,
     FetchSnapshotReply,
     FetchSnapshotRpc,
+    GroupId,
     PeerMessage,
     PeerReply,
     PeerRpc,
@@ -43,7 +44,6 @@ from raftlake.raft.types import NO_LEADER, Epoch, NodeId
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
-
 
 #: Another cluster's requests are refused at the top, before any group sees them.
 FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
@@ -113,6 +113,14 @@ class ControlPlane:
     def respond(self, action: Respond) -> None:
         collector, index, message = self._unanswered.pop(action.request_id)
         collector.put(index, PeerMessage(message.group, action.response))
+
+    def refuse_all(self, group: GroupId) -> None:
+        """The group is gone, or begins anew: answer for it what it was asked and has not answered."""
+        pending = [number for number, (_, _, message) in self._unanswered.items() if message.group == group]
+        for number in pending:
+            collector, index, message = self._unanswered.pop(number)
+            assert isinstance(message.body, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest)
+            collector.put(index, PeerMessage(group, refuse(message.body, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
 
     # --- out ---
 

@@ -25,6 +25,7 @@ from raftlake.raft.actions import AnswerFetch
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.replica.partition import Partition
 from raftlake.replica.timers import Timer
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Session:
     #: Answers without a leader, held until the round ends so that the other side does not spin.
     held: dict[GroupId, AnswerFetch] = field(default_factory=dict)
     round: Round | None = None
+    #: Where the records began that the last answer brought of each group: who asks for them again could not use them.
+    given: dict[GroupId, int] = field(default_factory=dict)
     #: Answer the next round at once: a read waits for it, or what is ready has waited long enough.
     release_next: bool = False
     #: Runs while news of a high watermark waits for records to travel with.
@@ -294,13 +297,13 @@ class FetchServer:
         ready, session.ready = session.ready, {}
         held, session.held = session.held, {}
         for group, action in held.items():
-            messages.append(PeerMessage(group, self._response(group, action, 0)[0]))
+            messages.append(PeerMessage(group, self._response(session, group, action, 0)[0]))
         for group, action in ready.items():
             if budget <= 0:
                 session.ready[group] = action
                 session.release_next = True
                 continue
-            response, size = self._response(group, action, budget)
+            response, size = self._response(session, group, action, budget)
             budget -= size
             messages.append(PeerMessage(group, response))
         if session.session_id == 0:
@@ -329,10 +332,20 @@ class FetchServer:
                 leader_epoch=core.epoch,
                 high_watermark=core.high_watermark,
             )
-            messages.append(PeerMessage(message.group, self._response(message.group, unchanged, 0)[0]))
+            messages.append(PeerMessage(message.group, self._response(session, message.group, unchanged, 0)[0]))
         return messages
 
-    def _response(self, group: GroupId, action: AnswerFetch, size_max: int) -> tuple[FetchResponse, int]:
+    def _read(self, session: Session, partition: Partition, offset: Offset, size_max: int) -> bytes:
+        """Records for a replica, which checks their CRCs itself. When it asks for the same ones again, they are checked here:
+        it may have dropped them as damaged, and nobody gets past those. Then it gets nothing, and this leader hands over."""
+        read = partition.log.read
+        if session.given.get(partition.group) == offset:
+            read = partition.read_intact
+        data = self._node.damage.guarded(partition.group, lambda: read(offset, partition.log.end_offset, size_max)) or b""
+        session.given[partition.group] = offset if data else -1
+        return data
+
+    def _response(self, session: Session, group: GroupId, action: AnswerFetch, size_max: int) -> tuple[FetchResponse, int]:
         """The group's answer with as many log bytes as fit. The log is read now: it may hold more than when the core spoke."""
         batches: tuple[FetchedBatch, ...] = ()
         size, high_watermark, log_start = 0, action.high_watermark, Offset(-1)
@@ -344,11 +357,12 @@ class FetchServer:
             and action.error is ErrorCode.NONE
             and action.diverging is None
             and action.snapshot_id is None
+            and partition.core.is_leader
             and partition.core.epoch == action.leader_epoch
             and partition.log.start_offset <= action.request.fetch_offset
         ):
             high_watermark = partition.core.high_watermark
-            data = partition.log.read(action.request.fetch_offset, partition.log.end_offset, size_max)
+            data = self._read(session, partition, action.request.fetch_offset, size_max)
             if data:
                 size = len(data)
                 # One value for all of them: the receiver cuts it into batches and checks each.

@@ -118,6 +118,10 @@ class PeerFetcher:
         log_end = partition.core.log_end
         if response.batches:
             response = cut_into_batches(response)
+            if not response.batches:
+                # Not one intact batch came, and the same would come at once; the leader looks at what is asked for twice.
+                self._node.step(partition, RequestFailed(peer=self._peer, request=request, reason=FailureReason.TIMED_OUT))
+                return
         self._node.step(partition, ResponseReceived(source=self._peer, request=request, response=response))
         if partition.core.log_end > log_end and group not in self._wanted:
             self._writing[group] = None
@@ -143,6 +147,19 @@ class PeerFetcher:
         if group in self._writing:
             del self._writing[group]
             self._node.mark_fetcher(self)
+
+
+def fetch_from(
+    node: ReplicaNode, fetchers: dict[NodeId, PeerFetcher], peer: NodeId, group: GroupId, request: FetchRequest
+) -> None:
+    """The group fetches from `peer` now, and from nobody else."""
+    fetcher = fetchers.get(peer)
+    if fetcher is None:
+        fetcher = fetchers[peer] = PeerFetcher(node, peer)
+    for other in fetchers.values():
+        if other is not fetcher:
+            other.forget(group)
+    fetcher.want(group, request)
 
 
 def cut_into_batches(response: FetchResponse) -> FetchResponse:

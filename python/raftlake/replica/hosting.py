@@ -12,7 +12,7 @@ from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
-from raftlake.raft.types import OffsetAndEpoch, ReplicaKey
+from raftlake.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
@@ -59,6 +59,17 @@ class Hosting:
         if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
             return False
         node = self._node
+        partition = node.damage.opening(group, lambda: self._read(group))
+        node.partitions[group] = partition
+        self.changes += 1
+        node.step(partition, Started(election_delay_ms=election_delay_ms))
+        if node.is_resigning:
+            node.step(partition, ResignRequested())
+        return True
+
+    def _read(self, group: GroupId) -> Partition:
+        """The group as its files have it. Raises DamagedData, CorruptBatch, StorageError."""
+        node = self._node
         log = node.logs.open(group)
         self._directories[(group.topic, group.partition)] = group.topic_id
         snapshot = choose_at_start(node.logs.snapshots, group, log)
@@ -68,6 +79,7 @@ class Hosting:
         else:
             voters.reset(snapshot.snapshot_id.offset, snapshot.voters)
             read_voters(log, voters, snapshot.snapshot_id.offset)
+        election = node.elections.load(group) or ElectionState()
         core = RaftGroup(
             node.config.raft,
             ReplicaKey(node.config.node_id, node.config.directory_id),
@@ -75,19 +87,16 @@ class Hosting:
             epochs=log.epochs,
             log_start=log.start_offset,
             log_end=log.end_offset,
-            election=node.elections.load(group),
+            election=election,
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             rng=node.rng,
             now_ms=node.now_ms,
+            impairment=node.damage.impairment(group, election.epoch),
         )
-        partition = node.partitions[group] = Partition(group, core, log)
-        self.changes += 1
-        if snapshot is not None and group == METADATA_GROUP:
+        partition = Partition(group, core, log)
+        if snapshot is not None and group == METADATA_GROUP and node.kv.machine.applied_offset < snapshot.snapshot_id.offset:
             node.kv.restore(snapshot.snapshot_id)
-        node.step(partition, Started(election_delay_ms=election_delay_ms))
-        if node.is_resigning:
-            node.step(partition, ResignRequested())
-        return True
+        return partition
 
     def reset(self, partition: Partition, start: OffsetAndEpoch) -> None:
         """Begin anew behind the snapshot `start`, which is durable here: the leader no longer has what lies before it."""
@@ -98,17 +107,22 @@ class Hosting:
 
     def close(self, group: GroupId) -> None:
         """The topic was deleted: forget the group and delete its data."""
-        partition = self._node.partitions.pop(group, None)
+        partition = self._node.partitions.get(group)
         if partition is None:
             return
+        self.let_go(partition)
+        partition.on_deleted()
+        self._node.logs.delete(group)
+        del self._directories[(group.topic, group.partition)]
+
+    def let_go(self, partition: Partition) -> None:
+        """Nothing more happens to the group as it is now."""
+        del self._node.partitions[partition.group]
         partition.deleted = True
         self.changes += 1
         partition.on_leadership_lost()
-        partition.on_deleted()
         self._node.forget(partition)
-        self._node.snapshot_transfer.abandon(group)
-        self._node.logs.delete(group)
-        del self._directories[(group.topic, group.partition)]
+        self._node.snapshot_transfer.abandon(partition.group)
 
     # --- finding ---
 

@@ -34,6 +34,7 @@ class Housekeeping:
         if node.now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
             node.logs.checkpoint()
+            node.damage.scrub(CHECKPOINT_INTERVAL_MS)
         if node.now_ms >= self._next_retention_ms and max(node.config.retention_ms, node.config.retention_bytes) >= 0:
             self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
             self._apply_retention()
@@ -45,6 +46,9 @@ class Housekeeping:
             if partition.group == METADATA_GROUP:
                 continue
             log = partition.log
-            keep_from = first_offset_to_keep(log.segments(), node.config, node.clock.wall_ms(), partition.high_watermark)
+            segments = node.damage.guarded(partition.group, log.segments)
+            if segments is None:
+                continue
+            keep_from = first_offset_to_keep(segments, node.config, node.clock.wall_ms(), partition.high_watermark)
             if keep_from > log.start_offset:
                 node.snapshots.trim(partition, Offset(keep_from))

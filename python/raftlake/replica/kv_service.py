@@ -164,11 +164,11 @@ class KvService:
             self._restoring.high_watermark = max(self._restoring.high_watermark, high_watermark)
             return False
         machine = self.machine
-        log = self._partition.log
+        partition = self._partition
         before = machine.applied_offset
         offset = before
         while offset < high_watermark:
-            chunk = log.read(Offset(offset), Offset(high_watermark), APPLY_READ_BYTES)
+            chunk = partition.read_intact(Offset(offset), Offset(high_watermark), APPLY_READ_BYTES)
             if not chunk:
                 break
             for record in decode_records(chunk):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
+from raftlake.errors import DamagedData, InvariantViolation, RaftlakeError, StorageError
 from raftlake.ports import (
     Clock,
     ControlRpc,
@@ -40,6 +40,7 @@ from raftlake.raft.actions import (
     AppendFetched,
     AppendLeaderChange,
     AppendRecords,
+    MendReplica,
     ReleaseFetchRounds,
     ReportRole,
     ResetLog,
@@ -55,10 +56,11 @@ from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
 from raftlake.replica.control import FOREIGN, ControlPlane
+from raftlake.replica.damage import DamageControl
 from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.describe import QuorumDescription, describe_quorum
 from raftlake.replica.fetch_server import FetchServer
-from raftlake.replica.fetcher import PeerFetcher
+from raftlake.replica.fetcher import PeerFetcher, fetch_from
 from raftlake.replica.handover import Handover
 from raftlake.replica.hosting import Hosting
 from raftlake.replica.housekeeping import Housekeeping
@@ -117,6 +119,7 @@ class ReplicaNode:
         self._deadlines = GroupDeadlines(self)
         self.is_resigning = False
         self.hosting = Hosting(self)
+        self.damage = DamageControl(self)
         self.fetch_server = FetchServer(self)
         self.control = ControlPlane(self)
         self.reads = ReadService(self)
@@ -215,6 +218,7 @@ class ReplicaNode:
         self._dirty.pop(partition.group, None)
         self._to_append.pop(partition.group, None)
         self.reads.drop(partition.group)
+        self.control.refuse_all(partition.group)
         for fetcher in self._fetchers.values():
             fetcher.forget(partition.group)
 
@@ -257,6 +261,7 @@ class ReplicaNode:
         self.now_ms = self.clock.now_ms()
         self._turn_is_coming = True
         try:
+            self.damage.repair_found()
             for _ in range(PASSES_MAX):
                 if self._to_append:
                     self.kv.batch_collected()
@@ -277,7 +282,7 @@ class ReplicaNode:
             self.fail(error)
         finally:
             self._turn_is_coming = False
-        if self._dirty or self._to_append or self._fetchers_to_send or self.fetch_server.has_answers:
+        if self._dirty or self._to_append or self._fetchers_to_send or self.fetch_server.has_answers or self.damage.has_found:
             self.request_turn()
 
     def _step_appends(self) -> None:
@@ -305,13 +310,16 @@ class ReplicaNode:
             self.elections.save(states)
         for partition in dirty.values():
             actions, partition.outbox = partition.outbox, []
-            for action in actions:
-                if not partition.deleted:
-                    self._perform(partition, action)
+            try:
+                for action in actions:
+                    if not partition.deleted:
+                        self.perform(partition, action)
+            except DamagedData as damage:
+                self.damage.found(partition.group, damage)
             if partition.needs_flush:
                 self._syncer.mark(partition)
 
-    def _perform(self, partition: Partition, action: Action) -> None:
+    def perform(self, partition: Partition, action: Action) -> None:
         group = partition.group
         match action:
             case AppendRecords():
@@ -339,6 +347,8 @@ class ReplicaNode:
                 partition.truncate(action.end_offset)
             case ResetLog():
                 self.hosting.reset(partition, action.start)
+            case MendReplica():
+                self.damage.mended(group)
             case ReportRole():
                 self._report(partition, action)
             case _:
@@ -352,13 +362,7 @@ class ReplicaNode:
 
     def _send(self, partition: Partition, action: SendRequest) -> None:
         if isinstance(action.request, FetchRequest):
-            fetcher = self._fetchers.get(action.destination)
-            if fetcher is None:
-                fetcher = self._fetchers[action.destination] = PeerFetcher(self, action.destination)
-            for other in self._fetchers.values():
-                if other is not fetcher:
-                    other.forget(partition.group)
-            fetcher.want(partition.group, action.request)
+            fetch_from(self, self._fetchers, action.destination, partition.group, action.request)
         elif isinstance(action.request, FetchSnapshotRequest):
             self.snapshot_transfer.send(partition.group, action.destination, action.request)
         else:

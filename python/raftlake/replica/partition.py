@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, DamagedData, ErrorCode, RequestRejected
 from raftlake.ports import BatchSpan, GroupId, LogStore
 from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords
 from raftlake.raft.core import RaftGroup
@@ -20,6 +20,7 @@ from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.voter_log import read_batch_voters
+from raftlake.wire.batch_header import require_crc
 from raftlake.wire.batches import BatchHeader, iterate_headers, leader_change_batch, stamp
 
 NO_TIMESTAMP = -1
@@ -87,6 +88,18 @@ class Partition:
         missing."""
         core = self.core
         return core.is_leader and self.high_watermark > core.epoch_start_offset
+
+    def read_intact(self, start: Offset, limit: Offset, size_max: int) -> bytes:
+        """Like `log.read`, with the CRC of every batch checked. Raises DamagedData."""
+        data = self.log.read(start, limit, size_max)
+        offset: int = start
+        try:
+            for header in iterate_headers(data):
+                require_crc(memoryview(data), header)
+                offset = header.end_offset
+        except CorruptBatch as error:
+            raise DamagedData(f"{self.group}: damaged at offset {offset}: {error}", offset=offset) from error
+        return data
 
     # --- producers ---
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raftlake.errors import CorruptBatch, StorageError
+from raftlake.errors import CorruptBatch, DamagedData, StorageError
 from raftlake.ports import GroupId, LogStore, SnapshotStore, SnapshotWriter
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.types import OffsetAndEpoch, VoterSet
@@ -88,7 +88,8 @@ def choose_at_start(store: SnapshotStore, group: GroupId, log: LogStore) -> Star
     """The newest intact snapshot of a group; the log is made to continue it where it does not (a crash came between a fetched
     snapshot and the reset of the log). A damaged one is deleted where an older one, or the log itself, stands in for it.
 
-    Raises StorageError, which names file and offset, when nothing holds the state in front of the log.
+    Raises DamagedData, which names file and offset, when nothing holds the state in front of the log: all of it is to be
+    fetched again.
     """
     damaged: str | None = None
     for snapshot_id in reversed(store.ids(group)):
@@ -107,9 +108,9 @@ def choose_at_start(store: SnapshotStore, group: GroupId, log: LogStore) -> Star
         return found
     if log.start_offset > 0:
         reason = damaged or "there is no snapshot at or above that offset"
-        raise StorageError(
-            f"{group}: the log begins at offset {log.start_offset}, but {reason}. What lies before is lost on this node: "
-            f"remove its directory {group} to let this replica begin anew from the leader"
+        raise DamagedData(
+            f"{group}: the log begins at offset {log.start_offset}, but {reason}. What lies before is lost on this node",
+            offset=0,
         )
     if damaged is not None:
         logger.error("%s: snapshot %s; the log still begins at 0", group, damaged)

@@ -29,14 +29,19 @@ class OpsHandlers:
         request.query()
         if self._node.fatal is not None:
             return Response(503, json_bytes({"live": False, "error": str(self._node.fatal)}))
-        return Response(200, json_bytes({"live": True}))
+        return Response(200, json_bytes({"live": True, **self._impaired()}))
 
     async def ready(self, request: Request) -> Response:
         """Requests that need the quorum can be served."""
         request.query()
         ready = self._node.is_ready()
         leader_id = self._node.metadata_leader_id
-        return Response(200 if ready else 503, json_bytes({"ready": ready, "leaderId": leader_id}))
+        return Response(200 if ready else 503, json_bytes({"ready": ready, "leaderId": leader_id, **self._impaired()}))
+
+    def _impaired(self) -> dict[str, object]:
+        """The logs that are being repaired from other nodes, with what was found; nothing where all are sound."""
+        impaired = self._node.damage.impaired
+        return {"impaired": {str(group): reason for group, reason in impaired.items()}} if impaired else {}
 
     async def quorum(self, request: Request) -> Response:
         """The quorum as this node knows it; the leader alone knows the replicas, so others name its address beside it."""

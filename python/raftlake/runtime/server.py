@@ -171,6 +171,7 @@ class NodeServer:
         self._codec.attach(node)
         self._driver.attach(node)
         node.role_listeners.append(self._log_role)
+        node.damage.listeners.append(self._log_damage)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
         self._metrics = NodeMetrics(node, self._clock, self._connection_counts)
 
@@ -311,6 +312,15 @@ class NodeServer:
             logger, level, "role", node=self._settings.node_id, group=group, role=report.role, epoch=report.epoch,
             leader=report.leader_id, reason=report.reason,
         )  # fmt: skip
+
+    def _log_damage(self, group: GroupId, reason: str | None) -> None:
+        if reason is None:
+            event(logger, logging.INFO, "repaired", node=self._settings.node_id, group=group)
+        else:
+            event(
+                logger, logging.ERROR, "damaged log: it is repaired from other nodes and gives no vote until then",
+                node=self._settings.node_id, group=group, reason=reason,
+            )  # fmt: skip
 
     def _connection_counts(self) -> Mapping[str, int]:
         counts = {name: listener.connection_count for name, listener in self._listeners.items()}

@@ -60,7 +60,7 @@ class Cluster:
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, sink)
         self.network = SimulatedNetwork(self.scheduler, stream(settings.seed, "network"), settings.network)
-        voters = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
+        voters = self.voter_ids = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
         self.node_ids = (*voters, *(NodeId(settings.voters + 1 + index) for index in range(settings.observers)))
         view = ClusterView(voters, self._log_of, self._election_of, disposable_topics=(SCRATCH,))
         invariants, self.committed = standard_invariants(view, len(self.node_ids))
@@ -170,6 +170,22 @@ class Cluster:
         if self.trace.enabled:
             self.trace.write(node_id, f"syncs take {factor} times as long")
         self.machines[node_id].disk_slowness = factor
+
+    def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
+        """One voter at a time has damaged logs: the others must be able to repair it."""
+        disks = {machine_id: machine.disk for machine_id, machine in self.machines.items()}
+        if len(self.voter_ids) < 3 or node_id not in self.voter_ids:
+            return False
+        if any(not each.decay.is_sound for other, disk in disks.items() if other != node_id for each in disk.logs.values()):
+            return False
+        logs = [disks[node_id].logs[group] for group in disks[node_id].groups() if group.topic != SCRATCH]
+        if not logs:
+            return False
+        chosen = logs[log % len(logs)]
+        target = chosen.damage(batch, byte)
+        if target is not None and self.trace.enabled:
+            self.trace.write(node_id, f"damage {chosen.group} base={target.base} byte={byte}")
+        return target is not None
 
     def jump_clock(self, node_id: NodeId, by_ms: int) -> None:
         if self.trace.enabled:

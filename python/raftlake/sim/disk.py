@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-import crc32c
-
-from raftlake.errors import InvariantViolation, StorageError
+from raftlake.errors import DamagedData, InvariantViolation, StorageError
 from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampAndOffset
-from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
+from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
+from raftlake.sim.disk_damage import Decay
+from raftlake.sim.log_image import LogImage, StoredBatch, check_batch_bytes
 from raftlake.sim.snapshot_store import SimulatedSnapshots
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
@@ -50,50 +50,6 @@ class DiskObserver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """One record batch as it lies in the log."""
-
-    base: int
-    end: int
-    epoch: int
-    timestamp_ms: int
-    data: bytes
-
-
-@dataclass(slots=True)
-class LogImage:
-    """One version of a log. Images differ only where a truncation or reset lies between them."""
-
-    start: int = 0
-    batches: list[StoredBatch] = field(default_factory=list)
-    #: End offset of each batch, for binary search.
-    ends: list[int] = field(default_factory=list)
-    #: Of a log that begins above 0 the first entry is the epoch of the record before its start.
-    epochs: list[tuple[Epoch, Offset]] = field(default_factory=list)
-    #: End offset (exclusive) that a completed flush covers.
-    synced_end: int = 0
-    #: Up to this end offset it took over the batches of the image before it.
-    inherited_end: int = 0
-
-    @property
-    def end(self) -> int:
-        return self.ends[-1] if self.ends else self.start
-
-    def cut(self, count: int) -> LogImage:
-        """A copy that holds the first `count` batches."""
-        ends = self.ends[:count]
-        end = ends[-1] if ends else self.start
-        return LogImage(
-            start=self.start,
-            batches=self.batches[:count],
-            ends=ends,
-            epochs=[entry for index, entry in enumerate(self.epochs) if entry[1] < end or (index == 0 and self.start > 0)],
-            synced_end=min(self.synced_end, end),
-            inherited_end=end,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class FlushTicket:
     """What one flush will make durable: the image that was live when it began, up to `end_offset`."""
 
@@ -114,6 +70,7 @@ class MemoryLog:
         self._segments: list[SegmentInfo] = []
         #: What the segments were computed from.
         self._segments_of: tuple[LogImage, int, int] | None = None
+        self.decay = Decay()
 
     # --- LogStore ---
 
@@ -164,7 +121,12 @@ class MemoryLog:
             batch = image.batches[index]
             if batch.end > limit or (chunks and size + len(batch.data) > size_max):
                 break
-            chunks.append(batch.data)
+            try:
+                chunks.append(self.decay.seen(batch) if self.decay.damaged else batch.data)
+            except DamagedData:
+                if chunks:
+                    break
+                raise
             size += len(batch.data)
         return b"".join(chunks)
 
@@ -187,6 +149,7 @@ class MemoryLog:
     def _replace(self, image: LogImage) -> None:
         self._images.append(image)
         self._image = image
+        self.decay.forget_from(image.end)
         self._disk.observer.log_cut(self.group, self.end_offset)
 
     def advance_start(self, start_offset: Offset) -> Offset:
@@ -198,6 +161,7 @@ class MemoryLog:
             count = bisect_right(image.ends, segment.end_offset)
             del image.batches[:count], image.ends[:count]
             image.start = segment.end_offset
+        self.decay.forget_below(image.start)
         before = [epoch for epoch, offset in image.epochs if offset < image.start]
         if before:
             image.epochs[: len(before)] = [(before[-1], Offset(image.start))]
@@ -230,7 +194,32 @@ class MemoryLog:
         self._segments, self._segments_of = segments, (image, image.start, image.end)
         return segments
 
+    def scrub(self, size_max: int) -> int:
+        return self.decay.scrub(self._image.batches, self.segments()[-1].base_offset, size_max)
+
+    def damage(self, number: int, byte: int) -> StoredBatch | None:
+        """Damage one of the batches that are durable; None when there is none."""
+        durable = self._image.batches[: bisect_right(self._image.ends, self.durable_end)]
+        if not durable:
+            return None
+        target = durable[number % len(durable)]
+        self.decay.damaged[(target.base, target.epoch)] = byte
+        return target
+
+    def set_aside(self, epoch: Epoch) -> str:
+        """Cut the log before its damage, durably."""
+        image, reason = self.decay.cut(self._image, epoch)
+        self._images = [image]
+        self._image = image
+        self._disk.observer.log_cut(self.group, self.end_offset)
+        return reason
+
     # --- durability ---
+
+    @property
+    def image(self) -> LogImage:
+        """The log as the process sees it."""
+        return self._image
 
     @property
     def batches(self) -> Sequence[StoredBatch]:
@@ -286,19 +275,6 @@ class MemoryLog:
         self._image = image
 
 
-def check_batch_bytes(span: BatchSpan, data: bytes) -> None:
-    """Refuse bytes that a file log would cut away at its next recovery, or that say something else than their span."""
-    base = int.from_bytes(data[0:8], "big")
-    epoch = int.from_bytes(data[12:16], "big", signed=True)
-    end = base + int.from_bytes(data[23:27], "big") + 1
-    if (base, end, epoch) != (span.base_offset, span.end_offset, span.epoch):
-        raise InvariantViolation(f"the batch header says [{base}, {end}) epoch {epoch}, its span {span}")
-    if int.from_bytes(data[8:12], "big") + 12 != len(data):
-        raise InvariantViolation(f"the batch header and its span disagree on the size: {span}")
-    if int.from_bytes(data[17:21], "big") != crc32c.crc32c(memoryview(data)[21:]):
-        raise InvariantViolation(f"the CRC of the batch at {base} is wrong before it reaches the disk")
-
-
 class _SilentObserver:
     def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
         return
@@ -330,11 +306,23 @@ class SimulatedDisk:
         log = self.logs.get(group)
         if log is None:
             log = self.logs[group] = MemoryLog(group, self)
+        log.decay.look_at_start(log.image)
         return log
 
     def prepare(self, groups: Sequence[GroupId]) -> None:
         """Opening costs nothing here."""
         self.machine.port_call("prepare")
+
+    def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
+        self.machine.port_call("set aside")
+        return self.logs[group].set_aside(epoch)
+
+    def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
+        return self.logs[group].decay.impairment
+
+    def mend(self, group: GroupId) -> None:
+        self.machine.port_call("mend")
+        self.logs[group].decay.impairment = None
 
     def delete(self, group: GroupId) -> None:
         self.machine.port_call("delete")

@@ -81,6 +81,8 @@ class Settings:
     slow_disk_ms_max: int = 4_000
     #: The monotonic clock skips time.
     clock_jump_interval_ms: int = 0
+    #: A durable batch of one voter's log is damaged.
+    damage_interval_ms: int = 0
     producers: int = 2
     readers: int = 1
     kv_clients: int = 2
@@ -157,6 +159,8 @@ class Settings:
             # Segments small enough that something is deleted.
             segment_bytes=settings.segment_bytes if settings.retention_bytes < 0 else 300,
         )
+        rng = stream(seed, "settings of damage")
+        settings = replace(settings, damage_interval_ms=sometimes(30, 1_000, 20_000))
         rng = stream(seed, "settings of a theme")
         theme = rng.randrange(8)
         if settings.voters > 1 and theme == 0:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from raftlake.errors import StorageError
+from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId, LogStore
+from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.files import FilePool, descriptors_max
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
+from raftlake.storage.impairment import Damage, mark, read_impairment, unmark
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
 from raftlake.storage.partition import (
@@ -101,6 +103,28 @@ class FileLogDirectory:
         self.snapshots.forget(group)
         self._points.forget(group)
         remove_partition(self.path, group)
+
+    def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
+        path = partition_path(self.path, group)
+        log = self._logs.pop(group, None)
+        log_end = None
+        if log is not None:
+            log_end = log.end_offset
+            log.abandon()
+        found = Damage(path, damage, durable_end=self._points.of(group) or Offset(0), log_end=log_end)
+        if not found.is_real:
+            raise StorageError(f"{damage}; but now all of it can be read: look at the disk and the memory of this machine")
+        mark(path, found.impairment(epoch), found.reason)
+        self._points.lower(group, found.offset)
+        self.snapshots.forget(group)
+        aside = found.put_aside()
+        return f"{found.reason}; the log was cut to offset {found.offset}, the damaged rest is in {aside}"
+
+    def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
+        return read_impairment(partition_path(self.path, group))
+
+    def mend(self, group: GroupId) -> None:
+        unmark(partition_path(self.path, group))
 
     def groups(self) -> Sequence[GroupId]:
         return list_partitions(self.path)

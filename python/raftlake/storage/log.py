@@ -21,6 +21,7 @@ from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, read_file, replace_file, storage_error, sync_directory
 from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.scan import BatchAt
+from raftlake.storage.scrub import Scrub
 from raftlake.storage.segment import Segment
 
 #: Relative offsets in the index files are 32 bits wide.
@@ -79,6 +80,7 @@ class FileLog:
         #: Everything below it is durable: what recovery found was synced.
         self.synced_end = self.end_offset
         self._cuts = 0
+        self._scrub = Scrub()
 
     def __repr__(self) -> str:
         return f"FileLog({self.group}, {self.start_offset}..{self.end_offset}, {len(self._segments)} segments)"
@@ -253,6 +255,10 @@ class FileLog:
         self._require_usable()
         for segment in self._segments:
             segment.verify()
+
+    def scrub(self, size_max: int) -> int:
+        self._require_usable()
+        return self._scrub.read_on(self._segments[:-1], self._epochs.all_entries, size_max)
 
     # --- flushing, called by the directory on the driver's thread -----------------------------------------------------
 

@@ -15,11 +15,25 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from crc32c import crc32c
+
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
 
 METADATA_NAME = "partition.metadata"
+ELECTION_NAME = "quorum-state"
+#: A replica that has seen no election yet. It is there from the first moment on, so that its absence is always a loss.
+NO_ELECTION = (
+    b'{"clusterId":"","leaderId":-1,"leaderEpoch":0,"votedId":-1,"appliedOffset":0,"currentVoters":[],"data_version":0}'
+)
+
+
+def seal(line: bytes) -> bytes:
+    """A quorum-state file: a second line, which Kafka does not read, is the CRC-32C of the first."""
+    return line + b"\n%08x\n" % crc32c(line)
+
+
 CREATE_SUFFIX = "-create"
 DELETE_SUFFIX = "-delete"
 #: Syncs that run at the same time share the file system's commits.
@@ -111,6 +125,7 @@ def _create_aside(root: Path, group: GroupId) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         write_file(temporary / METADATA_NAME, encode_metadata(group.topic_id), sync=True)
+        write_file(temporary / ELECTION_NAME, seal(NO_ELECTION), sync=True)
         sync_directory(temporary)
     except OSError as error:
         raise storage_error("create", path, error) from error

@@ -35,6 +35,7 @@ from raftlake.storage.log import FileLog, perform_reset, read_pending_reset
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
 from raftlake.storage.scan import WINDOW_HEADERS, BatchAt, BrokenBatch, find_batch_after, is_zero, walk
 from raftlake.storage.segment import Segment, file_name
+from raftlake.storage.snapshots import list_snapshots
 
 SYNC_THREADS = 4
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
@@ -234,10 +235,14 @@ def rebuilt_epochs(path: Path, sealed: list[Segment], start: Offset) -> LeaderEp
     """The history of the sealed segments from their headers. Raises DamagedData when the epoch before the start is lost."""
     rebuilt = LeaderEpochs(path)
     if start > 0:
-        raise DamagedData(
-            f"{path / epoch_files.FILE_NAME} is missing or damaged: the epoch of the record before {start} is lost",
-            offset=start,
-        )
+        # A log begins above 0 where a snapshot ends, whose name tells the epoch.
+        before = [each for each in list_snapshots(path) if each.offset == start]
+        if not before:
+            raise DamagedData(
+                f"{path / epoch_files.FILE_NAME} is missing or damaged: the epoch of the record before {start} is lost",
+                offset=0,
+            )
+        rebuilt.reset_to(before[-1])
     for segment in sealed:
         batches = walk(
             segment.file.descriptor(), segment.path, 0, segment.size, offset=segment.base_offset, window=WINDOW_HEADERS

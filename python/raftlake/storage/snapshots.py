@@ -42,6 +42,15 @@ def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
     return None if match is None else OffsetAndEpoch(Offset(int(match[1])), Epoch(int(match[2])))
 
 
+def list_snapshots(path: Path) -> list[OffsetAndEpoch]:
+    """The ids of the finished snapshots in a partition's directory, ascending. Raises StorageError."""
+    try:
+        found = [parse_snapshot_name(name) for name in os.listdir(path)]
+    except OSError as error:
+        raise storage_error("list", path, error) from error
+    return sorted(each for each in found if each is not None)
+
+
 class _Worker:
     """Runs jobs in order: on a thread of its own, or at once where there is no event loop to report to."""
 

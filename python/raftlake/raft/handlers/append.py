@@ -6,7 +6,7 @@ on disk before `RecordsFlushed` said so.
 
 from __future__ import annotations
 
-from raftlake.raft import elections, fetching
+from raftlake.raft import elections, fetching, impairment
 from raftlake.raft.actions import AppendRecords
 from raftlake.raft.events import AppendRequested, LogStartAdvanced, RecordsFlushed
 from raftlake.raft.invariants import require
@@ -43,6 +43,7 @@ def on_records_flushed(group: GroupState, event: RecordsFlushed, now_ms: int) ->
     group.flushed_end = event.end_offset
     leader = group.role
     if not isinstance(leader, Leader):
+        impairment.mend_if_whole(group)
         fetching.send_fetch(group, now_ms)
         return
     advance_high_watermark(group, leader)

@@ -9,7 +9,7 @@ leaves only when all is synced.
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.raft import fetching, transitions
+from raftlake.raft import fetching, impairment, transitions
 from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, TruncateTo
 from raftlake.raft.events import LeaderConfirmed, RequestFailed
 from raftlake.raft.handlers import fetch_snapshot
@@ -30,6 +30,8 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     if not _is_from_leader(group, source, response) and not _discovers_leader(group, source, response, now_ms):
         # Only its view of leader and epoch counts. A transition that it brings about has sent the next fetch.
         handle_common_response(group, response.error, response.leader_id, response.leader_epoch, source, now_ms)
+        if response.error is ErrorCode.UNKNOWN_LEADER_EPOCH and response.leader_epoch < group.epoch:
+            impairment.announce_epoch(group, source)
         if group.fetch_in_flight is None:
             fetching.retry_fetch_later(group, now_ms)
         return
@@ -42,10 +44,12 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
         made_progress = fetch_snapshot.begin_download(group, role, response.snapshot_id)
     else:
         made_progress = _append(group, response.batches)
+        role.leader_high_watermark = response.high_watermark
         high_watermark = min(response.high_watermark, group.log_end)
         if high_watermark > group.high_watermark:
             group.high_watermark = Offset(high_watermark)
             group.actions.append(AdvanceHighWatermark(high_watermark=group.high_watermark))
+        impairment.mend_if_whole(group)
     if not made_progress:
         # The leader meant to move us and could not: asking again at once would only repeat it.
         fetching.retry_fetch_later(group, now_ms)

@@ -21,7 +21,7 @@ def on_started(group: GroupState, event: Started, now_ms: int) -> None:
     role = group.role
     if isinstance(role, Unattached):
         role.election_deadline_ms += event.election_delay_ms
-    if isinstance(role, Unattached) and group.is_voter and not group.other_voters:
+    if isinstance(role, Unattached) and not group.other_voters and group.is_voter and group.impairment is None:
         elections.start_pre_vote(group, "only voter", now_ms)
     elif isinstance(role, Candidate):
         elections.send_votes(group, now_ms)
@@ -52,7 +52,7 @@ def on_peer_unreachable(group: GroupState, event: PeerUnreachable, now_ms: int) 
 def on_campaign_requested(group: GroupState, event: CampaignRequested, now_ms: int) -> None:
     """Pre-vote now, where nobody is known to lead."""
     role = group.role
-    if isinstance(role, Unattached) and group.leader_id == NO_LEADER and group.is_voter and not group.is_resigning:
+    if isinstance(role, Unattached) and group.leader_id == NO_LEADER and elections.may_campaign(group):
         elections.start_pre_vote(group, "campaign requested", now_ms)
 
 

@@ -56,6 +56,8 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
 
 def can_grant(group: GroupState, request: VoteRequest) -> bool:
     """Whether this replica, in its role, grants a request of its own epoch (Kafka's EpochState.canGrantVote)."""
+    if group.impairment is not None:
+        return False
     role = group.role
     mine = group.log_end_position
     # "If the logs' last entry have different epochs, then the log with the later epoch is more up-to-date" (KIP-595).

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import DamagedData, ErrorCode
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
@@ -113,7 +113,11 @@ class ParkedFetch:
             return result
         if result.diverging_epoch is None and (budget > 0 or first):
             size_max = max(1, min(part.bytes_max, budget))
-            result.records = partition.log.read(Offset(part.fetch_offset), high_watermark, size_max)
+            try:
+                result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
+            except DamagedData as damage:
+                self._node.damage.found(group, damage)
+                result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
 
     @staticmethod

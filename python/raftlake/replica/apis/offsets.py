@@ -73,7 +73,8 @@ def _list_offset(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCo
         return error, -1, -1, -1
     if not partition.is_serving:
         return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1, -1
-    return find_offset(partition, asked.timestamp)
+    found = node.damage.guarded(partition.group, lambda: find_offset(partition, asked.timestamp))
+    return (ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1) if found is None else found
 
 
 def find_offset(partition: Partition, timestamp: int) -> tuple[ErrorCode, int, int, int]:

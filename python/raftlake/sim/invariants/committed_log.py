@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from raftlake.ports import GroupId
-from raftlake.sim.disk import MemoryLog, StoredBatch
+from raftlake.sim.disk import MemoryLog
+from raftlake.sim.log_image import StoredBatch
 
 
 class CommittedLog:

@@ -30,6 +30,8 @@ def disagreements(replicas: Sequence[ReplicaState], node_count: int) -> list[str
             found.append(f"{group} has the leaders {leaders}")
         elif len(dict.fromkeys(positions.values())) != 1:
             found.append(f"{group}: (epoch, high watermark, log end) by node: {positions}")
+        elif any(replica.log.decay.impairment is not None for replica in members):
+            found.append(f"{group} is impaired on some node")
         elif any(replica.high_watermark != replica.log.end_offset for replica in members):
             found.append(f"{group}: the log end is not committed: {positions}")
     return found

@@ -41,6 +41,14 @@ class MajorityHoldsCommitted(Invariant):
             return
         last = committed.batches[-1]
         # The same last batch (epoch and bytes) means the same log before it; `CommittedData` checks that on its own.
-        holders = sum(1 for log in self.view.voter_logs(group) if log.surely_holds(last))
-        if holders < self.view.majority:
-            raise self.fail(f"{group}: only {holders} of {len(self.view.voters)} voters hold [{last.base}, {last.end}) synced")
+        logs = self.view.voter_logs(group)
+        holders = sum(1 for log in logs if log.surely_holds(last))
+        if holders >= self.view.majority:
+            return
+        # A voter that lost it by damage gives no vote until it has it again: nobody is elected without a holder.
+        impaired = sum(1 for log in logs if log.decay.impairment is not None and not log.surely_holds(last))
+        if not holders or len(self.view.voters) - holders - impaired >= self.view.majority:
+            raise self.fail(
+                f"{group}: only {holders} of {len(self.view.voters)} voters hold [{last.base}, {last.end}) synced, "
+                f"{impaired} are impaired"
+            )

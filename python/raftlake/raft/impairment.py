@@ -1,0 +1,52 @@
+"""A replica that has lost records which it had synced: what it may not do, and when it is whole again.
+
+Others may have counted those records as held by a majority, this replica among them. So it gives no vote and stands for no
+election until it holds them again; it follows, and what it fetches counts as ever. While at most a minority is impaired, no
+majority of votes comes together without a replica that has every committed record. When a majority is impaired, nobody is
+elected, which is better than an election that forgets.
+
+It is whole when it has synced everything below the high watermark of a leader that (1) leads an epoch at least as high as
+the one in which the records were lost, (2) has committed a record of that epoch, so that its high watermark covers all that
+was ever acknowledged, and (3) cannot count an old Fetch any more that claims the lost records: its epoch is higher, which
+fences them, or the log again reaches as far as they did.
+"""
+
+from __future__ import annotations
+
+from raftlake.raft.actions import MendReplica, SendRequest
+from raftlake.raft.messages import VoteRequest
+from raftlake.raft.roles import Follower
+from raftlake.raft.state import GroupState
+from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
+
+
+def mend_if_whole(group: GroupState) -> None:
+    """Called after each answer of the leader and after each sync."""
+    lost, role = group.impairment, group.role
+    if lost is None or not isinstance(role, Follower):
+        return
+    high_watermark = role.leader_high_watermark
+    if high_watermark > group.flushed_end or group.epoch < lost.epoch:
+        return
+    if not group.history.has_epoch(group.epoch) or high_watermark <= group.history.first_offset(group.epoch):
+        return
+    if group.epoch == lost.epoch and group.flushed_end < lost.end_offset:
+        return
+    group.impairment = None
+    group.actions.append(MendReplica())
+
+
+def announce_epoch(group: GroupState, peer: NodeId) -> None:
+    """A leader of a lower epoch cannot be followed. Who campaigns tells its epoch with the vote that it asks for; this replica
+    does not campaign, so it asks for a pre-vote that nobody with a record grants, and whose answer does not count."""
+    if group.impairment is None or peer not in group.voters:
+        return
+    request = VoteRequest(
+        candidate=group.local,
+        epoch=group.epoch,
+        log_end=OffsetAndEpoch(Offset(0), Epoch(0)),
+        pre_vote=True,
+        voter_directory_id=group.voters.voters[peer].directory_id,
+        voter_id=peer,
+    )
+    group.actions.append(SendRequest(destination=peer, request=request))

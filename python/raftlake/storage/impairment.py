@@ -1,0 +1,243 @@
+"""The file that says that a log has lost synced records, and how the damaged rest is put aside.
+
+`impaired` in a partition's directory is written durably before anything is cut, and removed when the replica holds again what
+it had lost: as long as it is there the replica neither votes nor campaigns (`raft.impairment`), so whatever a crash leaves of
+the cutting in between is safe. What is cut is kept under `damaged-<first missing offset>/`, whole files under their own
+names; nothing here deletes a record. Found again after a crash, damage is put aside again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raftlake.errors import DamagedData
+from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.storage.epochs import load as load_epochs
+from raftlake.storage.files import read_file, replace_file, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.index_files import SUFFIXES
+from raftlake.storage.log import RESET_FILE_NAME
+from raftlake.storage.recovery import list_segments
+from raftlake.storage.scan import WINDOW_LARGE, BatchAt, BrokenBatch, find_batch_after, is_zero, read_bytes, walk
+from raftlake.storage.scrub import require_epoch
+from raftlake.storage.segment import file_name
+from raftlake.storage.snapshots import list_snapshots, snapshot_name
+
+FILE_NAME = "impaired"
+VERSION = 0
+ASIDE_PREFIX = "damaged-"
+CUT_SUFFIX = ".cut"
+COPY_BYTES = 1 << 20
+#: More than any log will hold: where it is not known how far the lost records reached.
+UNKNOWN_END = Offset((1 << 62) - 1)
+#: A marker that cannot be read: whoever opens the log takes its present epoch.
+UNKNOWN_EPOCH = Epoch(-1)
+
+
+def encode(impairment: Impairment, reason: str) -> bytes:
+    return f"{VERSION}\n{impairment.epoch} {impairment.end_offset}\n{' '.join(reason.split())}\n".encode()
+
+
+def read_impairment(path: Path) -> tuple[Impairment, str] | None:
+    """What the marker in a partition's directory says, and why; a damaged marker says the worst. Raises StorageError."""
+    data = read_file(path / FILE_NAME)
+    if data is None:
+        return None
+    try:
+        version, position, reason = data.decode("utf-8").split("\n")[:3]
+        epoch, end_offset = position.split(" ")
+        if int(version) != VERSION or int(epoch) < -1 or int(end_offset) < 0:
+            raise ValueError(f"unexpected content {data!r}")
+        return Impairment(Epoch(int(epoch)), Offset(int(end_offset))), reason
+    except ValueError:
+        return Impairment(UNKNOWN_EPOCH, UNKNOWN_END), f"{path / FILE_NAME} is damaged itself"
+
+
+def mark(path: Path, impairment: Impairment, reason: str) -> None:
+    """Say durably that the log in `path` is impaired; never less than an earlier marker says. Raises StorageError."""
+    known = read_impairment(path)
+    if known is not None:
+        epoch = UNKNOWN_EPOCH if known[0].epoch == UNKNOWN_EPOCH else max(known[0].epoch, impairment.epoch)
+        impairment = Impairment(epoch, max(known[0].end_offset, impairment.end_offset))
+        reason = known[1] if reason in known[1] else f"{known[1]}; {reason}"
+    replace_file(path / FILE_NAME, encode(impairment, reason))
+
+
+def unmark(path: Path) -> None:
+    """The replica is whole again. Raises StorageError."""
+    try:
+        (path / FILE_NAME).unlink(missing_ok=True)
+        sync_directory(path)
+    except OSError as error:
+        raise storage_error("delete", path / FILE_NAME, error) from error
+
+
+class Damage:
+    """What is wrong with a log, looked at again file by file; then `put_aside`."""
+
+    def __init__(self, path: Path, found: DamagedData, *, durable_end: Offset, log_end: Offset | None) -> None:
+        """`durable_end` is what was known to be durable, 0 for nothing; `log_end` is where a log that was in use ended. Raises
+        StorageError."""
+        self._path = path
+        self._bases = list_segments(path)
+        self._epochs = load_epochs(path) or ()
+        below = [base for base in self._bases if base <= found.offset]
+        #: The segment that holds the first damage; None when all of the log goes.
+        self._segment = below[-1] if below else None
+        self.reason = str(found)
+        #: Where the segment stops being intact: byte and offset.
+        self.position = 0
+        self.offset = Offset(max(found.offset, 0)) if self._segment is None else self._segment
+        #: The last record that is still intact behind the damage: its epoch, and where it ends.
+        self.last_epoch = Epoch(0)
+        self.last_end = max(self.offset, durable_end)
+        self.is_real = self._segment is None
+        self._is_end_known = True
+        for base in [base for base in self._bases if base >= (self._segment or 0)]:
+            self._is_end_known = True
+            if base == self._segment:
+                self._look_at(base)
+            else:
+                self._look_behind(base)
+        if self._bases[-1:] == [self._segment]:
+            self.is_real = self.is_real or self.offset < max(durable_end, log_end or 0)
+        if log_end is not None:
+            self.last_end, self._is_end_known = log_end, True
+
+    def _look_at(self, base: Offset) -> None:
+        """Find the first batch of a segment that is not intact."""
+        path = self._path / file_name(base)
+        following = next((each for each in self._bases if each > base), None)
+        descriptor, end = _open(path)
+        try:
+            for batch in walk(descriptor, path, 0, end, offset=base, check_crc=True, window=WINDOW_LARGE):
+                require_epoch(path, batch, self._epochs)
+                self._advance(batch)
+            self.is_real = following is not None and following != self.offset
+        except BrokenBatch as broken:
+            self.reason = str(broken)
+            # Blocks that were reserved and never written read as zeros.
+            self.is_real = following is not None or not _is_zero(descriptor, path, broken.position, end)
+            self._look_on(descriptor, path, broken.position, end)
+        finally:
+            os.close(descriptor)
+
+    def _advance(self, batch: BatchAt) -> None:
+        self.position = batch.position + batch.size
+        self.offset = batch.end_offset
+        self._see(batch)
+
+    def _see(self, batch: BatchAt) -> None:
+        self.last_epoch = max(self.last_epoch, batch.epoch)
+        self.last_end = max(self.last_end, batch.end_offset)
+
+    def _look_on(self, descriptor: int, path: Path, position: int, end: int) -> None:
+        """Behind the first damage of a file: how far do intact batches reach?"""
+        try:
+            while (found := find_batch_after(descriptor, path, position, end, self.offset)) is not None:
+                try:
+                    for batch in walk(descriptor, path, found.position, end, check_crc=True, window=WINDOW_LARGE):
+                        self._see(batch)
+                    return
+                except BrokenBatch as broken:
+                    position = broken.position
+            # Whatever stood there may have been the end of the log.
+            self._is_end_known = is_zero(descriptor, path, position, end)
+        except BrokenBatch:
+            self._is_end_known = False
+
+    def _look_behind(self, base: Offset) -> None:
+        path = self._path / file_name(base)
+        descriptor, end = _open(path)
+        try:
+            for batch in walk(descriptor, path, 0, end, window=WINDOW_LARGE):
+                self._see(batch)
+        except BrokenBatch as broken:
+            self._look_on(descriptor, path, broken.position, end)
+        finally:
+            os.close(descriptor)
+
+    def impairment(self, epoch: Epoch) -> Impairment:
+        """What the replica has lost, when it is in `epoch`: nothing that it could have acknowledged in that epoch, unless it
+        held a record of it."""
+        if not self._is_end_known:
+            return Impairment(epoch, UNKNOWN_END)
+        return Impairment(epoch, self.last_end if self.last_epoch >= epoch else Offset(0))
+
+    def put_aside(self) -> Path:
+        """Cut the log before the damage; the rest goes to the directory that is returned. Raises StorageError."""
+        aside = self._new_directory()
+        doomed = [base for base in self._bases if self._segment is None or base > self._segment]
+        try:
+            for base in reversed(doomed):
+                self._move(base, aside)
+            if self._segment is not None:
+                self._cut(self._segment, aside)
+            else:
+                # All of the log is lost, so the snapshots could not stand in for it either.
+                for snapshot_id in list_snapshots(self._path):
+                    if snapshot_id.offset > 0:
+                        os.rename(self._path / snapshot_name(snapshot_id), aside / snapshot_name(snapshot_id))
+            self._begin_at_snapshot()
+            sync_directory(aside)
+            sync_directory(self._path)
+        except OSError as error:
+            raise storage_error("put aside damaged files in", self._path, error) from error
+        return aside
+
+    def _new_directory(self) -> Path:
+        for number in range(1_000):
+            aside = self._path / f"{ASIDE_PREFIX}{self.offset:020d}{f'-{number}' if number else ''}"
+            try:
+                aside.mkdir()
+                sync_directory(self._path)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise storage_error("create", aside, error) from error
+            return aside
+        raise DamagedData(f"{self._path} holds too many {ASIDE_PREFIX}* directories", offset=self.offset)
+
+    def _move(self, base: Offset, aside: Path) -> None:
+        path = self._path / file_name(base)
+        for suffix in SUFFIXES:
+            path.with_suffix(suffix).unlink(missing_ok=True)
+        os.rename(path, aside / path.name)
+
+    def _cut(self, base: Offset, aside: Path) -> None:
+        """The intact beginning of the segment becomes a file of its own: bytes that cannot be read are never touched."""
+        path = self._path / file_name(base)
+        fresh = path.with_name(path.name + CUT_SUFFIX)
+        source, _ = _open(path)
+        target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            for position in range(0, self.position, COPY_BYTES):
+                data = read_bytes(source, path, min(COPY_BYTES, self.position - position), position)
+                write_at(target, [data], position, len(data))
+            sync_data(target)
+        finally:
+            os.close(source)
+            os.close(target)
+        self._move(base, aside)
+        os.rename(fresh, path)
+
+    def _begin_at_snapshot(self) -> None:
+        """What a snapshot holds need not be fetched again: the log goes on where the newest one ends."""
+        newest = max(list_snapshots(self._path), default=None)
+        if newest is not None and newest.offset > self.offset:
+            replace_file(self._path / RESET_FILE_NAME, f"0\n{newest.offset} {newest.epoch}\n".encode())
+
+
+def _is_zero(descriptor: int, path: Path, position: int, end: int) -> bool:
+    try:
+        return is_zero(descriptor, path, position, end)
+    except BrokenBatch:
+        return False
+
+
+def _open(path: Path) -> tuple[int, int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return descriptor, os.fstat(descriptor).st_size
+    except OSError as error:
+        raise storage_error("open", path, error) from error

@@ -1,0 +1,197 @@
+"""Damaged logs in a running quorum: found by whoever reads them, cut, fetched again from the others; never voted over."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.errors import ErrorCode, StorageError
+from raftlake.ports import GroupId
+from raftlake.raft.types import NodeId
+from raftlake.replica import damage
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.node import ReplicaNode
+from raftlake.sim.disk import MemoryLog
+from raftlake.sim.disk_damage import FLIPPED_BYTE, Decay
+from raftlake.sim.log_image import LogImage
+from replica_cluster import Cluster, batch
+
+UNREADABLE = -1
+
+
+@pytest.fixture(params=[FLIPPED_BYTE, UNREADABLE], ids=["bit flipped", "unreadable"])
+def byte(request: pytest.FixtureRequest) -> int:
+    damaged: int = request.param
+    return damaged
+
+
+@pytest.fixture(autouse=True)
+def _no_scrub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would find everything in a second; each test has its own finder."""
+    monkeypatch.setattr(damage, "SCRUB_BYTES_PER_SECOND", 0)
+
+
+class Quorum:
+    """Three nodes with a topic of ten batches in several segments."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.cluster = Cluster(size, segment_bytes=300)
+        (self.group,) = self.cluster.create_topic("orders")
+        self.values = [f"value {number}".encode() * 5 for number in range(10)]
+        for value in self.values:
+            self.cluster.produce(self.group, batch(value))
+        self.cluster.run(500)
+        self.events: list[tuple[int, GroupId, str | None]] = []
+        for node in self.cluster.nodes.values():
+            self.listen(node)
+
+    def listen(self, node: ReplicaNode) -> None:
+        def hear(group: GroupId, reason: str | None) -> None:
+            self.events.append((node.config.node_id, group, reason))
+
+        node.damage.listeners.append(hear)
+
+    def log(self, node: ReplicaNode | NodeId) -> MemoryLog:
+        node_id = node if isinstance(node, int) else node.config.node_id
+        return self.cluster.disks[NodeId(node_id)].logs[self.group]
+
+    def damage(self, node: ReplicaNode, number: int, byte: int) -> None:
+        found = self.log(node).damage(number, byte)
+        assert found is not None
+
+    def is_whole(self, node: ReplicaNode) -> bool:
+        other = next(each for each in self.cluster.nodes.values() if each is not node)
+        mine, theirs = self.log(node), self.log(other)
+        return mine.decay.is_sound and list(mine.batches) == list(theirs.batches)
+
+    def read_all(self, node: ReplicaNode) -> list[ErrorCode]:
+        """Read the topic from its beginning at one node, once through; the errors on the way."""
+        errors = []
+        offset = 0
+        while offset < node.partitions[self.group].high_watermark:
+            answer = self.cluster.fetch(node, self.group, offset, bytes_max=1)
+            errors.append(answer.error)
+            if answer.error is not ErrorCode.NONE:
+                break
+            offset += 1
+        return errors
+
+
+def test_a_consumer_never_gets_damaged_bytes_and_the_follower_repairs_itself(byte: int) -> None:
+    quorum = Quorum()
+    follower = quorum.cluster.followers(quorum.group)[0]
+    quorum.damage(follower, 4, byte)
+    assert quorum.read_all(follower)[-1] is ErrorCode.KAFKA_STORAGE_ERROR
+    quorum.cluster.run(20)
+    quorum.cluster.run(5_000, until=lambda: quorum.is_whole(follower))
+    assert quorum.is_whole(follower)
+    assert [(node_id, reason is None) for node_id, _, reason in quorum.events] == [
+        (follower.config.node_id, False),
+        (follower.config.node_id, True),
+    ]
+    assert follower.damage.impaired == {}
+    quorum.cluster.run(1_000)
+    assert set(quorum.read_all(follower)) == {ErrorCode.NONE}
+
+
+def test_a_leader_that_cannot_read_its_own_log_hands_over(byte: int) -> None:
+    quorum = Quorum()
+    leader = quorum.cluster.leader(quorum.group)
+    epoch = leader.partitions[quorum.group].core.epoch
+    quorum.damage(leader, 4, byte)
+    assert quorum.read_all(leader)[-1] is ErrorCode.KAFKA_STORAGE_ERROR
+    quorum.cluster.run(10_000, until=lambda: quorum.is_whole(leader) and not leader.damage.impaired)
+    assert quorum.is_whole(leader)
+    successor = quorum.cluster.leader(quorum.group)
+    assert successor.partitions[quorum.group].core.epoch > epoch
+    assert quorum.cluster.produce(quorum.group, batch(b"more")).error is ErrorCode.NONE
+
+
+def test_a_follower_that_gets_the_same_damage_again_makes_the_leader_look(byte: int) -> None:
+    """The leader sends log bytes unread; only when they are asked for twice does it check them."""
+    quorum = Quorum()
+    leader = quorum.cluster.leader(quorum.group)
+    behind = quorum.cluster.followers(quorum.group)[0]
+    quorum.damage(leader, 4, byte)
+    quorum.cluster.stop(behind.config.node_id)
+    log = quorum.log(behind)
+    image = log.image.cut(3)
+    image.synced_end = image.end
+    log._images, log._image = [image], image
+    # It was never told of more than it holds.
+    restarted = quorum.cluster.start(behind.config.node_id)
+    quorum.listen(restarted)
+    quorum.cluster.run(20_000, until=lambda: quorum.is_whole(restarted) and quorum.is_whole(leader))
+    assert quorum.is_whole(restarted)
+    assert (leader.config.node_id, False) in [(node_id, reason is None) for node_id, _, reason in quorum.events]
+
+
+def test_the_scrub_finds_what_nobody_reads(byte: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+    follower = quorum.cluster.followers(quorum.group)[0]
+    quorum.damage(follower, 1, byte)
+    quorum.cluster.run(5_000)
+    assert quorum.events == [], "no budget, no reading"
+    monkeypatch.setattr(damage, "SCRUB_BYTES_PER_SECOND", 500)
+    quorum.cluster.run(10_000, until=lambda: bool(quorum.events))
+    assert quorum.events[0][0] == follower.config.node_id
+    quorum.cluster.run(5_000, until=lambda: quorum.is_whole(follower))
+    assert quorum.is_whole(follower)
+
+
+def test_damage_found_at_start_is_repaired(byte: int) -> None:
+    quorum = Quorum()
+    follower = quorum.cluster.followers(quorum.group)[0]
+    quorum.cluster.stop(follower.config.node_id)
+    log = quorum.log(follower)
+    quorum.damage(follower, len(log.batches) - 1, byte)
+    restarted = quorum.cluster.start(follower.config.node_id)
+    assert restarted.fatal is None
+    assert list(restarted.damage.impaired) == [quorum.group]
+    quorum.cluster.run(5_000, until=lambda: quorum.is_whole(restarted))
+    assert quorum.is_whole(restarted)
+
+
+def test_the_metadata_log_is_repaired_too(byte: int) -> None:
+    quorum = Quorum()
+    quorum.group = METADATA_GROUP
+    follower = quorum.cluster.followers()[0]
+    quorum.cluster.stop(follower.config.node_id)
+    quorum.damage(follower, 0, byte)
+    restarted = quorum.cluster.start(follower.config.node_id)
+    quorum.cluster.run(10_000, until=lambda: quorum.is_whole(restarted) and restarted.is_ready())
+    assert quorum.is_whole(restarted)
+    assert restarted.kv.machine.applied_offset == quorum.cluster.leader().kv.machine.applied_offset
+
+
+def test_nobody_is_elected_while_a_majority_is_impaired() -> None:
+    """The same records are damaged on two of three: whoever were elected might lack them. Nothing vanishes silently."""
+    quorum = Quorum()
+    nodes = list(quorum.cluster.nodes.values())
+    for node in nodes:
+        quorum.cluster.stop(node.config.node_id)
+    for node in nodes[:2]:
+        quorum.damage(node, len(quorum.log(node).batches) - 1, UNREADABLE)
+    started = [quorum.cluster.start(node.config.node_id) for node in nodes]
+    quorum.cluster.run(20_000)
+    assert not any(node.partitions[quorum.group].core.is_leader for node in started)
+    assert all(node.damage.impaired[quorum.group].startswith("damaged at") for node in started[:2])
+    assert started[2].damage.impaired == {}
+
+
+def test_a_node_that_votes_alone_stops_and_cuts_nothing(byte: int) -> None:
+    quorum = Quorum(1)
+    (node,) = quorum.cluster.nodes.values()
+    quorum.damage(node, 4, byte)
+    before = list(quorum.log(node).batches)
+    quorum.read_all(node)
+    with pytest.raises(StorageError, match="only voter"):
+        quorum.cluster.run(100)
+    assert isinstance(node.fatal, StorageError)
+    assert list(quorum.log(node).batches) == before
+
+
+def test_decay_of_an_empty_log_is_nothing() -> None:
+    decay = Decay()
+    decay.look_at_start(LogImage())
+    assert decay.is_sound
+    assert decay.scrub([], 0, 100) == 0
