@@ -197,24 +197,26 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_older_one() -> None:
     cluster.run(10_000, until=lambda: agree(cluster) and not node.kv.is_restoring)
 
 
-def test_a_node_without_an_intact_snapshot_stops_and_names_the_file() -> None:
+def test_a_node_without_an_intact_snapshot_begins_anew_as_impaired() -> None:
     cluster = trimmed_cluster()
     follower = cluster.followers()[0].config.node_id
     cluster.stop(follower)
     newest = damage(cluster, follower, -1)
     damage(cluster, follower, 0)
-    with pytest.raises(StorageError, match=f"{newest.offset:020d}-{newest.epoch:010d}.checkpoint is damaged.*CRC"):
-        cluster.start(follower)
+    node = cluster.start(follower)
+    assert f"{newest.offset:020d}-{newest.epoch:010d}.checkpoint is damaged" in node.damage.impaired[METADATA_GROUP]
+    cluster.run(10_000, until=lambda: agree(cluster) and not node.damage.impaired)
 
 
 def test_startup_with_invalid_snapshot_state() -> None:
-    """KafkaRaftLogTest: a log that begins above 0 without a snapshot at or above its start is refused."""
+    """KafkaRaftLogTest: a log that begins above 0 without a snapshot at or above its start is refused; it is fetched anew."""
     cluster = trimmed_cluster()
     follower = cluster.followers()[0].config.node_id
     cluster.stop(follower)
     cluster.disks[follower].snapshots._finished.clear()
-    with pytest.raises(StorageError, match=r"the log begins at offset .* there is no snapshot at or above that offset"):
-        cluster.start(follower)
+    node = cluster.start(follower)
+    assert "there is no snapshot at or above that offset" in node.damage.impaired[METADATA_GROUP]
+    cluster.run(10_000, until=lambda: agree(cluster) and not node.damage.impaired)
 
 
 def test_a_log_that_ends_before_the_snapshot_begins_anew_behind_it() -> None:

@@ -78,8 +78,6 @@ from raftlake.wire.api import RequestHeader
 #: Turns that breed turns without end are a bug, not load.
 PASSES_MAX = 10_000
 
-RoleListener = Callable[[GroupId, ReportRole], None]
-
 
 class ReplicaNode:
     """One node's replicas. Every method is called from one thread; see `ports` for what the node needs from the world."""
@@ -109,7 +107,7 @@ class ReplicaNode:
         self.fatal: RaftlakeError | None = None
         self.partitions: dict[GroupId, Partition] = {}
         self.timers = TimerQueue(self.request_turn)
-        self.role_listeners: list[RoleListener] = []
+        self.role_listeners: list[Callable[[GroupId, ReportRole], None]] = []
         self.voters = VoterSet({node_id: ReplicaKey(node_id) for node_id in sorted(config.voters)})
         self._dirty: dict[GroupId, Partition] = {}
         self._to_append: dict[GroupId, Partition] = {}
@@ -273,10 +271,9 @@ class ReplicaNode:
                 raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
             self.fetch_server.send_answers()
             self.control.send_all()
-            if self._fetchers_to_send:
-                fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
-                for fetcher in fetchers:
-                    fetcher.send_round()
+            fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
+            for fetcher in fetchers:
+                fetcher.send_round()
             self._syncer.start()
         except (StorageError, InvariantViolation) as error:
             self.fail(error)

@@ -206,9 +206,9 @@ class MemoryLog:
         self.decay.damaged[(target.base, target.epoch)] = byte
         return target
 
-    def set_aside(self, epoch: Epoch) -> str:
+    def set_aside(self, damage: DamagedData, epoch: Epoch) -> str:
         """Cut the log before its damage, durably."""
-        image, reason = self.decay.cut(self._image, epoch)
+        image, reason = self.decay.cut(self._image, damage, epoch)
         self._images = [image]
         self._image = image
         self._disk.observer.log_cut(self.group, self.end_offset)
@@ -315,7 +315,10 @@ class SimulatedDisk:
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         self.machine.port_call("set aside")
-        return self.logs[group].set_aside(epoch)
+        log = self.logs[group]
+        if damage.offset < log.start_offset:
+            self.snapshots.forget(group)
+        return log.set_aside(damage, epoch)
 
     def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
         return self.logs[group].decay.impairment

@@ -71,17 +71,20 @@ class Decay:
         if found is not None:
             raise DamagedData(f"simulated: damage at {found.base} found at the start", offset=found.base)
 
-    def cut(self, image: LogImage, epoch: Epoch) -> tuple[LogImage, str]:
-        """Note the impairment and return the image without the damage and all behind it. Raises StorageError where there is
-        none."""
+    def cut(self, image: LogImage, damage: DamagedData, epoch: Epoch) -> tuple[LogImage, str]:
+        """Note the impairment and return the image without the damage and all behind it; nothing where the damage lies before
+        the log. Raises StorageError where there is none."""
         found = self.first_of(image.batches)
-        if found is None:
+        if found is None and damage.offset >= image.start:
             raise StorageError("simulated: damage that is not there")
         known = self.impairment[0] if self.impairment is not None else Impairment(Epoch(0), Offset(0))
-        has_own = image.batches[-1].epoch >= epoch
+        has_own = bool(image.batches) and image.batches[-1].epoch >= epoch
         end_offset = max(known.end_offset, Offset(image.end) if has_own else Offset(0))
-        reason = f"damaged at {found.base}"
+        reason = str(damage) if found is None else f"damaged at {found.base}"
         self.impairment = Impairment(max(known.epoch, epoch), end_offset), reason
+        if found is None:
+            self.damaged.clear()
+            return LogImage(), reason
         self.forget_from(found.base)
         image = image.cut(image.batches.index(found))
         image.synced_end = image.end
