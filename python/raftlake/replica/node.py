@@ -261,9 +261,7 @@ class ReplicaNode:
         try:
             self.damage.repair_found()
             for _ in range(PASSES_MAX):
-                if self._to_append:
-                    self.kv.batch_collected()
-                    self._step_appends()
+                self._step_appends()
                 if not self._dirty:
                     break
                 self._perform_dirty()
@@ -283,6 +281,8 @@ class ReplicaNode:
             self.request_turn()
 
     def _step_appends(self) -> None:
+        if self._to_append:
+            self.kv.batch_collected()
         to_append, self._to_append = self._to_append, {}
         for partition in to_append.values():
             if not partition.core.is_leader:
