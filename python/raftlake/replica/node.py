@@ -1,10 +1,9 @@
 """The synchronous driver of one node: feeds events to the Raft cores of all groups and performs their actions in order.
 
 A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group.
-`run_turn` then performs them together: election states first, in one batched save; then each group's actions in order,
-so that everything appended in the turn is one write per log; then what the turn says leaves the node: fetch answers,
-requests, replies; last, one sync of all logs written is started. Followers therefore write and sync in parallel with
-the leader.
+`run_turn` then performs them together: election states first, in one batched save; then each group's actions in order, so
+that everything appended in the turn is one write per log; then what the turn says leaves the node (fetch answers, requests,
+replies); last, one sync of all logs written is started. So followers write and sync in parallel with the leader.
 
 The driver never waits and reads no clock but the one it is given; `sim` runs exactly this class.
 """
