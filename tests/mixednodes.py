@@ -145,7 +145,8 @@ class Node:
         path = self.log_directory / "quorum-state"
         if not path.exists():
             return -1, -1
-        state = json.loads(path.read_text())
+        # Kafka reads the first line; ours have a checksum in a second one.
+        state = json.loads(path.read_text().splitlines()[0])
         return int(state["leaderId"]), int(state["leaderEpoch"])
 
 
