@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from raftlake import cli_kv, cli_node, cli_quorum, cli_topics
-from raftlake.errors import RaftlakeError
+from raftlake.errors import RaftlakeError, one_line
 
 app = typer.Typer(
     name="raftlake",
@@ -54,8 +54,3 @@ def main() -> NoReturn:
         sys.stderr.write(f"raftlake: {one_line(error)}\n")
         sys.exit(1)
     sys.exit(0)
-
-
-def one_line(error: RaftlakeError) -> str:
-    """The message of an error without line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__

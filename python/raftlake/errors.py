@@ -125,3 +125,8 @@ class ConfigError(RaftlakeError):
 
 class InvariantViolation(RaftlakeError):
     """Something that can never happen did: our own bug. The node stops and keeps its disk as evidence."""
+
+
+def one_line(error: RaftlakeError) -> str:
+    """The message of an error without line breaks."""
+    return " ".join(str(error).split()) or type(error).__name__

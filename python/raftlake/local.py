@@ -202,7 +202,7 @@ class LocalQuorum:
         environ["PYTHONPATH"] = _python_path(environ.get("PYTHONPATH", ""))
         with (node.directory / LOG_FILE).open("ab") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "raftlake", "serve", "--config", str(node.properties)],
+                [sys.executable, "-m", "raftlake.runtime", "--config", str(node.properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -137,6 +137,17 @@ def test_an_error_is_one_line_that_names_what_is_wrong(tmp_path: Path) -> None:
         assert outcome.stdout == ""
 
 
+def test_the_start_of_a_node_by_a_program_says_the_same(tmp_path: Path) -> None:
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "raftlake.runtime", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    absent = str(tmp_path / "absent")
+    outcome = start("--config", absent)
+    assert (outcome.returncode, outcome.stderr) == (1, run("serve", "--config", absent).stderr)
+    assert start().returncode == start("--confg", absent).returncode == 2
+
+
 def test_format_writes_once_and_refuses_another_node(tmp_path: Path) -> None:
     formatted = run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "4", "--cluster-id", "c1", "--json")
     assert formatted.returncode == 0

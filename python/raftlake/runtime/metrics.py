@@ -82,6 +82,8 @@ class NodeMetrics:
         self._clock = clock
         self._connections = connections
         self.commit_latency = Latency()
+        #: How late a periodic callback of the loop came: what one long piece of work makes everything else wait.
+        self.loop_lag = Latency()
         self.election_latency = Latency()
         self._appended = Rate()
         self._fetched = Rate()
@@ -101,6 +103,10 @@ class NodeMetrics:
         """The append is committed."""
         now_us = self._clock.now_us()
         self.commit_latency.note(now_us, now_us - started_us)
+
+    def note_lag(self, lag_us: int) -> None:
+        """The loop came so much too late to something."""
+        self.loop_lag.note(self._clock.now_us(), lag_us)
 
     def count_request(self, api: str) -> None:
         self.requests[api] = self.requests.get(api, 0) + 1
@@ -139,6 +145,10 @@ class NodeMetrics:
     def collect(self) -> Iterator[Metric]:
         yield from _group_gauges(self._node)
         now_us = self._clock.now_us()
+        lag = self.loop_lag.read(now_us)[1]
+        yield GaugeMetricFamily(
+            "raftlake_loop_lag_ms_max", "Longest pause of the loop in the last 30 s, in ms", value=lag
+        )
         for name, latency in (("commit_latency", self.commit_latency), ("election_latency", self.election_latency)):
             average, maximum = latency.read(now_us)
             yield GaugeMetricFamily(f"raftlake_{name}_avg", f"Average {name} of the last 30 s, in ms", value=average)

@@ -30,6 +30,7 @@ from raftlake.runtime.driver import Driver
 from raftlake.runtime.http import HttpFront
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.log import configure_logging, event
+from raftlake.runtime.loop_watch import LoopWatch
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
@@ -106,6 +107,7 @@ class NodeServer:
         self._http: HttpFront | None = None
         self._metrics: NodeMetrics | None = None
         self._sampler: asyncio.TimerHandle | None = None
+        self._watch: LoopWatch | None = None
         self._clock = SystemClock()
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
@@ -139,6 +141,8 @@ class NodeServer:
         self._http = HttpFront(node, metrics, connections_max=settings.connections_max, on_fatal=self._driver.fail)
         await self._http.start(http_socket)
         self._sample()
+        self._watch = LoopWatch(self._loop, metrics.note_lag)
+        self._watch.start()
         _tune_gc()
         event(
             logger, logging.INFO, "started", node=settings.node_id, cluster=meta.cluster_id, listener=settings.listener,
@@ -254,6 +258,8 @@ class NodeServer:
         self._driver.stop()
         if self._sampler is not None:
             self._sampler.cancel()
+        if self._watch is not None:
+            self._watch.stop()
         if self._http is not None:
             self._http.close()
         for listener in self._listeners.values():
