@@ -146,9 +146,7 @@ class NodeMetrics:
         yield from _group_gauges(self._node)
         now_us = self._clock.now_us()
         lag = self.loop_lag.read(now_us)[1]
-        yield GaugeMetricFamily(
-            "raftlake_loop_lag_ms_max", "Longest pause of the loop in the last 30 s, in ms", value=lag
-        )
+        yield GaugeMetricFamily("raftlake_loop_lag_ms_max", "Longest pause of the loop in the last 30 s, in ms", value=lag)
         for name, latency in (("commit_latency", self.commit_latency), ("election_latency", self.election_latency)):
             average, maximum = latency.read(now_us)
             yield GaugeMetricFamily(f"raftlake_{name}_avg", f"Average {name} of the last 30 s, in ms", value=average)
