@@ -10,7 +10,7 @@ from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS, ProducerStates
 from raftlake.replica.retention import first_offset_to_keep
-from raftlake.replica.timers import TimerQueue
+from raftlake.replica.timers import SWEEP_AT_MIN, TimerQueue
 
 
 def test_timers_run_in_order_of_time_then_of_scheduling() -> None:
@@ -56,6 +56,28 @@ def test_whoever_sleeps_until_the_next_call_is_told_when_it_comes_closer() -> No
     assert len(told) == 2
     timers.run_due(10)
     assert (timers.next_ms(), len(told)) == (11, 2)
+
+
+def test_cancelled_timers_do_not_pile_up_until_they_are_due() -> None:
+    """Ten seconds' worth of reads, each with a time limit that is cancelled when it is answered."""
+    timers = TimerQueue()
+    kept = [timers.schedule(5_000_000 + number, lambda: None) for number in range(700)]
+    for number in range(50_000):
+        timers.schedule(10_000 + number, lambda: pytest.fail("cancelled")).cancel()
+    assert len(timers) < 4 * SWEEP_AT_MIN
+    assert timers.next_ms() == kept[0].at_ms
+    timers.run_due(1_000_000)
+
+
+def test_timers_keep_their_order_when_cancelled_ones_are_thrown_out() -> None:
+    timers = TimerQueue()
+    ran: list[int] = []
+    for number in range(3 * SWEEP_AT_MIN):
+        timer = timers.schedule(number // 7, lambda number=number: ran.append(number))  # type: ignore[misc]
+        if number % 3:
+            timer.cancel()
+    timers.run_due(10_000)
+    assert ran == list(range(0, 3 * SWEEP_AT_MIN, 3))
 
 
 def _check(states: ProducerStates, epoch: int, sequence: int, count: int = 1, *, trimmed: bool = False) -> int | None:

@@ -8,6 +8,7 @@ Invariant: `log.end_offset == core.log_end` whenever no action of the group is o
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -193,8 +194,7 @@ class Partition:
         entry = WaitingAppend(end_offset, base_offset, pending)
         if self.waiting and self.waiting[-1].end_offset > end_offset:
             # A duplicate of an older batch: keep the queue ordered by what it waits for.
-            ordered = sorted([*self.waiting, entry], key=lambda waiting: waiting.end_offset)
-            self.waiting = deque(ordered)
+            self.waiting.insert(bisect_right(self.waiting, end_offset, key=lambda waiting: waiting.end_offset), entry)
         else:
             self.waiting.append(entry)
 
