@@ -1,7 +1,7 @@
 """The tests of this directory say what they prove, and say it once.
 
-Read are only the files beside this one. A test of a KIP quotes its sentence in “ ”, and no sentence is quoted by two tests;
-a test of a Kafka scenario names Kafka's test in its docstring; a pitfall has its number.
+Read are only tests and the page beside this file. A test of a KIP quotes its sentence in “ ”, and no sentence is quoted by two
+tests; a test of a Kafka scenario names Kafka's test in its docstring; README.md has a row for each scenario and each pitfall.
 """
 
 from __future__ import annotations
@@ -64,8 +64,29 @@ def test_a_scenario_names_kafkas_test(file: str, test: str, docstring: str) -> N
     assert KAFKA_TEST.search(docstring), "Class.testName is missing"
 
 
-def test_a_pitfall_has_its_number() -> None:
-    numbers = {int(match[1]) for _, test, _ in PITFALLS if (match := re.match(r"test_(\d\d)_", test))}
-    assert len(numbers) >= 26
-    assert numbers <= set(range(1, 29))
-    assert all(re.match(r"test_\d\d_\w+", test) and docstring for _, test, docstring in PITFALLS)
+def rows_of(table: int) -> dict[int, str]:
+    """The rows of one of the page's tables: number -> the last cell."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    tables = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    cells = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in tables[table].splitlines()[2:]]
+    rows = {int(row[0].strip("| ")): row[-1].strip("| ") for row in cells}
+    assert len(rows) == len(cells), "a number is there twice"
+    return rows
+
+
+@pytest.mark.parametrize(("table", "count"), [(0, 89), (1, 28)], ids=["scenarios", "pitfalls"])
+def test_the_page_has_a_row_for_each(table: int, count: int) -> None:
+    rows = rows_of(table)
+    assert sorted(rows) == list(range(1, count + 1))
+    known = {test for _, test, _ in functions_of("test_*.py", "../unit/test_*.py")}
+    for number, cell in rows.items():
+        named = re.findall(r"`(test_\w+)`", cell)
+        assert named or cell.startswith("does not apply"), f"{number}: neither a test nor a reason"
+        assert set(named) <= known, f"{number}: {sorted(set(named) - known)} do not exist"
+
+
+def test_every_pitfall_test_is_on_the_page() -> None:
+    rows = rows_of(1)
+    for _, test, docstring in PITFALLS:
+        assert docstring
+        assert f"`{test}`" in rows[int(test.split("_")[1])]
