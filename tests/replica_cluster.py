@@ -13,7 +13,7 @@ from typing import Any
 
 from raftlake.ports import FetchRpc, GroupId, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.events import FailureReason
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 from raftlake.replica.config import METADATA_GROUP, ClientContext, Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.disk import SimulatedDisk
@@ -63,12 +63,20 @@ class _Network:
 class Cluster:
     """`nodes` maps ids to running nodes; a stopped one is absent, its disk stays in `disks`."""
 
-    def __init__(self, size: int = 3, *, seed: int = 1, segment_bytes: int = 1 << 20, **settings: Any) -> None:
+    def __init__(
+        self, size: int = 3, *, seed: int = 1, segment_bytes: int = 1 << 20, directories: bool = False, **settings: Any
+    ) -> None:
+        """With `directories` each disk has an id, so that leaders put the voters into the logs."""
         self.now_ms = 0
         self.nodes: dict[NodeId, ReplicaNode] = {}
         #: Peers that a node cannot reach, as (source, destination).
         self.cut: set[tuple[NodeId, NodeId]] = set()
         self._settings = settings
+        self._segment_bytes = segment_bytes
+        self._directories = directories
+        #: How often each node's disk was replaced.
+        self.wipes: dict[NodeId, int] = {}
+        self.listeners: dict[NodeId, Endpoint] = {}
         self._seed = seed
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._counter = 0
@@ -99,7 +107,14 @@ class Cluster:
 
     # --- nodes ---
 
-    def start(self, node_id: NodeId | int) -> ReplicaNode:
+    def wipe(self, node_id: NodeId | int) -> None:
+        """Give a node that is stopped, or a new one, an empty disk; where disks have ids, one with a new id."""
+        node_id = NodeId(node_id)
+        if node_id in self.disks:
+            self.wipes[node_id] = self.wipes.get(node_id, 0) + 1
+        self.disks[node_id] = SimulatedDisk(_Machine(self), segment_bytes=self._segment_bytes)
+
+    def start(self, node_id: NodeId | int, **settings: Any) -> ReplicaNode:
         node_id = NodeId(node_id)
         requested = [False]
 
@@ -116,7 +131,15 @@ class Cluster:
                     raise node.fatal
                 self._arm(node_id)
 
-        config = NodeConfig(node_id=node_id, voters=self.voters, listener=self.voters[node_id], **self._settings)
+        listener = self.listeners.setdefault(node_id, Endpoint("127.0.0.1", 9090 + node_id))
+        identity = DirectoryId((node_id + 256 * self.wipes.get(node_id, 0)).to_bytes(16, "big"))
+        config = NodeConfig(
+            node_id=node_id,
+            voters=self.voters,
+            listener=listener,
+            directory_id=identity if self._directories else NO_DIRECTORY,
+            **{**self._settings, **settings},
+        )
         disk = self.disks[node_id]
         node = ReplicaNode(
             config,

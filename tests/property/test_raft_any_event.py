@@ -8,6 +8,7 @@ that asks to cut committed records, for which a node stops on purpose.
 from __future__ import annotations
 
 import typing
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import (
+    AddVoter,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
@@ -25,12 +27,15 @@ from raftlake.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RemoveVoter,
     Request,
+    UpdateVoter,
+    VoterChange,
     VoteRequest,
     VoteResponse,
 )
 from raftlake.raft.roles import Follower
-from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 
 ROLES = ["Unattached", "Follower", "Prospective", "Candidate", "Leader", "Resigned"]
 LOG = (((1, 0), (3, 5)), 9)
@@ -50,7 +55,9 @@ ERRORS = [
 class AnyEvent:
     """Draws events for one replica."""
 
-    def __init__(self, replica: Replica, random: Random) -> None:
+    def __init__(self, replica: Replica, random: Random, *, directories: bool = False) -> None:
+        """With `directories` replicas have disks with ids, so that voters come into the log and change there."""
+        self.directories = directories
         self.replica = replica
         self.random = random
         self.request_id = 0
@@ -67,15 +74,39 @@ class AnyEvent:
             self.response,
             self.response,
             self.failure,
-            self.sync,
-            self.sync,
-            self.small,
-            self.small,
+            *[self.sync, self.small] * 2,
+            self.change,
         ]
         return self.random.choice(kinds)()
 
     def node(self) -> NodeId:
         return NodeId(self.random.choice([-1, 1, 2, 2, 3, 3, 9]))
+
+    def key(self) -> ReplicaKey:
+        return self.key_of(self.node())
+
+    def key_of(self, node: int) -> ReplicaKey:
+        return key(node, self.random.choice([b"disk", b"disk", b"disk", b"new"]) if self.directories else None)
+
+    def voters(self) -> VoterSet | None:
+        if not self.directories or self.random.random() < 0.8:
+            return None
+        ids = [node for node in (1, 2, 3, 9) if self.random.random() < 0.7] or [1]
+        return VoterSet({NodeId(node): key(node, b"disk") for node in ids})
+
+    def change(self) -> on.Event:
+        self.request_id += 1
+        place = (VoterEndpoint("P", "h", 1),) * self.random.choice([0, 1, 1, 1])
+        body: VoterChange
+        match self.random.randrange(3):
+            case 0:
+                body = AddVoter(voter=self.key(), endpoints=place, ack_when_committed=self.random.random() < 0.7)
+            case 1:
+                known = list(self.replica.core.voters.voters.values()) or [self.key()]
+                body = RemoveVoter(voter=self.random.choice([self.key(), *known]))
+            case _:
+                body = UpdateVoter(voter=self.key(), endpoints=place, leader_epoch=self.epoch())
+        return on.VoterChangeRequested(request_id=self.request_id, change=body)
 
     def epoch(self) -> Epoch:
         return Epoch(max(0, self.replica.core.epoch + self.random.choice([-2, -1, 0, 0, 0, 0, 1, 3])))
@@ -95,7 +126,7 @@ class AnyEvent:
         match self.random.randrange(5):
             case 0 | 1:
                 body = VoteRequest(
-                    candidate=key(self.node()),
+                    candidate=self.key(),
                     epoch=self.epoch(),
                     log_end=position(self.offset(), self.last_epoch()),
                     pre_vote=self.random.random() < 0.5,
@@ -114,7 +145,7 @@ class AnyEvent:
                 body = EndQuorumEpochRequest(
                     leader_id=self.node(),
                     leader_epoch=self.epoch(),
-                    preferred_candidates=tuple(key(self.node()) for _ in range(self.random.randrange(3))),
+                    preferred_candidates=tuple(self.key() for _ in range(self.random.randrange(3))),
                 )
         return on.RequestReceived(request_id=self.request_id, request=body)
 
@@ -123,7 +154,7 @@ class AnyEvent:
             at_ms = self.replica.now_ms - self.random.randrange(100)
             return on.ReplicaConfirmed(replica_id=self.node(), at_ms=at_ms, follows=self.random.randrange(50))
         request = FetchRequest(
-            replica=key(self.node()),
+            replica=self.key(),
             leader_epoch=self.epoch(),
             fetch_offset=self.offset(),
             last_fetched_epoch=self.last_epoch(),
@@ -177,7 +208,8 @@ class AnyEvent:
                 base = core.log_end
                 for _ in range(self.random.randrange(3)):
                     end = base + self.random.choice([0, 1, 1, 2, 2])
-                    batches.append(batch(base + self.random.choice([0, 0, 0, 0, 1]), end, max(0, self.epoch())))
+                    made = batch(base + self.random.choice([0, 0, 0, 0, 1]), end, max(0, self.epoch()))
+                    batches.append(replace(made, voters=self.voters()))
                     base = Offset(end)
         return FetchResponse(
             error=error,
@@ -245,13 +277,16 @@ def check_not_due_for_ever(replica: Replica) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("local", [1, 9])
+@pytest.mark.parametrize("directory", [None, b"disk"])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_role_takes_every_event(role: str, local: int, seed: int) -> None:
+def test_every_role_takes_every_event(role: str, local: int, directory: bytes | None, seed: int) -> None:
     if local == 9:
         role = {"Leader": "Follower", "Resigned": "Follower"}.get(role, "Unattached")
-    replica = Replica.in_role(role, epoch=6, local=local, log=LOG, seed=seed)
-    drawn = AnyEvent(replica, Random(seed))
+    replica = Replica.in_role(role, epoch=6, local=local, log=LOG, seed=seed, directory=directory)
+    drawn = AnyEvent(replica, Random(seed), directories=directory is not None)
     answered: dict[int, int] = {}
+    changes_asked = 0
+    changes_answered: list[int] = []
     epoch, vote, high_watermark = replica.core.epoch, replica.core.voted_key, 0
     for _ in range(300):
         replica.now_ms += drawn.random.choice([0, 0, 1, 5, 30, 400])
@@ -265,18 +300,24 @@ def test_every_role_takes_every_event(role: str, local: int, seed: int) -> None:
             return
         for action in replica.actions:
             if isinstance(action, do.SendRequest):
-                assert action.destination in (1, 2, 3)
+                assert action.destination in (1, 2, 3) or directory is not None
                 assert action.destination != local
                 drawn.open.append((action.destination, action.request))
             elif isinstance(action, do.Respond | do.AnswerFetchSnapshot):
                 answered[action.request_id] = answered.get(action.request_id, 0) + 1
+            elif isinstance(action, do.AnswerVoterChange):
+                changes_answered.append(action.request_id)
+        changes_asked += isinstance(event, on.VoterChangeRequested)
+        pending = getattr(replica.core.role, "pending_change", None)
+        is_waiting = pending is not None and pending.request_id is not None
+        assert len(set(changes_answered)) == len(changes_answered) == changes_asked - is_waiting
         core = replica.core
         if isinstance(event, on.RequestReceived):
             assert answered.get(event.request_id) == 1, "answered exactly once, at once"
         assert core.epoch >= epoch
         assert core.epoch > epoch or vote is None or core.voted_key == vote, "one vote an epoch"
         assert core.high_watermark >= high_watermark
-        assert not core.is_leader or core.is_voter
+        assert not core.is_leader or core.is_voter or core.voter_history.kraft_version == 1
         epoch, vote, high_watermark = core.epoch, core.voted_key, core.high_watermark
         if isinstance(event, on.DeadlineReached):
             check_not_due_for_ever(replica)

@@ -6,11 +6,13 @@ a read must reach at least as far as everything acknowledged before it began.
 
 from __future__ import annotations
 
+from itertools import pairwise, product
 from random import Random
 
 from raftkit.cluster import Cluster, Timing
 from raftlake.errors import ErrorCode
 from raftlake.raft import events as on
+from raftlake.raft.types import NodeId
 
 
 class ChaosRun:
@@ -26,8 +28,11 @@ class ChaosRun:
             loss=self.random.choice([0.0, 0.0, 0.05]),
             duplicate=self.random.choice([0.0, 0.0, 0.05]),
         )
+        #: Voters come and go: each disk has an id, and there are nodes enough to choose from.
+        self.changes_voters = seed % 2 == 1
+        observers += 2 * self.changes_voters
         ids = range(1, voters + observers + 1)
-        self.cluster = Cluster(ids, voters=voters, seed=seed, timing=self.timing)
+        self.cluster = Cluster(ids, voters=voters, seed=seed, timing=self.timing, directories=self.changes_voters)
         self.next_value = 0
         #: (acknowledged end offset, its value) once committed at the leader that took it.
         self.pending: list[tuple[int, int, int, int]] = []
@@ -41,6 +46,8 @@ class ChaosRun:
         cluster.start()
         for _ in range(steps):
             self.disturb()
+            if self.changes_voters and self.random.random() < 0.5:
+                self.change_voters()
             for _ in range(self.random.randrange(4)):
                 self.append()
                 self.read()
@@ -76,6 +83,30 @@ class ChaosRun:
                 leader = cluster.leader()
                 if leader is not None and self.random.random() < 0.3:
                     cluster.nodes[leader.local.id].step(on.ResignRequested())
+
+    def change_voters(self) -> None:
+        """Whoever believes to lead is asked to add or remove somebody, itself included."""
+        for node in self.cluster.nodes.values():
+            if node.core is None or not node.core.is_leader:
+                continue
+            someone = self.random.choice(list(self.cluster.nodes))
+            if someone in node.core.voters:
+                self.cluster.remove_voter(node.id, someone)
+            else:
+                self.cluster.add_voter(node.id, someone)
+
+    def check_voters(self) -> int:
+        """No two sets that follow one another have majorities without a common voter; how often they changed."""
+        sets = [batch.voters for batch in self.cluster.nodes[NodeId(1)].batches if batch.voters is not None]
+        for old, new in pairwise([self.cluster.voters, *sets]):
+            ids = sorted({*old.ids, *new.ids})
+            smallest = (old.majority - 1, new.majority - 1)
+            for split in product((True, False), repeat=len(ids)):
+                side = [node_id for node_id, chosen in zip(ids, split, strict=True) if chosen]
+                has_old = sum(node_id in old for node_id in side) > smallest[0]
+                has_new = sum(node_id in new and node_id not in side for node_id in ids) > smallest[1]
+                assert not (has_old and has_new), f"{side} of {old.ids} and the rest of {new.ids} are majorities"
+        return len(sets)
 
     def append(self) -> None:
         for node in self.cluster.nodes.values():

@@ -17,9 +17,9 @@ from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.core import RaftGroup
-from raftlake.raft.messages import FetchRequest, Request, Response
+from raftlake.raft.messages import AddVoter, FetchRequest, RemoveVoter, Request, Response, VoterChange
 from raftlake.raft.roles import Leader
-from raftlake.raft.types import NodeId, Offset, ReplicaKey, VoterSet
+from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 
 
 @dataclass
@@ -46,7 +46,9 @@ class Cluster:
         seed: int = 0,
         config: RaftConfig | None = None,
         timing: Timing | None = None,
+        directories: bool = False,
     ) -> None:
+        """With `directories` each disk has an id, so that leaders put the voters into the log."""
         node_ids = list(ids)
         self.random = Random(seed)
         self.config = config or RaftConfig()
@@ -62,9 +64,15 @@ class Cluster:
         self._order = itertools.count()
         self._request_ids = itertools.count(1)
         self._read_ids = itertools.count(1)
+        #: How often each node's disk was replaced.
+        self.disks = {NodeId(i): 0 for i in node_ids}
+        self.directories = directories
 
     def key(self, node_id: int) -> ReplicaKey:
-        return ReplicaKey(NodeId(node_id))
+        """The node and, where disks have ids, its present disk."""
+        if not self.directories:
+            return ReplicaKey(NodeId(node_id))
+        return ReplicaKey(NodeId(node_id), DirectoryId(f"disk {node_id}.{self.disks[NodeId(node_id)]}".encode().ljust(16)))
 
     def __getitem__(self, node_id: int) -> RaftGroup:
         return self.nodes[NodeId(node_id)].alive
@@ -142,6 +150,26 @@ class Cluster:
         payload = tuple((value, 1) for value in values)
         node.step(on.AppendRequested(record_counts=(1,) * len(values), payload=payload))
         return node.alive.log_end
+
+    def wipe(self, node_id: int) -> None:
+        """A node that is down gets an empty disk, which is another replica where disks have ids."""
+        node = self.nodes[NodeId(node_id)]
+        node.disk = type(node.disk)()
+        self.disks[node.id] += 1
+
+    def change_voters(self, node_id: int, change: VoterChange) -> int:
+        """Ask a node for a change of voters; the answer will be in its `changes` under the returned number."""
+        request_id = next(self._request_ids)
+        self.nodes[NodeId(node_id)].step(on.VoterChangeRequested(request_id=request_id, change=change))
+        return request_id
+
+    def add_voter(self, node_id: int, voter: int) -> int:
+        return self.change_voters(node_id, AddVoter(voter=self.key(voter), endpoints=(VoterEndpoint("P", f"n{voter}", 1),)))
+
+    def remove_voter(self, node_id: int, voter: int) -> int:
+        """Under the key that the asked node knows."""
+        known = self[node_id].voters.voters.get(NodeId(voter), self.key(voter))
+        return self.change_voters(node_id, RemoveVoter(voter=known))
 
     def read(self, node_id: int) -> int:
         node = self.nodes[NodeId(node_id)]

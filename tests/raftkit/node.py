@@ -15,7 +15,8 @@ from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, FetchSnapshotResponse, Response
-from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
+from raftlake.raft.voters import VoterHistory
 
 if TYPE_CHECKING:
     from raftkit.cluster import Cluster
@@ -56,6 +57,8 @@ class Node:
         self.waiting: dict[NodeId, tuple[FetchRequest, Callable[[FetchResponse], None]]] = {}
         self.release_next: dict[NodeId, None] = {}
         self.reads: dict[int, do.AnswerRead] = {}
+        #: Answers to requests to change the voters.
+        self.changes: dict[int, do.AnswerVoterChange] = {}
         self.responders: dict[int, Callable[[Response], None]] = {}
         self.wake_at_ms: int | None = None
         #: Values below the high watermark, in order.
@@ -77,6 +80,13 @@ class Node:
                 entries.append((batch.epoch, batch.base_offset))
         return entries
 
+    def voters(self) -> VoterHistory:
+        history = VoterHistory(self.cluster.voters)
+        for batch in self.batches:
+            if batch.voters is not None:
+                history.record(batch.base_offset, batch.voters)
+        return history
+
     def boot(self) -> None:
         self.generation += 1
         self.batches = list(self.disk.batches)
@@ -93,7 +103,7 @@ class Node:
         self.core = RaftGroup(
             self.cluster.config,
             self.cluster.key(self.id),
-            self.cluster.voters,
+            self.voters(),
             epochs=self.epochs(),
             log_start=self.start.offset,
             log_end=self.log_end,
@@ -154,11 +164,13 @@ class Node:
                 assert offset == action.end_offset
                 self.flush()
             case do.AppendLeaderChange():
-                assert action.offset == self.log_end
-                end = Offset(action.offset + 1)
-                payload = ("leader", action.leader_id)
-                self.batches.append(Batch(base_offset=action.offset, end_offset=end, epoch=action.epoch, payload=payload))
-                self.flush()
+                voters = action.initial_voters
+                self.append_control(action, 1 if voters is None else 3, ("leader", action.leader_id), voters)
+            case do.AppendVoters():
+                payload = ("voters", action.voters.ids)
+                self.append_control(action, 1 if action.kraft_version is None else 2, payload, action.voters)
+            case do.AnswerVoterChange():
+                self.changes[action.request_id] = action
             case do.AppendFetched():
                 assert action.batches[0].base_offset == self.log_end
                 self.batches.extend(action.batches)
@@ -229,6 +241,16 @@ class Node:
                 self.step(on.SnapshotReceived(snapshot_id=snapshot_id, is_intact=True))
 
         self.cluster.after(self.cluster.draw(self.cluster.timing.flush), done)
+
+    def append_control(
+        self, action: do.AppendLeaderChange | do.AppendVoters, size: int, payload: object, voters: VoterSet | None
+    ) -> None:
+        assert action.offset == self.log_end
+        end = Offset(action.offset + size)
+        self.batches.append(
+            Batch(base_offset=action.offset, end_offset=end, epoch=action.epoch, payload=payload, voters=voters)
+        )
+        self.flush()
 
     def flush(self) -> None:
         """Start a sync of what is in the log now; one at a time."""

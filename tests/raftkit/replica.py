@@ -25,6 +25,7 @@ from raftlake.raft.messages import (
     FetchResponse,
     Request,
     Response,
+    VoterChange,
     VoteRequest,
     VoteResponse,
 )
@@ -40,6 +41,7 @@ from raftlake.raft.types import (
     ReplicaKey,
     VoterSet,
 )
+from raftlake.raft.voters import VoterHistory
 
 ActionT = TypeVar("ActionT")
 RequestT = TypeVar("RequestT")
@@ -79,10 +81,11 @@ class Replica:
         voted: int | ReplicaKey | None = None,
         config: RaftConfig = CONFIG,
         directory: bytes | None = None,
-        voter_keys: VoterSet | None = None,
+        voter_keys: VoterSet | VoterHistory | None = None,
         seed: int = 0,
         snapshot: tuple[int, int] | None = None,
         start: bool = True,
+        bootstrap: Sequence[int] = (),
     ) -> None:
         self.now_ms = START_MS
         entries, end = log
@@ -103,10 +106,12 @@ class Replica:
             snapshot_id=None if snapshot is None else position(*snapshot),
             rng=Random(seed),
             now_ms=self.now_ms,
+            bootstrap_peers=tuple(map(NodeId, bootstrap)),
         )
         self.actions: list[do.Action] = []
         self.saved = election
         self._request_id = 0
+        self._change_id = 0
         if start:
             self.step(on.Started())
 
@@ -247,9 +252,8 @@ class Replica:
         return self.vote(candidate, epoch, last, pre_vote=True, voter=voter)
 
     def begin(self, leader: int, epoch: int, *, voter: int = -1) -> BeginQuorumEpochResponse:
-        response = self._respond(
-            BeginQuorumEpochRequest(leader_id=NodeId(leader), leader_epoch=Epoch(epoch), voter_id=NodeId(voter))
-        )
+        request = BeginQuorumEpochRequest(leader_id=NodeId(leader), leader_epoch=Epoch(epoch), voter_id=NodeId(voter))
+        response = self._respond(request)
         assert isinstance(response, BeginQuorumEpochResponse)
         return response
 
@@ -281,9 +285,8 @@ class Replica:
             high_watermark=Offset(2**62 if high_watermark is None else high_watermark),
         )
         self.step(on.FetchRequestReceived(request=request, follows=follows))
-        answers = [answer for answer in self.took(do.AnswerFetch) if answer.request is request]
-        assert len(answers) <= 1
-        return answers[0] if answers else None
+        (answer,) = [answer for answer in self.took(do.AnswerFetch) if answer.request is request] or [None]
+        return answer
 
     # --- what it sent, and answers to that
 
@@ -361,6 +364,16 @@ class Replica:
 
     # --- the rest
 
+    def change_voters(self, change: VoterChange) -> do.AnswerVoterChange | None:
+        """The answer to a request to change the voters, None where it waits for the commit."""
+        self._change_id += 1
+        self.step(on.VoterChangeRequested(request_id=self._change_id, change=change))
+        return self.voter_change_answer()
+
+    def voter_change_answer(self) -> do.AnswerVoterChange | None:
+        """The answer that the last step gave, to the change asked for last."""
+        return next((answer for answer in self.took(do.AnswerVoterChange) if answer.request_id == self._change_id), None)
+
     def append(self, *record_counts: int) -> list[do.Action]:
         return self.step(on.AppendRequested(record_counts=record_counts, payload="payload"))
 
@@ -384,13 +397,4 @@ class Replica:
         assert self.core.is_serving_leader
 
 
-__all__ = [
-    "CONFIG",
-    "NO_LEADER",
-    "START_MS",
-    "Replica",
-    "batch",
-    "key",
-    "position",
-    "voter_set",
-]
+__all__ = ["CONFIG", "NO_LEADER", "START_MS", "Replica", "batch", "key", "position", "voter_set"]

@@ -21,11 +21,13 @@ TOLD = (
     do.ReportRole,
     do.SaveElectionState,
     do.AppendLeaderChange,
+    do.AppendVoters,
     do.AppendFetched,
     do.TruncateTo,
     do.ResetLog,
     do.AdvanceHighWatermark,
     do.AnswerRead,
+    do.AnswerVoterChange,
 )
 
 
@@ -78,7 +80,8 @@ class Story:
     # --- commands
 
     def do_cluster(self, words: list[str], options: dict[str, str]) -> None:
-        """cluster voters=1,2,3 [observers=4] [seed=7]: a new one, nobody started. Idle rounds are not told."""
+        """cluster voters=1,2,3 [observers=4] [seed=7] [directories=yes]: a new one, nobody started. Idle rounds are not told.
+        With directories, leaders put the voters into the log."""
         voters = numbers(options.get("voters", "1,2,3"))
         self.cluster = ToldCluster(
             self.lines.append,
@@ -86,6 +89,7 @@ class Story:
             voters=len(voters),
             seed=int(options.get("seed", "1")),
             timing=Timing(sessions=True),
+            directories=options.get("directories") == "yes",
         )
 
     def do_disk(self, words: list[str], options: dict[str, str]) -> None:
@@ -120,8 +124,15 @@ class Story:
 
     def do_wipe(self, words: list[str], options: dict[str, str]) -> None:
         """wipe 1: a node that is down loses its disk."""
-        node = self.node(words[0])
-        node.disk = type(node.disk)()
+        self.cluster.wipe(int(words[0]))
+
+    def do_add(self, words: list[str], options: dict[str, str]) -> None:
+        """add 4 at=1: node 1 is asked to make node 4 a voter."""
+        self.cluster.add_voter(int(options["at"]), int(words[0]))
+
+    def do_remove(self, words: list[str], options: dict[str, str]) -> None:
+        """remove 3 at=1: node 1 is asked to make node 3, with the disk that it knows, no voter."""
+        self.cluster.remove_voter(int(options["at"]), int(words[0]))
 
     def do_run(self, words: list[str], options: dict[str, str]) -> None:
         """run ms=9 | run until=elected | run until=leader (that serves) | run until=quiet (nobody said anything for 600 ms)"""

@@ -15,7 +15,7 @@ def test_defaults_are_kafkas() -> None:
     assert (config.election_timeout_ms, config.fetch_timeout_ms, config.retry_backoff_ms) == (1000, 2000, 20)
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RaftConfig)])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(RaftConfig) if field.type == "int"])
 @pytest.mark.parametrize("value", [0, -1])
 def test_no_time_is_zero_or_less(name: str, value: int) -> None:
     with pytest.raises(ConfigError, match=name):

@@ -6,7 +6,7 @@ import typing
 
 import pytest
 
-from raftkit.replica import Replica, batch, key, position
+from raftkit.replica import Replica, batch, key, position, voter_set
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -19,6 +19,7 @@ from raftlake.raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RemoveVoter,
     VoteRequest,
     VoteResponse,
 )
@@ -82,6 +83,21 @@ ACTIONS: dict[str, do.Action] = {
     "append LeaderChange at=3 epoch=4 votes=1,2": do.AppendLeaderChange(
         offset=Offset(3), epoch=E(4), leader_id=N(1), voters=(N(1), N(2), N(3)), granting_voters=(N(1), N(2))
     ),
+    "append LeaderChange at=0 epoch=4 votes=1 voters=1,2": do.AppendLeaderChange(
+        offset=Offset(0),
+        epoch=E(4),
+        leader_id=N(1),
+        voters=(N(1), N(2)),
+        granting_voters=(N(1),),
+        initial_voters=voter_set((1, 2)),
+    ),
+    "append voters 1,2 at=9 epoch=4": do.AppendVoters(offset=Offset(9), epoch=E(4), voters=voter_set((1, 2))),
+    "append voters 1 at=9 epoch=4 kraft.version=1": do.AppendVoters(
+        offset=Offset(9), epoch=E(4), voters=voter_set((1,)), kraft_version=1
+    ),
+    "answer voter change #7 DUPLICATE_VOTER leader=1 epoch=4": do.AnswerVoterChange(
+        request_id=7, error=ErrorCode.DUPLICATE_VOTER, message="", leader_id=N(1), leader_epoch=E(4)
+    ),
     "truncate to 5": do.TruncateTo(end_offset=Offset(5)),
     "reset log to 50@2": do.ResetLog(start=position(50, 2)),
     "whole again": do.MendReplica(),
@@ -138,6 +154,7 @@ EVENTS: dict[str, on.Event] = {
     "snapshot 50@2 taken": on.SnapshotTaken(snapshot_id=position(50, 2)),
     "snapshot 50@2 received": on.SnapshotReceived(snapshot_id=position(50, 2), is_intact=True),
     "snapshot 50@2 received damaged": on.SnapshotReceived(snapshot_id=position(50, 2), is_intact=False),
+    "voter change #7 RemoveVoter 3": on.VoterChangeRequested(request_id=7, change=RemoveVoter(voter=key(3))),
     "log start 5": on.LogStartAdvanced(log_start_offset=Offset(5)),
 }
 

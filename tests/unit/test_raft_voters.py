@@ -98,3 +98,16 @@ def test_a_set_that_is_cut_away_no_longer_counts() -> None:
     replica.flush()
     replica.answer_fetch(diverging=position(1, 5))
     assert replica.core.is_voter and replica.core.voters.ids == (1, 2, 3) and replica.core.voter_history.kraft_version == 0
+
+
+def test_a_group_may_learn_late_with_whom_it_began() -> None:
+    """Its topic's key is replayed after its log was opened; it counts again should the log be cut to nothing."""
+    voters = history((0, TWO), (9, ONE))
+    assert not voters.begin_with(THREE)
+    assert voters.latest == ONE
+    assert voters.truncate_to(Offset(0)) and voters.latest == THREE
+    assert not voters.begin_with(TWO) and voters.latest == THREE
+    empty = history()
+    assert empty.begin_with(THREE) and empty.latest == THREE and empty.kraft_version == 1
+    trimmed = history((40, TWO))
+    assert not trimmed.begin_with(THREE) and trimmed.at(Offset(40)) is None

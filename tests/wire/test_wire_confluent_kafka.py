@@ -1,7 +1,7 @@
 """librdkafka (confluent-kafka) against real nodes: the client that most other languages wrap.
 
-The first record of a new topic has offset 1: offset 0 holds the LeaderChange record of the partition's first leader (as in
-Kafka's own Raft logs). Clients skip control records, as they skip transaction markers.
+The first record of a new topic has offset 3: the first leader of the partition has written who leads and who votes in front of
+it (LeaderChange, KRaftVersion and KRaftVoters, as in Kafka's own Raft logs).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 NewTopicName = Callable[..., str]
-FIRST = 1
+FIRST = 3
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], **settings: object) -> list[int]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 NewTopicName = Callable[..., str]
-#: Offset 0 of a new topic holds the LeaderChange record of its first leader.
-FIRST = 1
+#: A new topic begins with the control records of its first leader: who leads, and who votes.
+FIRST = 3
 
 
 def read_all(consumer: KafkaConsumer, count: int) -> list[tuple[int, bytes]]:

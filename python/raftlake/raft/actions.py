@@ -5,8 +5,8 @@ The ordering contract, once and for all groups:
 1. The list order of the actions of one `step` is the order of their effects, and lists are performed in step order.
 2. `SaveElectionState` is *durable* (file and directory synced) before any later action of the same group takes effect.
    A driver may perform it earlier than actions that precede it, and may skip one that a later one of the same turn replaces.
-3. `AppendRecords`, `AppendLeaderChange`, `TruncateTo` and `ResetLog` are visible to reads at once and durable only when
-   the driver later reports `RecordsFlushed`. The driver starts a sync after each of them by itself.
+3. `AppendRecords`, `AppendLeaderChange`, `AppendVoters`, `TruncateTo` and `ResetLog` are visible to reads at once and
+   durable only when the driver later reports `RecordsFlushed`. The driver starts a sync after each of them by itself.
 4. Nothing here waits: an answer that depends on a sync is emitted by the step that receives `RecordsFlushed`.
 
 The simulator may crash a node between any two actions.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchSnapshotRequest, Request, Response
-from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
 from raftlake.values import value
 
 
@@ -44,13 +44,26 @@ class AppendFetched:
 
 @value
 class AppendLeaderChange:
-    """Leader: write the LeaderChange control record (type 2) as one batch of one record at `offset`."""
+    """Leader: write the LeaderChange control record (type 2) as one batch at `offset`; with `initial_voters` it has three
+    records: the first leader of a group puts the voters that it began with into the log (KIP-853)."""
 
     offset: Offset
     epoch: Epoch
     leader_id: NodeId
     voters: tuple[NodeId, ...]
     granting_voters: tuple[NodeId, ...]
+    initial_voters: VoterSet | None = None
+
+
+@value
+class AppendVoters:
+    """Leader: write the KRaftVoters control record (type 6) as one batch at `offset`, behind a KRaftVersion record (type 5)
+    where `kraft_version` is given."""
+
+    offset: Offset
+    epoch: Epoch
+    voters: VoterSet
+    kraft_version: int | None = None
 
 
 @value
@@ -162,6 +175,17 @@ class AnswerRead:
 
 
 @value
+class AnswerVoterChange:
+    """`error` NONE: the change is committed, or appended where that was enough. `message` is for people."""
+
+    request_id: int
+    error: ErrorCode
+    message: str
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@value
 class ReportRole:
     """The role, epoch or known leader changed. For traces, metrics, clients that wait for a leader; `reason` is for people.
     On leaving leadership the driver fails its pending appends as *unknown*."""
@@ -177,6 +201,7 @@ Action = (
     | AppendRecords
     | AppendFetched
     | AppendLeaderChange
+    | AppendVoters
     | TruncateTo
     | ResetLog
     | MendReplica
@@ -190,5 +215,6 @@ Action = (
     | ReleaseFetchRounds
     | AdvanceHighWatermark
     | AnswerRead
+    | AnswerVoterChange
     | ReportRole
 )

@@ -24,10 +24,13 @@ class RaftConfig:
     retry_backoff_ms_max: int = 1000
     #: A request without an answer for this long has failed.
     request_timeout_ms: int = 2000
+    #: A leader of static voters puts them into the log once it knows all their directory ids (kraft.version 1, KIP-853). Off in
+    #: quorums with nodes that have to stay at kraft.version 0.
+    voters_in_log: bool = True
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
+            if name.endswith(("_ms", "_ms_max")) and getattr(self, name) <= 0:
                 raise ConfigError(f"quorum.{name}: must be a positive number of milliseconds, got {getattr(self, name)}")
         if self.retry_backoff_ms > self.retry_backoff_ms_max:
             raise ConfigError("quorum.retry.backoff.ms must not exceed quorum.retry.backoff.max.ms")

@@ -34,6 +34,7 @@ from raftlake.raft.events import (
     SnapshotReceived,
     SnapshotTaken,
     Started,
+    VoterChangeRequested,
 )
 from raftlake.raft.handlers import (
     append,
@@ -46,6 +47,7 @@ from raftlake.raft.handlers import (
     timers,
     vote,
 )
+from raftlake.raft.handlers import voters as voter_changes
 from raftlake.raft.invariants import check
 from raftlake.raft.messages import (
     BeginQuorumEpochRequest,
@@ -57,7 +59,7 @@ from raftlake.raft.messages import (
 from raftlake.raft.roles import Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
-from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
+from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
 from raftlake.raft.voters import VoterHistory
 
 Handler = Callable[[GroupState, Any, int], None]
@@ -94,12 +96,15 @@ class RaftGroup(GroupState):
         rng: Rng,
         now_ms: int,
         impairment: Impairment | None = None,
+        bootstrap_peers: tuple[NodeId, ...] = (),
     ) -> None:
         """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced. `voters`
         are those that the log says, with the static ones behind them, or the static ones alone. The newest snapshot, if any,
-        ends within the log: what it covers was committed."""
+        ends within the log: what it covers was committed. `bootstrap_peers` are asked for the leader as long as this replica is
+        no voter: they stand for addresses, their numbers are negative."""
         voter_history = voters if isinstance(voters, VoterHistory) else VoterHistory(voters)
         super().__init__(config, local, voter_history, EpochHistory(epochs, log_start, log_end), log_end, rng, impairment)
+        self.bootstrap_peers = bootstrap_peers
         if snapshot_id is not None:
             fetch_snapshot.take_up(self, snapshot_id)
         transitions.restore(self, election, now_ms)
@@ -144,9 +149,11 @@ class RaftGroup(GroupState):
         leader = self.role
         if not isinstance(leader, Leader):
             return ()
-        own = ReplicaStatus(key=self.local, log_end=self.log_end, last_fetch_ms=-1, last_caught_up_ms=-1, is_voter=True)
-        voters = [own] + [_status(progress, is_voter=True) for progress in leader.voters.values()]
-        observers = [_status(progress, is_voter=False) for progress in leader.observers.values()]
+        # A leader that removed itself is listed as the observer that it is about to be.
+        me = self.is_voter
+        own = ReplicaStatus(key=self.local, log_end=self.log_end, last_fetch_ms=-1, last_caught_up_ms=-1, is_voter=me)
+        voters = [own] * me + [_status(progress, is_voter=True) for progress in leader.voters.values()]
+        observers = [own] * (not me) + [_status(progress, is_voter=False) for progress in leader.observers.values()]
         return (*sorted(voters, key=_replica_id), *sorted(observers, key=_replica_id))
 
 
@@ -192,6 +199,7 @@ HANDLERS: dict[type, Handler] = {
     LogStartAdvanced: append.on_log_start_advanced,
     SnapshotTaken: fetch_snapshot.on_snapshot_taken,
     SnapshotReceived: fetch_snapshot.on_snapshot_received,
+    VoterChangeRequested: voter_changes.on_voter_change_requested,
     CampaignRequested: lifecycle.on_campaign_requested,
     ResignRequested: lifecycle.on_resign_requested,
 }

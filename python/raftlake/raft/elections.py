@@ -7,12 +7,13 @@ election state is saved, the role reported, then requests and records leave.
 
 from __future__ import annotations
 
-from raftlake.raft import fetching, outbox, transitions
+from raftlake.raft import fetching, outbox, reconfiguration, transitions
 from raftlake.raft.actions import AppendLeaderChange
 from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, Request, VoteRequest
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
+from raftlake.raft.voters import BEFORE_LOG
 
 
 def start_pre_vote(group: GroupState, reason: str, now_ms: int) -> None:
@@ -70,7 +71,7 @@ def send_votes(group: GroupState, now_ms: int) -> None:
 def give_up_pre_vote(group: GroupState, reason: str, now_ms: int) -> None:
     """The round is over without a majority: back to the leader if one is known, else wait (KIP-996)."""
     group.failed_elections += 1
-    if group.leader_id in group.voters:
+    if group.is_followable(group.leader_id):
         follow(group, group.epoch, group.leader_id, reason, now_ms)
     else:
         transitions.become_unattached(group, group.epoch, reason, now_ms)
@@ -97,7 +98,7 @@ def learn_leader(group: GroupState, epoch: Epoch, leader_id: NodeId, reason: str
     """
     if leader_id == group.local.id:
         return epoch == group.epoch and (group.is_leader or isinstance(group.role, Resigned))
-    is_followable = leader_id in group.voters
+    is_followable = group.is_followable(leader_id)
     if epoch > group.epoch:
         if is_followable:
             follow(group, epoch, leader_id, reason, now_ms)
@@ -149,7 +150,11 @@ def _lead(group: GroupState, now_ms: int) -> None:
     group.failed_elections = 0
     offset = group.log_end
     group.history.assign(group.epoch, offset)
-    group.log_end = Offset(offset + 1)
+    # The voters that the group began with are nowhere in the log yet (LeaderState.appendStartOfEpochControlRecords).
+    initial_voters = group.voters if group.voter_history.latest_offset == BEFORE_LOG else None
+    if initial_voters is not None:
+        group.voter_history.record(offset, initial_voters)
+    group.log_end = Offset(offset + (1 if initial_voters is None else 3))
     group.actions.append(
         AppendLeaderChange(
             offset=offset,
@@ -157,8 +162,10 @@ def _lead(group: GroupState, now_ms: int) -> None:
             leader_id=group.local.id,
             voters=group.voters.ids,
             granting_voters=leader.granting_voters,
+            initial_voters=initial_voters,
         )
     )
+    reconfiguration.begin_learning(group, leader)
 
 
 def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> None:
@@ -186,7 +193,7 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
 
 def may_campaign(group: GroupState) -> bool:
     """Whether this replica stands for elections at all."""
-    return group.is_voter and not group.is_resigning and group.impairment is None
+    return group.may_stand() and not group.is_resigning and group.impairment is None
 
 
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:

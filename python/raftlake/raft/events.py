@@ -15,6 +15,7 @@ from raftlake.raft.messages import (
     FetchSnapshotRequest,
     Request,
     Response,
+    VoterChange,
     VoteRequest,
 )
 from raftlake.raft.types import NodeId, Offset, OffsetAndEpoch, VoterSet
@@ -162,6 +163,14 @@ class SnapshotReceived:
 
 
 @value
+class VoterChangeRequested:
+    """Someone wants the voters changed (KIP-853); answered by one `AnswerVoterChange`, now or when it is committed."""
+
+    request_id: int
+    change: VoterChange
+
+
+@value
 class CampaignRequested:
     """Start a pre-vote round now instead of at the election timeout (a new group's first candidate). Ignored unless this
     voter knows no leader."""
@@ -188,6 +197,7 @@ Event = (
     | LogStartAdvanced
     | SnapshotTaken
     | SnapshotReceived
+    | VoterChangeRequested
     | CampaignRequested
     | ResignRequested
 )
@@ -196,4 +206,5 @@ __all__ = [
     "AppendRequested", "CampaignRequested", "DeadlineReached", "ErrorCode", "Event", "FailureReason", "FetchRequestReceived",
     "LeaderConfirmed", "LogStartAdvanced", "PeerUnreachable", "ReadRequested", "RecordsFlushed", "ReplicaConfirmed",
     "RequestFailed", "RequestReceived", "ResignRequested", "ResponseReceived", "SnapshotReceived", "SnapshotTaken", "Started",
+    "VoterChangeRequested",
 ]  # fmt: skip

@@ -28,10 +28,10 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         if role.download is not None and role.download.is_complete:
             return
         is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0
-        peer = _next_voter(group) if is_others_turn else group.leader_id
+        peer = _next_peer(group) if is_others_turn else group.leader_id
         high_watermark = group.high_watermark
     elif isinstance(role, Unattached):
-        peer = _next_voter(group)
+        peer = _next_peer(group)
         # Unknown: a leader of our epoch that we have not heard of shall answer at once.
         high_watermark = Offset(-1)
     else:
@@ -70,9 +70,11 @@ def retry_fetch_later(group: GroupState, now_ms: int) -> None:
     group.fetch_retry_at_ms = now_ms + group.config.retry_backoff_ms
 
 
-def _next_voter(group: GroupState) -> NodeId:
-    """The voters in turn, without us and, where somebody else is left, without the leader that just failed."""
-    candidates = [voter for voter in group.other_voters if voter != group.leader_id] or list(group.other_voters)
+def _next_peer(group: GroupState) -> NodeId:
+    """The voters in turn, without us and, where somebody else is left, without the leader that just failed. Who is no voter may
+    know them by an old log: it also asks the addresses that it was told at start (KAFKA-17030)."""
+    known = group.other_voters if group.is_voter else group.other_voters + group.bootstrap_peers
+    candidates = [voter for voter in known if voter != group.leader_id] or list(known)
     if not candidates:
         return NO_LEADER
     voter = candidates[group.next_fetch_peer % len(candidates)]

@@ -22,6 +22,7 @@ from raftlake.raft.types import (
     Offset,
     OffsetAndEpoch,
     ReplicaKey,
+    VoterEndpoint,
     VoterSet,
 )
 from raftlake.values import value
@@ -144,6 +145,37 @@ class FetchSnapshotResponse:
     #: Driver-owned bytes; only their number matters to the core.
     data: Any = b""
 
+
+@value
+class AddVoter:
+    """AddRaftVoter (80): an observer that has caught up becomes a voter."""
+
+    voter: ReplicaKey
+    endpoints: tuple[VoterEndpoint, ...]
+    #: Whether the answer waits for the commit (false for a node that adds itself).
+    ack_when_committed: bool = True
+    #: The kraft.versions that the new voter understands, first and last.
+    kraft_versions: tuple[int, int] = (0, 1)
+
+
+@value
+class RemoveVoter:
+    """RemoveRaftVoter (81)."""
+
+    voter: ReplicaKey
+
+
+@value
+class UpdateVoter:
+    """UpdateRaftVoter (82): a voter tells the leader where it is reached now."""
+
+    voter: ReplicaKey
+    endpoints: tuple[VoterEndpoint, ...]
+    leader_epoch: Epoch
+    kraft_versions: tuple[int, int] = (0, 1)
+
+
+VoterChange = AddVoter | RemoveVoter | UpdateVoter
 
 type_of_response = {
     VoteRequest: VoteResponse,

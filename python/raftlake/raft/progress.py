@@ -23,6 +23,9 @@ def find_progress(group: GroupState, leader: Leader, key: ReplicaKey, now_ms: in
     progress = leader.voters.get(key.id)
     if progress is not None and progress.key.directory_id in (NO_DIRECTORY, key.directory_id):
         return progress
+    if progress is not None:
+        # Its number has a new disk: what the old one told us no longer shows that it lives.
+        progress.has_fetched = False
     progress = leader.observers.get(key.id)
     if progress is None or progress.key != key:
         if len(leader.observers) >= OBSERVERS_MAX:
@@ -37,7 +40,8 @@ def find_progress(group: GroupState, leader: Leader, key: ReplicaKey, now_ms: in
 def advance_high_watermark(group: GroupState, leader: Leader) -> None:
     """Raise the high watermark to what a majority has synced, if that covers a record of our epoch (KAFKA-12619)."""
     ends = [progress.end_offset for progress in leader.voters.values()]
-    ends.append(group.flushed_end)
+    if group.is_voter:
+        ends.append(group.flushed_end)
     committed = largest_reached_by(ends, group.voters.majority)
     if committed <= group.high_watermark or committed <= leader.epoch_start_offset:
         return
@@ -70,5 +74,10 @@ def answer_parked(group: GroupState, leader: Leader) -> None:
 
 
 def majority_heard_at_ms(group: GroupState, leader: Leader) -> int:
-    """The latest time since which a majority, ourselves counted, has been heard of. Needs at least one other voter."""
-    return largest_reached_by([progress.fetched_at_ms for progress in leader.voters.values()], group.voters.majority - 1)
+    """The latest time since which a majority, ourselves counted where we vote, has been heard of. Needs another voter."""
+    return largest_reached_by([progress.fetched_at_ms for progress in leader.voters.values()], others_needed(group))
+
+
+def others_needed(group: GroupState) -> int:
+    """How many other voters make a majority with us; a leader that removed itself does not count (KAFKA-16530)."""
+    return group.voters.majority - group.is_voter

@@ -75,7 +75,8 @@ def fail_all(group: GroupState) -> None:
 
 def _confirmed_sequence(group: GroupState, leader: Leader) -> int | None:
     """Reads that arrived before this causal clock are proven; None when we alone are the majority."""
-    others_needed = group.voters.majority - 1
+    # A leader that removed itself does not count (KAFKA-16530).
+    others_needed = group.voters.majority - group.is_voter
     if others_needed == 0:
         return None
     return largest_reached_by([progress.follows for progress in leader.voters.values()], others_needed)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from raftlake.raft.messages import FetchRequest, Request
 from raftlake.raft.quorum import Tally
-from raftlake.raft.types import NodeId, Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.raft.types import NodeId, Offset, OffsetAndEpoch, ReplicaKey, VoterEndpoint
 
 
 @dataclass(slots=True)
@@ -121,6 +121,15 @@ class ReplicaProgress:
 
 
 @dataclass(slots=True, kw_only=True)
+class PendingChange:
+    """A change of voters that is in the log and not committed."""
+
+    #: Whom to answer; None where the answer did not wait for the commit.
+    request_id: int | None
+    deadline_ms: int
+
+
+@dataclass(slots=True, kw_only=True)
 class Leader:
     """Elected in this epoch; its log is the truth."""
 
@@ -139,6 +148,14 @@ class Leader:
     #: Never later than the true deadlines; recomputed when reached, so that a fetch need not touch them.
     check_quorum_deadline_ms: int
     heartbeat_deadline_ms: int
+    pending_change: PendingChange | None = None
+    #: The voters are static and shall be put into the log: what each has told of itself so far.
+    learns_voters: bool = False
+    learned_voters: dict[NodeId, tuple[ReplicaKey, tuple[VoterEndpoint, ...]]] = field(default_factory=dict)
+    #: Something about the voters waits for the high watermark; spares the hot path a look at all of it.
+    watches_commits: bool = False
+    #: The set without us is committed: our work is done.
+    resigns: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

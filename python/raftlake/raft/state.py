@@ -13,6 +13,7 @@ from raftlake.raft.config import RaftConfig
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import (
+    NO_DIRECTORY,
     NO_LEADER,
     ElectionState,
     Epoch,
@@ -36,6 +37,7 @@ class GroupState:
 
     __slots__ = (
         "actions",
+        "bootstrap_peers",
         "config",
         "election",
         "epoch",
@@ -125,6 +127,9 @@ class GroupState:
         self.fetch_failures = 0
         self.next_fetch_peer = 0
 
+        #: Addresses to look for the leader at, as negative numbers.
+        self.bootstrap_peers: tuple[NodeId, ...] = ()
+
         self.pending_reads: list[PendingRead] = []
         self.released_sequence = -1
         self.actions: list[Action] = []
@@ -135,6 +140,22 @@ class GroupState:
         #: A voter under another directory id is another replica that happens to have our number (KIP-853).
         self.is_voter = self.voters.has(self.local)
         self.other_voters = tuple(voter for voter in self.voters.ids if voter != self.local.id)
+
+    def may_stand(self) -> bool:
+        """Whether this replica may be elected. So may one whose removal it has not seen committed: the others may need it, as
+        it may be the only one that has all that is committed (Ongaro's thesis, 4.2.2)."""
+        if self.is_voter:
+            return True
+        history = self.voter_history
+        removed_at = history.latest_offset
+        return removed_at is not None and removed_at >= self.high_watermark and history.previous.has(self.local)
+
+    def is_followable(self, leader_id: NodeId) -> bool:
+        """Whether `leader_id` may be followed when others say that it leads. Where voters are in the log, our copy of it may
+        be older than the leader; voters that stay static are the only ones who can lead."""
+        if leader_id in self.voters:
+            return True
+        return leader_id >= 0 and self.config.voters_in_log and self.local.directory_id != NO_DIRECTORY
 
     @property
     def log_end_position(self) -> OffsetAndEpoch:

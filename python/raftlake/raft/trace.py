@@ -79,7 +79,14 @@ def _describe_action(action: object) -> str | None:
         case do.AppendFetched():
             return f"append fetched {action.batches[0].base_offset}..{action.batches[-1].end_offset}"
         case do.AppendLeaderChange():
-            return f"append LeaderChange at={action.offset} epoch={action.epoch} votes={_ids(action.granting_voters)}"
+            text = f"append LeaderChange at={action.offset} epoch={action.epoch} votes={_ids(action.granting_voters)}"
+            return text if action.initial_voters is None else f"{text} voters={_ids(action.initial_voters.ids)}"
+        case do.AppendVoters():
+            upgrade = "" if action.kraft_version is None else f" kraft.version={action.kraft_version}"
+            return f"append voters {_ids(action.voters.ids)} at={action.offset} epoch={action.epoch}{upgrade}"
+        case do.AnswerVoterChange():
+            view = _view(action.error, action.leader_id, action.leader_epoch)
+            return f"answer voter change #{action.request_id} {view}"
         case do.TruncateTo():
             return f"truncate to {action.end_offset}"
         case do.ResetLog():
@@ -143,6 +150,9 @@ def _describe_event(event: object) -> str | None:
             return f"snapshot {_position(event.snapshot_id)} taken"
         case on.SnapshotReceived():
             return f"snapshot {_position(event.snapshot_id)} received{'' if event.is_intact else ' damaged'}"
+        case on.VoterChangeRequested():
+            change = event.change
+            return f"voter change #{event.request_id} {type(change).__name__} {change.voter.id}"
         case on.Started() | on.DeadlineReached() | on.CampaignRequested() | on.ResignRequested():
             return type(event).__name__
         case _:

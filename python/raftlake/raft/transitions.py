@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from raftlake.errors import ErrorCode
 from raftlake.raft import reads
-from raftlake.raft.actions import AbandonSnapshot, AnswerFetch, ReportRole, SaveElectionState
+from raftlake.raft.actions import AbandonSnapshot, AnswerFetch, AnswerVoterChange, ReportRole, SaveElectionState
 from raftlake.raft.invariants import require
 from raftlake.raft.quorum import Tally
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, ReplicaProgress, Resigned, Role, Unattached
@@ -56,16 +56,16 @@ def restore(group: GroupState, election: ElectionState | None, now_ms: int) -> N
     leader_id = NO_LEADER if saved.leader_id is None else saved.leader_id
     deadline_ms = now_ms + group.random_election_timeout_ms()
     role: Role
-    if not group.other_voters or (leader_id == group.local.id and not group.is_voter):
+    if not group.other_voters or (leader_id == group.local.id and not group.may_stand()):
         # The only voter leads a new epoch at once; a former leader that lost its vote looks for its successor.
         role = Unattached(election_deadline_ms=now_ms)
     elif leader_id == group.local.id:
         # It may have lost unsynced records of this epoch; leading on would give their offsets out twice (KAFKA-10527).
         role = Resigned(election_deadline_ms=deadline_ms, preferred_candidates=())
-    elif leader_id in group.voters:
+    elif group.is_followable(leader_id):
         group.leader_id = leader_id
         role = Follower(fetch_deadline_ms=now_ms + group.config.fetch_timeout_ms)
-    elif leader_id == NO_LEADER and group.is_voter and saved.voted_key == group.local and group.impairment is None:
+    elif leader_id == NO_LEADER and group.may_stand() and saved.voted_key == group.local and group.impairment is None:
         role = Candidate(election_deadline_ms=deadline_ms, tally=_tally_with_own_vote(group))
     else:
         group.leader_id = leader_id
@@ -119,14 +119,14 @@ def add_vote(group: GroupState, candidate: ReplicaKey, now_ms: int) -> None:
 
 def become_prospective(group: GroupState, reason: str, now_ms: int) -> None:
     """Start a pre-vote round in the current epoch, with everything known about it kept."""
-    require(group.is_voter, "an observer campaigns")
+    require(group.may_stand(), "an observer campaigns")
     role = Prospective(election_deadline_ms=now_ms + group.random_election_timeout_ms(), tally=_tally_with_own_vote(group))
     _enter(group, role, group.epoch, group.leader_id, group.voted_key, reason)
 
 
 def become_candidate(group: GroupState, reason: str, now_ms: int) -> None:
     """Bump the epoch and vote for ourselves, durably (KIP-595: "a candidate always votes for itself")."""
-    require(group.is_voter, "an observer campaigns")
+    require(group.may_stand(), "an observer campaigns")
     role = Candidate(election_deadline_ms=now_ms + group.random_election_timeout_ms(), tally=_tally_with_own_vote(group))
     _enter(group, role, Epoch(group.epoch + 1), NO_LEADER, group.local, reason)
 
@@ -233,4 +233,15 @@ def _leave_leadership(group: GroupState, leader: Leader) -> None:
             )
         )
     leader.parked.clear()
+    pending = leader.pending_change
+    if pending is not None and pending.request_id is not None:
+        group.actions.append(
+            AnswerVoterChange(
+                request_id=pending.request_id,
+                error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                message="leadership was lost before the change was committed: look at the voters before trying again",
+                leader_id=group.leader_id,
+                leader_epoch=group.epoch,
+            )
+        )
     reads.fail_all(group)

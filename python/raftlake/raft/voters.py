@@ -34,6 +34,11 @@ class VoterHistory:
         return self._sets[-1] if self._sets else self.initial
 
     @property
+    def previous(self) -> VoterSet:
+        """The voters before the latest change."""
+        return self._sets[-2] if len(self._sets) > 1 else self.initial
+
+    @property
     def latest_offset(self) -> Offset | None:
         """Where the latest set stands; None when it is the initial one."""
         return self._offsets[-1] if self._offsets else None
@@ -54,6 +59,15 @@ class VoterHistory:
         require(len(voters) > 0, f"a voter set without voters at {offset}")
         self._offsets.append(offset)
         self._sets.append(voters)
+
+    def begin_with(self, voters: VoterSet) -> bool:
+        """The group began with `voters`, which its first leader puts into the log; False where a set from before the log or
+        from a snapshot is known. True when the latest set changed by it."""
+        if self._offsets and self._offsets[0] != FIRST_OFFSET:
+            return False
+        self._offsets.insert(0, BEFORE_LOG)
+        self._sets.insert(0, voters)
+        return len(self._offsets) == 1
 
     def truncate_to(self, end_offset: Offset) -> bool:
         """Forget the sets at or above the new log end; True when the latest one changed."""

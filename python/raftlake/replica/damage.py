@@ -83,7 +83,7 @@ class DamageControl:
     def _set_aside(self, group: GroupId, damage: DamagedData) -> None:
         node = self._node
         me = node.config.node_id
-        if not any(voter != me for voter in node.voters.ids):
+        if not any(voter != me for voter in node.quorum.latest.ids):
             raise StorageError(
                 f"{damage}. This node is the only voter, so no other has these records, and nothing was cut. Restore the file "
                 "from a copy; what can still be read of it `raftlake dump --records` shows"

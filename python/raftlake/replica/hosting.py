@@ -12,7 +12,7 @@ from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
-from raftlake.raft.types import ElectionState, OffsetAndEpoch, ReplicaKey
+from raftlake.raft.types import NO_VOTERS, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
@@ -52,14 +52,21 @@ class Hosting:
         self.open(config.quorum_group)
         for group in found:
             if group != config.quorum_group:
-                self.open(group)
+                self.open(group, is_found=True)
 
-    def open(self, group: GroupId, *, election_delay_ms: int = 0) -> bool:
-        """Host a group; False when its directory holds another incarnation of the topic, whose end is still to be replayed."""
+    def open(
+        self, group: GroupId, *, election_delay_ms: int = 0, initial: VoterSet | None = None, is_found: bool = False
+    ) -> bool:
+        """Host a group; False when its directory holds another incarnation of the topic, whose end is still to be replayed.
+
+        `initial` are the voters that it begins with where its log says nothing; without them these are the static ones. A group
+        that `is_found` on disk with an empty log is left alone: who votes in it stands in its topic's key."""
         if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
             return False
         node = self._node
-        partition = node.damage.opening(group, lambda: self._read(group))
+        partition = node.damage.opening(group, lambda: self._read(group, initial))
+        if is_found and partition.core.log_end == 0 and partition.core.impairment is None:
+            return False
         node.partitions[group] = partition
         self.changes += 1
         node.step(partition, Started(election_delay_ms=election_delay_ms))
@@ -67,18 +74,23 @@ class Hosting:
             node.step(partition, ResignRequested())
         return True
 
-    def _read(self, group: GroupId) -> Partition:
+    def _read(self, group: GroupId, initial: VoterSet | None) -> Partition:
         """The group as its files have it. Raises DamagedData, CorruptBatch, StorageError."""
         node = self._node
         log = node.logs.open(group)
         self._directories[(group.topic, group.partition)] = group.topic_id
         snapshot = choose_at_start(node.logs.snapshots, group, log)
-        voters = VoterHistory(node.voters)
+        voters = VoterHistory(node.quorum.static)
+        if initial is not None and snapshot is None:
+            voters.begin_with(initial)
         if snapshot is None:
             read_voters(log, voters)
         else:
             voters.reset(snapshot.snapshot_id.offset, snapshot.voters)
             read_voters(log, voters, snapshot.snapshot_id.offset)
+        if voters.kraft_version and group != node.config.quorum_group:
+            # Were its log cut to nothing, then not the static voters would count but those of its topic (`begin_with`).
+            voters.initial = NO_VOTERS
         election = node.elections.load(group) or ElectionState()
         core = RaftGroup(
             node.config.raft,
@@ -104,6 +116,12 @@ class Hosting:
         self._node.snapshots.on_reset(partition)
         if partition.group == METADATA_GROUP:
             self._node.kv.restore(start)
+
+    def begin_with(self, group: GroupId, initial: VoterSet) -> None:
+        """The topic's key says which voters a group began with that was opened from disk before."""
+        partition = self._node.partitions.get(group)
+        if partition is not None and partition.core.voter_history.begin_with(initial):
+            partition.core.use_latest_voters()
 
     def close(self, group: GroupId) -> None:
         """The topic was deleted: forget the group and delete its data."""

@@ -31,26 +31,10 @@ from raftlake.ports import (
     ProposeRpc,
     ReadOffsetRpc,
 )
-from raftlake.raft.actions import (
-    Action,
-    AdvanceHighWatermark,
-    AnswerFetch,
-    AnswerRead,
-    AppendFetched,
-    AppendLeaderChange,
-    AppendRecords,
-    MendReplica,
-    ReleaseFetchRounds,
-    ReportRole,
-    ResetLog,
-    Respond,
-    SaveElectionState,
-    SendRequest,
-    TruncateTo,
-)
+from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
-from raftlake.raft.types import NO_LEADER, NodeId, Offset, ReplicaKey, Rng, VoterSet
+from raftlake.raft.types import NO_LEADER, NodeId, Offset, Rng
 from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
@@ -66,12 +50,14 @@ from raftlake.replica.housekeeping import Housekeeping
 from raftlake.replica.kv_service import KvService
 from raftlake.replica.membership import Membership
 from raftlake.replica.partition import Partition
+from raftlake.replica.quorum import Quorum
 from raftlake.replica.reads import ReadService
 from raftlake.replica.snapshot_transfer import SnapshotTransfer
 from raftlake.replica.snapshots import Snapshots
 from raftlake.replica.syncer import LogSyncer
 from raftlake.replica.timers import TimerQueue
 from raftlake.replica.topics import TopicRegistry
+from raftlake.replica.voter_changes import VoterChanges
 from raftlake.wire.api import RequestHeader
 
 #: Turns that breed turns without end are a bug, not load.
@@ -106,8 +92,7 @@ class ReplicaNode:
         self.fatal: RaftlakeError | None = None
         self.partitions: dict[GroupId, Partition] = {}
         self.timers = TimerQueue(self.request_turn)
-        self.role_listeners: list[Callable[[GroupId, ReportRole], None]] = []
-        self.voters = VoterSet({node_id: ReplicaKey(node_id) for node_id in sorted(config.voters)})
+        self.role_listeners: list[Callable[[GroupId, do.ReportRole], None]] = []
         self._dirty: dict[GroupId, Partition] = {}
         self._to_append: dict[GroupId, Partition] = {}
         self._fetchers: dict[NodeId, PeerFetcher] = {}
@@ -115,6 +100,7 @@ class ReplicaNode:
         self._syncer = LogSyncer(self)
         self._deadlines = GroupDeadlines(self)
         self.is_resigning = False
+        self.quorum = Quorum(self)
         self.hosting = Hosting(self)
         self.damage = DamageControl(self)
         self.fetch_server = FetchServer(self)
@@ -125,6 +111,7 @@ class ReplicaNode:
         self.snapshot_transfer = SnapshotTransfer(self)
         self.topics = TopicRegistry(self)
         self.membership = Membership(self)
+        self.voter_changes = VoterChanges(self)
         self._apis = Apis(self)
         self._handover = Handover(self)
         self._housekeeping = Housekeeping(self)
@@ -145,7 +132,7 @@ class ReplicaNode:
 
     def is_drained(self) -> bool:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
-        return len(self.voters) == 1 or self._handover.is_done()
+        return len(self.quorum.latest) == 1 or self._handover.is_done()
 
     def fail(self, error: RaftlakeError) -> None:
         """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""
@@ -300,7 +287,7 @@ class ReplicaNode:
             partition.group: action.state
             for partition in dirty.values()
             for action in partition.outbox
-            if isinstance(action, SaveElectionState)
+            if isinstance(action, do.SaveElectionState)
         }
         if states:
             self.elections.save(states)
@@ -315,37 +302,39 @@ class ReplicaNode:
             if partition.needs_flush:
                 self._syncer.mark(partition)
 
-    def perform(self, partition: Partition, action: Action) -> None:
+    def perform(self, partition: Partition, action: do.Action) -> None:
         group = partition.group
         match action:
-            case AppendRecords():
+            case do.AppendRecords():
                 partition.append_records(action)
                 self.fetch_server.appended(group)
-            case AnswerFetch():
+            case do.AnswerFetch():
                 self.fetch_server.answer(group, action)
-            case AdvanceHighWatermark():
+            case do.AdvanceHighWatermark():
                 self.advance(partition, action.high_watermark)
-            case AppendFetched():
+            case do.AppendFetched():
                 partition.append_fetched(action)
-            case SendRequest():
+            case do.SendRequest():
                 self._send(partition, action)
-            case Respond():
+            case do.Respond():
                 self.control.respond(action)
-            case AnswerRead():
+            case do.AnswerRead():
                 self.reads.answered(action)
-            case ReleaseFetchRounds():
+            case do.AnswerVoterChange():
+                self.voter_changes.answered(action)
+            case do.ReleaseFetchRounds():
                 self.fetch_server.release()
-            case SaveElectionState():
+            case do.SaveElectionState():
                 pass  # Saved with those of the other groups, before any action of this pass.
-            case AppendLeaderChange():
-                partition.append_leader_change(action)
-            case TruncateTo():
+            case do.AppendLeaderChange() | do.AppendVoters():
+                partition.append_control(action)
+            case do.TruncateTo():
                 partition.truncate(action.end_offset)
-            case ResetLog():
+            case do.ResetLog():
                 self.hosting.reset(partition, action.start)
-            case MendReplica():
+            case do.MendReplica():
                 self.damage.mended(group)
-            case ReportRole():
+            case do.ReportRole():
                 self._report(partition, action)
             case _:
                 self.snapshot_transfer.perform(partition, action)
@@ -356,7 +345,7 @@ class ReplicaNode:
             return
         partition.on_high_watermark(high_watermark)
 
-    def _send(self, partition: Partition, action: SendRequest) -> None:
+    def _send(self, partition: Partition, action: do.SendRequest) -> None:
         if isinstance(action.request, FetchRequest):
             fetch_from(self, self._fetchers, action.destination, partition.group, action.request)
         elif isinstance(action.request, FetchSnapshotRequest):
@@ -364,7 +353,7 @@ class ReplicaNode:
         else:
             self.control.send(PeerMessage(partition.group, action.request), action)
 
-    def _report(self, partition: Partition, action: ReportRole) -> None:
+    def _report(self, partition: Partition, action: do.ReportRole) -> None:
         if not partition.core.is_leader:
             partition.on_leadership_lost()
         for peer, fetcher in self._fetchers.items():

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 
 from raftlake.errors import CorruptBatch, DamagedData, ErrorCode, RequestRejected
 from raftlake.ports import BatchSpan, GroupId, LogStore
-from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords
+from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords, AppendVoters
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
-from raftlake.replica.voter_log import read_batch_voters
+from raftlake.replica.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.wire.batch_header import require_crc
-from raftlake.wire.batches import BatchHeader, iterate_headers, leader_change_batch, stamp
+from raftlake.wire.batches import BatchHeader, iterate_headers, parse_header, stamp
 
-NO_TIMESTAMP = -1
 HEADER_READ_BYTES = 1024 * 1024
 
 
@@ -200,13 +199,11 @@ class Partition:
 
     # --- other writes ---
 
-    def append_leader_change(self, action: AppendLeaderChange) -> None:
-        """Write the control record without a timestamp: it must not answer a search for records by time."""
-        batch = leader_change_batch(
-            action.offset, action.epoch, NO_TIMESTAMP, action.leader_id, action.voters, action.granting_voters
-        )
-        span = BatchSpan(action.offset, action.offset + 1, action.epoch, NO_TIMESTAMP, len(batch))
-        self.log.append([batch], [span])
+    def append_control(self, action: AppendLeaderChange | AppendVoters) -> None:
+        """Write a control batch without a timestamp: it must not answer a search for records by time."""
+        batch = control_batch(action)
+        end_offset = action.offset + parse_header(batch).record_count
+        self.log.append([batch], [BatchSpan(action.offset, end_offset, action.epoch, NO_TIMESTAMP, len(batch))])
         self.needs_flush = True
 
     def append_fetched(self, action: AppendFetched) -> None:

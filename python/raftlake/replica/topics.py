@@ -21,9 +21,11 @@ from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.ports import GroupId
 from raftlake.raft.events import CampaignRequested
+from raftlake.raft.types import VoterSet
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys
+from raftlake.replica.quorum import voters_from_json, voters_to_json
 from raftlake.wire.ids import id_from_text, id_to_text
 
 if TYPE_CHECKING:
@@ -48,12 +50,16 @@ class Topic:
     topic_id: bytes
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
+    #: Who votes in its groups until their own logs say so; None where they begin with the static voters.
+    voters: VoterSet | None = None
 
     def groups(self) -> list[GroupId]:
         return [GroupId(self.name, index, self.topic_id) for index in range(self.partitions)]
 
     def encode(self) -> bytes:
         value = {"id": id_to_text(self.topic_id), "partitions": self.partitions, "configs": dict(self.configs)}
+        if self.voters is not None:
+            value["voters"] = voters_to_json(self.voters)
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
     @staticmethod
@@ -61,7 +67,9 @@ class Topic:
         """The topic that a key's value describes; None when the value is none of ours."""
         try:
             fields = json.loads(value)
-            topic = Topic(name, id_from_text(fields["id"]), int(fields["partitions"]), dict(fields.get("configs", {})))
+            voters = voters_from_json(fields["voters"]) if "voters" in fields else None
+            configs = dict(fields.get("configs", {}))
+            topic = Topic(name, id_from_text(fields["id"]), int(fields["partitions"]), configs, voters)
         except (ValueError, KeyError, TypeError, AttributeError, WireError):
             return None
         return topic if topic.partitions > 0 and len(topic.topic_id) == 16 else None
@@ -139,6 +147,9 @@ class TopicRegistry:
             return
         self._by_name[name] = topic
         self._by_id[topic.topic_id] = topic
+        if topic.voters is not None:
+            for group in topic.groups():
+                self._node.hosting.begin_with(group, topic.voters)
         was_opening = bool(self._to_open)
         self._to_open.extend(group for group in topic.groups() if group not in self._node.partitions)
         if not was_opening:
@@ -161,13 +172,14 @@ class TopicRegistry:
     def _open(self, group: GroupId) -> None:
         """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
         campaigns at once, the others one after the other if it does not."""
-        voters = sorted(self._node.config.voters)
+        initial = self._by_id[group.topic_id].voters
+        voters = sorted(self._node.config.voters) if initial is None else list(initial.ids)
         preferred = (zlib.crc32(group.topic.encode()) + group.partition) % len(voters)
         me = self._node.config.node_id
         rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
         groups = self._by_id[group.topic_id].partitions
         delay_ms = rank * max(FIRST_ELECTION_DELAY_MS, FIRST_ELECTION_DELAY_MS_PER_GROUP * groups)
-        opened = self._node.hosting.open(group, election_delay_ms=delay_ms)
+        opened = self._node.hosting.open(group, election_delay_ms=delay_ms, initial=initial)
         if opened and rank == 0:
             self._node.step(self._node.partitions[group], CampaignRequested())
 
@@ -189,7 +201,7 @@ class TopicRegistry:
         except RequestRejected as rejected:
             done(None, rejected.code, rejected.message)
             return
-        topic = Topic(name, self._new_id(), partitions, configs)
+        topic = Topic(name, self._new_id(), partitions, configs, self._node.quorum.committed)
         key = TOPIC_PREFIX + name
         txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, topic.encode()),))
 

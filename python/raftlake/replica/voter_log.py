@@ -7,10 +7,12 @@ parsed on the way. Knows no network; which addresses a node uses is `peers`' bus
 from __future__ import annotations
 
 from raftlake.ports import LogStore
+from raftlake.raft.actions import AppendLeaderChange, AppendVoters
 from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.raft.voters import VoterHistory
-from raftlake.wire.batches import VoterEntry, iterate_headers, voters_set_by
+from raftlake.wire.batches import VoterEntry, iterate_headers, leader_change_batch, voters_batch, voters_set_by
 
+NO_TIMESTAMP = -1
 READ_BYTES = 1024 * 1024
 
 
@@ -32,6 +34,17 @@ def entries_of(voters: VoterSet) -> tuple[VoterEntry, ...]:
             endpoints=tuple((place.name, place.host, place.port) for place in voters.endpoints.get(node_id, ())),
         )
         for node_id in voters.ids
+    )
+
+
+def control_batch(action: AppendLeaderChange | AppendVoters) -> bytes:
+    """The control batch that the core wants written."""
+    if isinstance(action, AppendVoters):
+        voters = entries_of(action.voters)
+        return voters_batch(action.offset, action.epoch, NO_TIMESTAMP, voters, kraft_version=action.kraft_version)
+    initial = () if action.initial_voters is None else entries_of(action.initial_voters)
+    return leader_change_batch(
+        action.offset, action.epoch, NO_TIMESTAMP, action.leader_id, action.voters, action.granting_voters, initial
     )
 
 

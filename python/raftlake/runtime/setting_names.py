@@ -68,6 +68,7 @@ TEXTS = frozenset(
     {
         "node.id",
         "quorum.voters",
+        "quorum.kraft.version",
         "quorum.topic",
         "quorum.topic.id",
         "log.dirs",

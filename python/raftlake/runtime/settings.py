@@ -256,7 +256,14 @@ def _raft(reader: _Reader) -> RaftConfig:
         retry_backoff_ms=reader.number("quorum.retry.backoff.ms"),
         retry_backoff_ms_max=reader.number("quorum.retry.backoff.max.ms"),
         request_timeout_ms=reader.number("quorum.request.timeout.ms"),
+        voters_in_log=_voters_in_log(reader),
     )
+
+
+def _voters_in_log(reader: _Reader) -> bool:
+    """quorum.kraft.version: the voters of somebody else's log stay static unless that is asked for."""
+    version = reader.parse("quorum.kraft.version", lambda key, value: parse_int(key, value, low=0, high=1))
+    return _quorum_group(reader) == METADATA_GROUP if version is None else version > 0
 
 
 def _data_dir(reader: _Reader) -> Path:

@@ -6,7 +6,7 @@ on disk before `RecordsFlushed` said so.
 
 from __future__ import annotations
 
-from raftlake.raft import elections, fetching, impairment
+from raftlake.raft import elections, fetching, impairment, reconfiguration
 from raftlake.raft.actions import AppendRecords
 from raftlake.raft.events import AppendRequested, LogStartAdvanced, RecordsFlushed
 from raftlake.raft.invariants import require
@@ -47,6 +47,8 @@ def on_records_flushed(group: GroupState, event: RecordsFlushed, now_ms: int) ->
         fetching.send_fetch(group, now_ms)
         return
     advance_high_watermark(group, leader)
+    if leader.watches_commits:
+        reconfiguration.after_commit(group, leader, now_ms)
     if not leader.has_begun and group.flushed_end > leader.epoch_start_offset:
         leader.has_begun = True
         waiting = [voter for voter, progress in leader.voters.items() if not progress.endorsed]

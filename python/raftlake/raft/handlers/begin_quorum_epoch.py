@@ -38,7 +38,7 @@ def _accept(group: GroupState, request: BeginQuorumEpochRequest, now_ms: int) ->
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, reason, now_ms):
         return ErrorCode.INVALID_REQUEST
     is_given_up = group.leader_id == request.leader_id and isinstance(group.role, (Prospective, Unattached))
-    if is_given_up and request.leader_id in group.voters:
+    if is_given_up and group.is_followable(request.leader_id):
         # The leader that we were about to replace is alive.
         elections.follow(group, group.epoch, request.leader_id, reason, now_ms)
     if not is_for_us(group, request.voter_id, request.voter_directory_id):

@@ -8,7 +8,7 @@ replica's progress, and the high watermark never passes what a majority has sync
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.raft import reads
+from raftlake.raft import reads, reconfiguration
 from raftlake.raft.actions import AnswerFetch
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.messages import FetchRequest
@@ -53,6 +53,10 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
         progress.end_offset = offset
         if is_voter and offset > group.high_watermark:
             advance_high_watermark(group, leader)
+    if leader.watches_commits:
+        if leader.learns_voters:
+            reconfiguration.learn_voter(group, leader, request.replica)
+        reconfiguration.after_commit(group, leader, now_ms)
     if event.follows > progress.follows:
         progress.follows = event.follows
         if is_voter and group.pending_reads:
@@ -136,7 +140,10 @@ def on_replica_confirmed(group: GroupState, event: ReplicaConfirmed, now_ms: int
     leader = group.role
     if not isinstance(leader, Leader):
         return
-    progress = leader.voters.get(event.replica_id) or leader.observers.get(event.replica_id)
+    progress = leader.voters.get(event.replica_id)
+    if progress is None or not progress.has_fetched:
+        # Also a voter's number on a new disk, which is an observer until it is added (KIP-853).
+        progress = leader.observers.get(event.replica_id)
     if progress is None or not progress.has_fetched:
         return
     at_ms = min(event.at_ms, now_ms)

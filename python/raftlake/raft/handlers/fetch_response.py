@@ -77,7 +77,7 @@ def _discovers_leader(group: GroupState, source: NodeId, response: FetchResponse
         or response.error is not ErrorCode.NONE
         or response.leader_epoch != group.epoch
         or response.leader_id != source
-        or source not in group.voters
+        or not group.is_followable(source)
     ):
         return False
     transitions.become_follower(group, group.epoch, source, "fetch response", now_ms)

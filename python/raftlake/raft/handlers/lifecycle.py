@@ -38,7 +38,7 @@ def on_peer_unreachable(group: GroupState, event: PeerUnreachable, now_ms: int) 
     answer pre-votes as one that has not fetched from this leader: else the first to ask would be refused.
     """
     role = group.role
-    if not isinstance(role, Follower) or event.peer != group.leader_id or not group.is_voter:
+    if not isinstance(role, Follower) or event.peer != group.leader_id or not group.may_stand():
         return
     role.has_fetched = False
     if role.suspected_at_ms < 0:

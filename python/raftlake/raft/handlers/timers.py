@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from raftlake.raft import elections, fetching, outbox
 from raftlake.raft.events import DeadlineReached
+from raftlake.raft.handlers import voters
 from raftlake.raft.progress import majority_heard_at_ms
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from raftlake.raft.state import GroupState
@@ -33,10 +34,13 @@ def next_deadline_ms(group: GroupState) -> int | None:
     if isinstance(role, Follower):
         return _earliest(role.fetch_deadline_ms if elections.may_campaign(group) else None, group.fetch_retry_at_ms)
     if isinstance(role, Leader):
+        if role.resigns:
+            return 0
+        change_ms = None if role.pending_change is None else role.pending_change.deadline_ms
         if not role.voters:
-            return None
+            return change_ms
         own = min(role.check_quorum_deadline_ms, role.heartbeat_deadline_ms)
-        return _earliest(own, outbox.next_retry_ms(role.begins))
+        return _earliest(_earliest(own, change_ms), outbox.next_retry_ms(role.begins))
     if isinstance(role, Unattached):
         return _earliest(role.election_deadline_ms if elections.may_campaign(group) else None, group.fetch_retry_at_ms)
     if isinstance(role, Resigned):
@@ -60,6 +64,10 @@ def _campaign_if_due(group: GroupState, now_ms: int) -> None:
 
 
 def _lead_on(group: GroupState, leader: Leader, now_ms: int) -> None:
+    voters.expire_change(group, leader, now_ms)
+    if leader.resigns:
+        elections.resign(group, "removed from the voters", now_ms)
+        return
     if not leader.voters:
         return
     if now_ms >= leader.check_quorum_deadline_ms:
@@ -70,8 +78,7 @@ def _lead_on(group: GroupState, leader: Leader, now_ms: int) -> None:
             return
     half_timeout_ms = group.config.fetch_timeout_ms // 2
     if now_ms >= leader.heartbeat_deadline_ms:
-        voters = leader.voters.items()
-        silent = [voter for voter, progress in voters if now_ms - progress.fetched_at_ms >= half_timeout_ms]
+        silent = [voter for voter, progress in leader.voters.items() if now_ms - progress.fetched_at_ms >= half_timeout_ms]
         elections.send_begins(group, leader, silent, now_ms)
         heard = [progress.fetched_at_ms for progress in leader.voters.values() if progress.key.id not in silent]
         leader.heartbeat_deadline_ms = min(heard, default=now_ms) + half_timeout_ms

@@ -44,7 +44,8 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
         elections.detach(group, request.epoch, f"{what} request of replica {request.candidate.id}", now_ms)
     if not is_for_us(group, request.voter_id, request.voter_directory_id):
         return ErrorCode.INVALID_VOTER_KEY, False
-    if request.candidate.id not in group.voters:
+    if group.voter_history.kraft_version == 0 and request.candidate.id not in group.voters:
+        # A candidate that our log does not know may be a voter by a newer log (KIP-853). Of static voters there are no others:
         # KIP-595 "Vote Request Handling" 3.1: "the voter should accept the epoch bump"; the vote itself is refused.
         return ErrorCode.NONE, False
     if not can_grant(group, request):

@@ -1,0 +1,89 @@
+"""Who votes, as this node knows it: the static voters it was started with, and behind them what the quorum's log says.
+
+Owns the questions that other parts ask about voters and their addresses. The latest set is what Raft counts by; the committed
+one is what other groups and new topics are given. Knows nothing of how a set changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from raftlake.raft.types import NO_VOTERS, DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.wire.ids import id_from_text, id_to_text
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+#: The name of the peers' listener: Kafka's own nodes look for the endpoint of their CONTROLLER listener.
+LISTENER_NAME = "CONTROLLER"
+
+
+def endpoints_of(address: Endpoint) -> tuple[VoterEndpoint, ...]:
+    """How a voter set says where a node's peers reach it."""
+    return (VoterEndpoint(LISTENER_NAME, address.host, address.port),)
+
+
+def address_in(voters: VoterSet, node_id: NodeId) -> Endpoint | None:
+    """Where a set says that a voter is reached: at its CONTROLLER listener, or at its first one."""
+    places = voters.endpoints.get(node_id, ())
+    chosen = next((place for place in places if place.name == LISTENER_NAME), places[0] if places else None)
+    return None if chosen is None else Endpoint(chosen.host, chosen.port)
+
+
+def static_voters(config: NodeConfig) -> VoterSet:
+    """`quorum.voters`; the directory ids are not known."""
+    ids = sorted(config.voters)
+    return VoterSet(
+        {node_id: ReplicaKey(node_id) for node_id in ids},
+        {node_id: endpoints_of(config.voters[node_id]) for node_id in ids},
+    )
+
+
+def voters_to_json(voters: VoterSet) -> list[dict[str, object]]:
+    """A set inside the value of a key, by ascending id."""
+    return [
+        {
+            "id": node_id,
+            "directory": id_to_text(voters.voters[node_id].directory_id),
+            "endpoints": [[place.name, place.host, place.port] for place in voters.endpoints.get(node_id, ())],
+        }
+        for node_id in voters.ids
+    ]
+
+
+def voters_from_json(fields: Iterable[Mapping[str, Any]]) -> VoterSet:
+    """Raises ValueError, KeyError, TypeError or WireError when it is none."""
+    voters = NO_VOTERS
+    for entry in fields:
+        key = ReplicaKey(NodeId(int(entry["id"])), DirectoryId(id_from_text(entry["directory"])))
+        places = tuple(VoterEndpoint(str(name), str(host), int(port)) for name, host, port in entry["endpoints"])
+        voters = voters.with_voter(key, places)
+    if not voters.voters:
+        raise ValueError("a topic without voters")
+    return voters
+
+
+class Quorum:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self.static = static_voters(node.config)
+
+    @property
+    def latest(self) -> VoterSet:
+        """Who votes on the quorum's log, committed or not."""
+        partition = self._node.partitions.get(self._node.config.quorum_group)
+        return self.static if partition is None else partition.core.voters
+
+    @property
+    def committed(self) -> VoterSet | None:
+        """Who votes on the quorum's log for good; None while that is not in the log (kraft.version 0)."""
+        partition = self._node.partitions.get(self._node.config.quorum_group)
+        return None if partition is None else partition.core.voter_history.at(partition.high_watermark)
+
+    def addresses(self) -> dict[NodeId, Endpoint]:
+        """Where the voters are reached by their peers, by ascending id; what the log says goes before the settings."""
+        latest = self.latest
+        found = {node_id: address_in(latest, node_id) or self._node.config.voters.get(node_id) for node_id in latest.ids}
+        return {node_id: address for node_id, address in found.items() if address is not None}
