@@ -21,7 +21,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-sim test-process test-java test-spark bench sim soak clean
+.PHONY: help setup quickstart check fix test test-sim mutants test-process test-java test-spark bench sim soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ sim: $(READY) ## simulated clusters, SEEDS=N of them
 
 soak: $(READY) ## node processes killed, paused, cut off under load; their history judged (MINUTES=10 SEED=N RESULT=FILE)
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULT),--result $(RESULT))
+
+mutants: $(READY) ## plant every known bug and prove that simulated clusters or scenario tests find it
+	$(BIN)/python -m tests.mutants --jobs $(JOBS)
 
 clean: ## remove the caches and the virtual environment
 	rm -rf .venv .cache

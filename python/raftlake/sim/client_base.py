@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.sim.client_calls import ClientCalls
+from raftlake.sim.client_history import KvHistory
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.oracle import Oracle
@@ -34,6 +35,7 @@ class Shared:
     node_ids: tuple[NodeId, ...]
     #: The highest epoch of a group in which any node has led so far.
     leader_epoch: Callable[[GroupId], int]
+    kv_history: KvHistory
     topic_id: bytes | None = None
     #: No client begins another request.
     stopped: bool = False
@@ -56,7 +58,7 @@ class Client:
         self.is_idle = True
         #: Wants nothing any more.
         self.is_done = False
-        self._began_us = 0
+        self.began_us = 0
         self._node_id = NodeId(0)
 
     def start(self) -> None:
@@ -71,7 +73,7 @@ class Client:
         if self.shared.stopped:
             return
         self.is_idle = False
-        self._began_us = self.shared.scheduler.now_us
+        self.began_us = self.shared.scheduler.now_us
         self.step()
 
     def step(self) -> None:
@@ -86,7 +88,7 @@ class Client:
 
     def succeed(self) -> None:
         self.completed += 1
-        self.last_completed_began_us = self._began_us
+        self.last_completed_began_us = self.began_us
         self._think()
 
     def give_up(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
-from raftlake.kv.machine import Entry
+from raftlake.kv.machine import Entry, TxnResult
 from raftlake.ports import ReadOffsetResult
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
@@ -61,6 +61,8 @@ class KvClient(Client):
         position: int = answer[1]
         self.say(f"get {self._key} = {entry and entry.value.decode()} at {position} floor={self._floor} node={self._node_id}")
         self.shared.oracle.kv_read_answered(self._key, entry, position, self._floor, f"node {self._node_id}")
+        shared = self.shared
+        shared.kv_history.got(self.name, self.began_us, shared.scheduler.now_us, self._key, entry)
         self._versions[self._key] = ABSENT if entry is None else entry.version
         self.succeed()
 
@@ -97,10 +99,16 @@ class KvClient(Client):
         if isinstance(answer, ProposeOutcome) and answer.status is ProposeStatus.DONE and answer.result is not None:
             self.say(f"change {self._key} {self._mark.decode()}: {answer.result}")
             self.shared.oracle.kv_write_answered(self._mark, self._txn, answer.result, self._floor)
+            self._record(answer.result)
             self.succeed()
             return
         if answer is CallFailure.REFUSED or (
             isinstance(answer, ProposeOutcome) and answer.status in (ProposeStatus.REFUSED, ProposeStatus.NOT_LEADER)
         ):
             self.shared.oracle.kv_write_refused(self._mark)
+        else:
+            self._record(None)
         self.give_up()
+
+    def _record(self, result: TxnResult | None) -> None:
+        self.shared.kv_history.changed(self.name, self.began_us, self.shared.scheduler.now_us, self._txn, result)

@@ -17,6 +17,7 @@ from raftlake.raft.types import DirectoryId, ElectionState, NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.sim.client_base import SCRATCH, Client, Shared
 from raftlake.sim.client_calls import ClientCalls
+from raftlake.sim.client_history import KvHistory
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import MemoryLog
@@ -27,7 +28,7 @@ from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.machine import Machine, RoleTrap, World
 from raftlake.sim.network import SimulatedNetwork
-from raftlake.sim.oracle import Oracle
+from raftlake.sim.oracle import MARK_PREFIX, Oracle
 from raftlake.sim.strikes import Strike
 from raftlake.sim.trace import LineSink, Trace
 from raftlake.sim.workload import make_clients
@@ -74,7 +75,14 @@ class Cluster:
         self.oracle = Oracle(settings.partitions)
         self.calls = ClientCalls(self.scheduler, stream(settings.seed, "client network"), settings.network, self.machines)
         self.shared = Shared(
-            settings, self.scheduler, self.calls, self.oracle, self.trace, self.node_ids, self._highest_leader_epoch
+            settings,
+            self.scheduler,
+            self.calls,
+            self.oracle,
+            self.trace,
+            self.node_ids,
+            self._highest_leader_epoch,
+            KvHistory(MARK_PREFIX),
         )
         self.clients: list[Client] = make_clients(self.shared)
         self.safety_end_us = settings.safety_ms * US_PER_MS
@@ -291,6 +299,7 @@ class Cluster:
     def check_oracle(self) -> None:
         """Compare every promise with the committed logs."""
         self.oracle.check_kv(self._committed_records(METADATA_GROUP))
+        self.shared.kv_history.check()
         if self.shared.topic_id is not None:
             for index in range(self.settings.partitions):
                 self.oracle.check_partition(index, self._committed_records(self.shared.group(index)))

@@ -45,6 +45,9 @@ class DiskObserver(Protocol):
 
     def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None: ...
 
+    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        """`epoch_before` is that of the record before the batch, -1 where there is none."""
+
     def log_cut(self, group: GroupId, end_offset: Offset) -> None: ...
     def log_deleted(self, group: GroupId) -> None: ...
 
@@ -106,7 +109,9 @@ class MemoryLog:
         if image.epochs and span.epoch < image.epochs[-1][0]:
             raise InvariantViolation(f"{self.group}: epoch {span.epoch} after {image.epochs[-1][0]}")
         check_batch_bytes(span, data)
-        image.batches.append(StoredBatch(span.base_offset, span.end_offset, span.epoch, span.timestamp_ms_max, data))
+        batch = StoredBatch(span.base_offset, span.end_offset, span.epoch, span.timestamp_ms_max, data)
+        self._disk.observer.appended(self.group, batch, image.epochs[-1][0] if image.epochs else -1)
+        image.batches.append(batch)
         image.ends.append(span.end_offset)
         if not image.epochs or span.epoch > image.epochs[-1][0]:
             image.epochs.append((Epoch(span.epoch), Offset(span.base_offset)))
@@ -277,6 +282,9 @@ class MemoryLog:
 
 class _SilentObserver:
     def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
+        return
+
+    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
         return
 
     def log_cut(self, group: GroupId, end_offset: Offset) -> None:

@@ -24,7 +24,7 @@ from raftlake.replica.config import NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
+from raftlake.sim.disk import SimulatedCrash, SimulatedDisk, StoredBatch
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import SimulatedNetwork
@@ -358,6 +358,9 @@ class Machine:
             leader = "-" if after.leader_id is None else after.leader_id
             self._world.trace.write(self.node_id, f"save {group} epoch={after.epoch} leader={leader} vote={vote}")
         self._world.invariants.on_election_saved(self.node_id, group, before, after)
+
+    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        self._world.invariants.on_append(self.node_id, group, batch, epoch_before)
 
     def log_cut(self, group: GroupId, end_offset: int) -> None:
         self._world.coverage.note("log truncated")

@@ -97,5 +97,9 @@ class NodeWatch:
     def _on_role(self, group: GroupId, action: ReportRole) -> None:
         if self._trace.enabled:
             self._trace.write(self._node_id, f"{group} {describe(action)}")
-        self._coverage.role(group, self._roles.get(group, "-"), action)
+        before = self._roles.get(group, "-")
         self._roles[group] = action.role
+        self._coverage.role(group, before, action)
+        partition = self._node.partitions.get(group)
+        if partition is not None:
+            self._invariants.on_role(self._node_id, group, before, action, partition.core.is_voter)

@@ -8,11 +8,13 @@ from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.invariants.convergence import Convergence
 from raftlake.sim.invariants.durable_vote import DurableVote
 from raftlake.sim.invariants.leader_completeness import LeaderCompleteness
+from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
 from raftlake.sim.invariants.monotonic_epoch import MonotonicEpoch
 from raftlake.sim.invariants.monotonic_high_watermark import MonotonicHighWatermark
 from raftlake.sim.invariants.single_leader import SingleLeader
 from raftlake.sim.invariants.stable_leadership import StableLeadership
+from raftlake.sim.invariants.valid_roles import ValidRoles
 
 
 def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invariant], CommittedLogs]:
@@ -22,6 +24,8 @@ def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invari
         MonotonicEpoch(view),
         DurableVote(view),
         SingleLeader(view),
+        ValidRoles(view),
+        LogMatching(view),
         MonotonicHighWatermark(view),
         # Before the majority check: it extends the committed log that the others read.
         CommittedData(view, committed),

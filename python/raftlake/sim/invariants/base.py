@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raftlake.ports import GroupId
+from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import ElectionState, NodeId, ReplicaKey
-from raftlake.sim.disk import MemoryLog
+from raftlake.sim.disk import MemoryLog, StoredBatch
 
 
 class Violation(Exception):
@@ -73,6 +74,12 @@ class Invariant:
     def on_vote_granted(self, node_id: NodeId, group: GroupId, epoch: int, candidate: ReplicaKey) -> None:
         """A node lets an answer go that grants its real vote of `epoch`."""
 
+    def on_append(self, node_id: NodeId, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        """A node appended a batch after a record of `epoch_before` (-1: its log holds none before it)."""
+
+    def on_role(self, node_id: NodeId, group: GroupId, before: str, action: ReportRole, is_voter: bool) -> None:
+        """A running group reported its role; `before` is the one that it reported last ("-": it has just been started)."""
+
     def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
         """A node truncated or reset its log; it now ends at `end_offset`."""
 
@@ -104,6 +111,8 @@ class Invariant:
 MOMENTS = (
     "on_election_saved",
     "on_vote_granted",
+    "on_append",
+    "on_role",
     "on_log_cut",
     "on_log_deleted",
     "on_crash",
@@ -126,6 +135,8 @@ class InvariantSuite:
         (
             self.on_election_saved,
             self.on_vote_granted,
+            self.on_append,
+            self.on_role,
             self.on_log_cut,
             self.on_log_deleted,
             self.on_crash,

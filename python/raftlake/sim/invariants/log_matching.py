@@ -1,0 +1,35 @@
+"""LogMatching / NoLogDivergence (Raft §5.3; kraft_kip_996_properties.tla LogMatching; kraft_kip_853 NoLogDivergence).
+
+If two logs hold a record with the same offset and epoch, they hold the same records up to it, committed or not. Checked where
+a batch is appended: whoever appended one at this offset in this epoch appended the same bytes, after a batch of the same
+epoch; by induction all that lies before is the same too.
+"""
+
+from __future__ import annotations
+
+from raftlake.ports import GroupId
+from raftlake.raft.types import NodeId
+from raftlake.sim.disk import StoredBatch
+from raftlake.sim.invariants.base import ClusterView, Invariant
+
+
+class LogMatching(Invariant):
+    promise = "logs that share a record share all before it"
+
+    def __init__(self, view: ClusterView) -> None:
+        super().__init__(view)
+        #: Who first appended a batch with this base offset and epoch, the batch, and the epoch of the record before it.
+        self._first: dict[tuple[GroupId, int, int], tuple[NodeId, StoredBatch, int]] = {}
+
+    def on_append(self, node_id: NodeId, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        first, known, before = self._first.setdefault((group, batch.base, batch.epoch), (node_id, batch, epoch_before))
+        if known != batch:
+            raise self.fail(
+                f"{group}: node {node_id} appends [{batch.base}, {batch.end}) of epoch {batch.epoch}, node {first} has other "
+                f"bytes in [{known.base}, {known.end})"
+            )
+        if before != epoch_before and -1 not in (before, epoch_before):
+            raise self.fail(
+                f"{group}: before offset {batch.base} of epoch {batch.epoch} node {node_id} has epoch {epoch_before}, "
+                f"node {first} has {before}"
+            )

@@ -1,0 +1,30 @@
+"""The planted bugs, by where they are planted. `make mutants` proves that each is found."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_core import CORE
+from tests.mutants.catalogue_driver import DRIVER
+from tests.mutants.plant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (*CORE, *DRIVER)
+
+#: They die within a few seeds.
+SAMPLE = (
+    "count-self-before-sync",
+    "acknowledge-before-majority",
+    "read-without-proof",
+    "vote-not-saved",
+    "vote-without-log-check",
+    "truncation-skipped",
+    "duplicate-after-failover",
+    "follower-read-without-wait",
+)
+
+_BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+
+
+def find(name: str) -> Mutant:
+    """Raises LookupError for a name that is not in the catalogue."""
+    if name not in _BY_NAME:
+        raise LookupError(f"no mutant {name!r}; there are: {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]

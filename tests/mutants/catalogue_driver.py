@@ -1,0 +1,265 @@
+"""Bugs planted around the core: the driver's order of effects, the state machine, producers, sessions, storage."""
+
+from __future__ import annotations
+
+from tests.mutants.plant import Edit, Mutant
+
+NODE = "raftlake.replica.node"
+PARTITION = "raftlake.replica.partition"
+PRODUCERS = "raftlake.replica.producer_state"
+KV = "raftlake.replica.kv_service"
+MACHINE = "raftlake.kv.machine"
+READS = "raftlake.replica.reads"
+GUARD = "        if offset < max(self._applied_offset, 1):\n"
+
+ORDER_OF_EFFECTS = (
+    Mutant(
+        name="answer-before-the-vote-is-saved",
+        source="the ordering contract: what is said depends on what is on disk",
+        edits=(
+            Edit(
+                NODE,
+                "        if states:\n            self.elections.save(states)\n"
+                "        for partition in dirty.values():\n            actions",
+                "        for partition in dirty.values():\n            actions",
+            ),
+            Edit(
+                NODE,
+                "                self._syncer.mark(partition)\n",
+                "                self._syncer.mark(partition)\n        if states:\n            self.elections.save(states)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="acknowledged-when-appended",
+        source="classic: the answer leaves before anything is replicated",
+        edits=(Edit(PARTITION, "        if end_offset <= self.high_watermark or", "        if True or"),),
+    ),
+    Mutant(
+        name="sync-reported-when-it-begins",
+        source="a sync covers what was written before it began, and counts when it has ended",
+        edits=(
+            Edit(
+                "raftlake.replica.syncer",
+                "        self._under_way = True\n",
+                "        self._under_way = True\n"
+                "        for partition, end_offset, generation in covered:\n"
+                "            self._node.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="sync-covers-what-came-later",
+        source="what is appended while a sync is under way waits for the next one",
+        edits=(
+            Edit(
+                "raftlake.replica.syncer",
+                "RecordsFlushed(end_offset=end_offset, generation=generation))\n        except",
+                "RecordsFlushed(end_offset=partition.core.log_end, generation=generation))\n        except",
+            ),
+        ),
+    ),
+    Mutant(
+        name="failed-sync-ignored",
+        source="PostgreSQL's fsync surprise of 2018: a failed fsync is final",
+        edits=(Edit("raftlake.replica.syncer", "        if error is not None:\n", "        if False:\n"),),
+    ),
+    Mutant(
+        name="unknown-append-told-as-refused",
+        source="a write whose leader was lost may still be committed by the next one",
+        edits=(
+            Edit(
+                PARTITION,
+                "ErrorCode.NOT_LEADER_OR_FOLLOWER if retry_is_safe else ErrorCode.REQUEST_TIMED_OUT",
+                "ErrorCode.NOT_LEADER_OR_FOLLOWER",
+            ),
+        ),
+    ),
+    Mutant(
+        name="latest-offset-before-own-epoch-committed",
+        source="KIP-207: a new leader's high watermark may lag",
+        edits=(
+            Edit(
+                PARTITION,
+                "        return core.is_leader and self.high_watermark > core.epoch_start_offset",
+                "        return core.is_leader",
+            ),
+        ),
+    ),
+    Mutant(
+        name="consumers-see-uncommitted-records",
+        source="Kafka's consumers read up to the high watermark",
+        edits=(
+            Edit(
+                "raftlake.replica.apis.fetch",
+                "partition.log.read(Offset(part.fetch_offset), high_watermark, size_max)",
+                "partition.log.read(Offset(part.fetch_offset), partition.log.end_offset, size_max)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="retention-above-the-high-watermark",
+        source="KIP-405: only committed segments may go",
+        edits=(Edit("raftlake.replica.retention", "        if segment.end_offset > high_watermark:\n            break\n", ""),),
+    ),
+)
+
+PRODUCERS_AND_STATE = (
+    Mutant(
+        name="duplicate-after-failover",
+        source="KIP-98: a follower knows the sequences of what it replicates",
+        edits=(Edit(PARTITION, "            self.remember(batch.payload.header)\n", "            pass\n"),),
+    ),
+    Mutant(
+        name="sequences-not-checked",
+        source="KIP-98",
+        edits=(
+            Edit(
+                PRODUCERS,
+                "        if entry is None:\n            if base_sequence",
+                "        if True:\n            return None\n        if entry is None:\n            if base_sequence",
+            ),
+        ),
+    ),
+    Mutant(
+        name="sequences-of-a-cut-tail-kept",
+        source="a batch that was truncated is not a duplicate when it comes again",
+        edits=(
+            Edit(
+                PARTITION,
+                "        self.log.truncate_to(end_offset)\n        self.rebuild_producers()\n",
+                "        self.log.truncate_to(end_offset)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="applied-twice",
+        source="StateMachineSafety (Raft §5.4.3); the machine itself must notice",
+        edits=(Edit(KV, "        offset = before\n", "        offset = max(before - 1, 1)\n"),),
+    ),
+    Mutant(
+        name="applied-out-of-order",
+        source="StateMachineSafety (Raft §5.4.3)",
+        edits=(
+            Edit(
+                KV,
+                "            for record in decode_records(chunk):\n                if offset",
+                "            for record in reversed(list(decode_records(chunk))):\n                if offset",
+            ),
+            Edit(MACHINE, GUARD, "        if False:\n"),
+        ),
+    ),
+    Mutant(
+        name="compare-when-proposed",
+        source="classic: the compares of a transaction hold at its place in the log or not at all",
+        edits=(
+            Edit(
+                KV,
+                "        self._collected.append((encode(txn), done))\n",
+                "        if not self.machine._failed_compares(txn.compares):\n"
+                "            txn = Txn(compares=(), ops=txn.ops)\n"
+                "        self._collected.append((encode(txn), done))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unknown-proposal-tried-again",
+        source="a proposal without an answer may have been committed",
+        edits=(
+            Edit(
+                KV,
+                "            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))\n        elif reply.error is ErrorCode.NOT",
+                "            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))\n"
+                "        elif reply.error is ErrorCode.NOT",
+            ),
+        ),
+    ),
+    Mutant(
+        name="follower-read-without-wait",
+        source="KIP-650: a follower answers once it has applied the leader's offset",
+        edits=(Edit(READS, "partition.high_watermark < result.applied_offset:", "False:"),),
+    ),
+    Mutant(
+        name="read-shares-a-question-under-way",
+        source="the offset may have been proven before the read arrived",
+        theme=2,
+        edits=(
+            Edit(
+                READS,
+                "        if self._under_way or not self._gathering:\n            return\n",
+                "        if self._under_way:\n"
+                "            self._asked, self._gathering = [*self._asked, *self._gathering], []\n"
+                "            return\n"
+                "        if not self._gathering:\n            return\n",
+            ),
+        ),
+    ),
+)
+
+SESSIONS = (
+    Mutant(
+        name="session-forgets-a-group",
+        source="KIP-227: a group that found no room in one answer has its turn in the next",
+        edits=(
+            Edit(
+                "raftlake.replica.fetch_server",
+                "            if budget <= 0:\n                session.ready[group] = action\n",
+                "            if budget <= 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="broken-session-forgets-its-groups",
+        source="KIP-227: a new session lists everything",
+        edits=(Edit("raftlake.replica.fetcher", "            self._wanted = {**self._parked, **self._wanted}\n", ""),),
+    ),
+    Mutant(
+        name="round-follows-an-answer-on-its-way",
+        source="a round proves a read only when its sender had seen the answer before it",
+        theme=2,
+        edits=(
+            Edit(
+                "raftlake.replica.fetch_server",
+                "            session.follows = session.answered_sequence\n",
+                "            session.follows = self.answer_sequence\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="damaged-batches-taken-over",
+        source="KAFKA-18723",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.fetcher",
+                "            headers = validate(view)\n",
+                "            headers = list(iterate_headers(view))\n",
+            ),
+        ),
+    ),
+)
+
+STORAGE = (
+    Mutant(
+        name="election-file-not-synced",
+        source="Raft §5.2: the vote is on disk before it is answered",
+        by_tests=True,
+        edits=(
+            Edit("raftlake.storage.election", "write_file(path, content, sync=True)", "write_file(path, content, sync=False)"),
+        ),
+    ),
+    Mutant(
+        name="missing-election-file-means-new",
+        source="KAFKA-14077: a voter without its file would vote again",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.storage.election",
+                "            if directory.is_dir() and is_used_log(directory):\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+)
+
+DRIVER = (*ORDER_OF_EFFECTS, *PRODUCERS_AND_STATE, *SESSIONS, *STORAGE)
