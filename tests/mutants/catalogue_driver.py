@@ -92,8 +92,8 @@ ORDER_OF_EFFECTS = (
         edits=(
             Edit(
                 "raftlake.replica.apis.fetch",
-                "partition.log.read(Offset(part.fetch_offset), high_watermark, size_max)",
-                "partition.log.read(Offset(part.fetch_offset), partition.log.end_offset, size_max)",
+                "partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)",
+                "partition.read_intact(Offset(part.fetch_offset), partition.log.end_offset, size_max)",
             ),
         ),
     ),
@@ -255,8 +255,8 @@ STORAGE = (
         edits=(
             Edit(
                 "raftlake.storage.election",
-                "            if directory.is_dir() and is_used_log(directory):\n",
-                "            if False:\n",
+                "            if directory.is_dir():\n                raise StorageError",
+                "            if False:\n                raise StorageError",
             ),
         ),
     ),

@@ -10,11 +10,11 @@ from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId
 from raftlake.sim.client_history import KvHistory
-from raftlake.sim.disk import StoredBatch
 from raftlake.sim.invariants import Violation
 from raftlake.sim.invariants.base import ClusterView
 from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.valid_roles import ValidRoles
+from raftlake.sim.log_image import StoredBatch
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
 ONE, TWO = NodeId(1), NodeId(2)

@@ -24,9 +24,10 @@ from raftlake.replica.config import NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk import SimulatedCrash, SimulatedDisk, StoredBatch
+from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
+from raftlake.sim.log_image import StoredBatch
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.node_watch import NodeWatch
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc

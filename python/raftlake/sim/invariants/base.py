@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import ElectionState, NodeId, ReplicaKey
-from raftlake.sim.disk import MemoryLog, StoredBatch
+from raftlake.sim.disk import MemoryLog
+from raftlake.sim.log_image import StoredBatch
 
 
 class Violation(Exception):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
-from raftlake.sim.disk import StoredBatch
 from raftlake.sim.invariants.base import ClusterView, Invariant
+from raftlake.sim.log_image import StoredBatch
 
 
 class LogMatching(Invariant):

@@ -1,0 +1,31 @@
+"""Who may stand for an election, and when."""
+
+from __future__ import annotations
+
+from raftkit.replica import Replica, key
+from raftlake.raft import elections
+from raftlake.raft import events as on
+from raftlake.raft.messages import VoteRequest
+
+
+def test_a_voter_may_campaign_until_it_is_asked_to_stop() -> None:
+    replica = Replica.follower(epoch=5, leader=2, log=([(5, 0)], 10))
+    assert elections.may_campaign(replica.core)
+    replica.step(on.ResignRequested())
+    assert not elections.may_campaign(replica.core)
+
+
+def test_an_observer_never_campaigns() -> None:
+    replica = Replica(local=key(9))
+    assert not elections.may_campaign(replica.core)
+    assert not elections.campaign_is_due(replica.core, 1 << 40)
+
+
+def test_a_follower_campaigns_when_its_leader_was_silent_for_a_fetch_timeout() -> None:
+    replica = Replica.follower(epoch=5, leader=2, log=([(5, 0)], 10))
+    deadline_ms = replica.core.next_deadline_ms()
+    assert deadline_ms is not None
+    assert not elections.campaign_is_due(replica.core, deadline_ms - 1)
+    assert elections.campaign_is_due(replica.core, deadline_ms)
+    replica.pass_until_role("Prospective")
+    assert {request.pre_vote for request in replica.sent(VoteRequest).values()} == {True}
