@@ -20,7 +20,7 @@ from tests.mutants.catalogue import MUTANTS, SAMPLE, find
 from tests.mutants.plant import Mutant, check
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS_MAX = 60
+SEEDS_MAX = 40
 #: What one group, one node or one quiet cluster must do.
 SCENARIOS = (
     "tests/kip/test_*.py",
@@ -70,11 +70,10 @@ def hunt(mutant: Mutant, seeds_max: int) -> Death:
     if not mutant.by_tests:
         command = [sys.executable, "-m", "tests.mutants.hunt", mutant.name, str(seeds_max)]
         done = _run(command, {}, HUNT_SECONDS_MAX)
-        if done is None:
-            return Death(mutant.name, True, "a simulated cluster that never comes to its end", 0, time.monotonic() - began)
-        if done.returncode != 0:
+        if done is not None and done.returncode != 0:
             raise RuntimeError(f"{mutant.name}: {done.stderr}")
-        found = json.loads(done.stdout)
+        # A hunt that takes too long on a busy machine has found nothing.
+        found = {"seed": None} if done is None else json.loads(done.stdout)
         if found["seed"] is not None:
             seconds = time.monotonic() - began
             return Death(mutant.name, True, f"seed {found['seed']}: {found['violation']}", found["tried"], seconds)

@@ -203,6 +203,7 @@ RECONCILIATION = (
     Mutant(
         name="first-epoch-of-an-emptied-log-unknown",
         source="KAFKA-10761, and a bug of ours: a follower that began anew never learned the epoch of its first record",
+        by_tests=True,
         edits=(
             Edit(FETCH_RESPONSE, "if batch.epoch != last_epoch or end == group.log_start:", "if batch.epoch != last_epoch:"),
         ),
@@ -245,11 +246,13 @@ ELECTIONS_AND_VOTES = (
     Mutant(
         name="vote-without-log-check",
         source="Raft §5.4.1",
+        theme=1,
         edits=(Edit(VOTE, "return group.leader_id == NO_LEADER and is_up_to_date", "return group.leader_id == NO_LEADER"),),
     ),
     Mutant(
         name="longer-log-wins",
         source="Raft §5.4.1: the epoch of the last record comes before the length",
+        theme=1,
         edits=(
             Edit(
                 VOTE,
