@@ -1,8 +1,8 @@
 """The `raftlake` command: puts the commands together and turns errors into one line and an exit code.
 
 0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 130 after Ctrl-C. The
-commands are in `cli_node` (local, format, serve, dump), `cli_topics` (topics, produce, consume), `cli_kv` and `cli_quorum`
-(describe); each imports what it needs when it runs, so that `--help` is instant and a client needs no node code.
+commands are in `cli_node` (local, format, serve, dump), `cli_topics` (topics, produce, consume), `cli_kv`, `cli_recover` and
+`cli_quorum` (describe); each imports what it needs when it runs, so that `--help` is instant and a client needs no node code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from raftlake import cli_kv, cli_node, cli_quorum, cli_topics
+from raftlake import cli_kv, cli_node, cli_quorum, cli_recover, cli_topics
 from raftlake.errors import RaftlakeError, one_line
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("local")(cli_node.local)
 app.command("format")(cli_node.format_)
 app.command("serve")(cli_node.serve)
 app.command("dump")(cli_node.dump)
+app.command("recover")(cli_recover.recover)
 app.command("describe")(cli_quorum.describe)
 app.add_typer(cli_topics.app, name="topics")
 app.command("produce")(cli_topics.produce)

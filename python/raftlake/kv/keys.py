@@ -15,6 +15,9 @@ PRODUCERS_NEXT_KEY = RESERVED_PREFIX + "producers/next"
 #: JSON {"cluster_id": ...}, written once.
 CLUSTER_KEY = RESERVED_PREFIX + "cluster"
 
+#: JSON {"directoryId", "nodeId", "epoch"}: since when and by which directory a quorum goes on that had lost its majority.
+INCARNATION_KEY = RESERVED_PREFIX + "incarnation"
+
 
 def topic_key(name: str) -> str:
     return TOPICS_PREFIX + name

@@ -34,6 +34,7 @@ from raftlake.runtime.loop_watch import LoopWatch
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
+from raftlake.runtime.recover import require_not_pending
 from raftlake.runtime.settings import Settings
 from raftlake.runtime.sockets import bind
 from raftlake.storage.directory import FileLogDirectory
@@ -125,6 +126,7 @@ class NodeServer:
         """Raises ConfigError or StorageError, after which `close` still has to be called."""
         settings = self._settings
         meta = require_meta(settings.data_dir, node_id=settings.node_id)
+        require_not_pending(settings.data_dir)
         self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post, soon=self._soon)
         write_pid(settings.data_dir)
         bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}

@@ -1,0 +1,76 @@
+"""Two of three nodes are destroyed: the third is recovered and serves what it has; an old disk changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raftlake import Client, LocalQuorum
+
+pytestmark = pytest.mark.process
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def raftlake(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "raftlake", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+
+
+def test_the_survivor_goes_on_alone_and_an_old_disk_disturbs_nobody(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        for number in range(20):
+            client.append("t", f"record {number}")
+        client.kv.put("k", b"kept")
+        ends = lambda: [voter.log_end_offset for voter in client.describe_quorum("t", 0).voters]  # noqa: E731
+        wait_until(lambda: len(set(ends())) == 1, "all copies are equal")
+        properties = quorum.nodes[3].properties
+        running = raftlake("recover", "--config", str(properties), "--confirm", "any")
+        assert running.returncode == 1
+        assert "with this node that is a majority" in running.stderr
+        for node_id in (1, 2, 3):
+            quorum.kill(node_id)
+        shutil.copytree(tmp_path / "quorum" / "node-1", tmp_path / "old-disk")
+        for node_id in (1, 2):
+            shutil.rmtree(tmp_path / "quorum" / f"node-{node_id}")
+        told = raftlake("recover", "--config", str(properties))
+        assert told.returncode == 0, told.stderr
+        assert "Nothing was changed" in told.stdout and "t-0" in told.stdout
+        cluster_id = told.stdout.rpartition("--confirm ")[2].strip()
+        done = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
+        assert done.returncode == 0, done.stderr
+        (voters,) = [line for line in properties.read_text().splitlines() if line.startswith("quorum.voters=")]
+        alone = next(each for each in voters.partition("=")[2].split(",") if each.startswith("3@"))
+        properties.write_text(properties.read_text().replace(voters, f"quorum.voters={alone}"))
+        quorum.start(3)
+        with Client(quorum.nodes[3].address) as survivor:
+            values = [record.value for record in survivor.read("t", 0, 0, max_bytes=1 << 20)]
+            assert values == [f"record {number}".encode() for number in range(20)]
+            assert survivor.kv.get("k").value == b"kept"  # type: ignore[union-attr]
+            assert survivor.kv.get("/raftlake/incarnation") is not None
+            survivor.append("t", "afterwards")
+            epoch = survivor.describe_quorum().leader_epoch
+            (tmp_path / "old-disk").rename(tmp_path / "quorum" / "node-1")
+            quorum.start(1)
+            wait_until(
+                lambda: [observer.replica_id for observer in survivor.describe_quorum("t", 0).observers] == [1],
+                "the old node follows as an observer",
+            )
+            survivor.append("t", "and on")
+            end = survivor.describe_quorum("t", 0).voters[0].log_end_offset
+            wait_until(lambda: survivor.describe_quorum("t", 0).observers[0].log_end_offset == end, "its log becomes ours")
+            described = survivor.describe_quorum()
+            assert [voter.replica_id for voter in described.voters] == [3]
+            assert described.leader_epoch == epoch, "nobody was disturbed"

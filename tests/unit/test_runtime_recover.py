@@ -1,0 +1,279 @@
+"""Recovery from a lost majority: a plan first, nothing without the cluster's name, and killed anywhere it is finished later."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contract.batches import data_of, fill, read_all
+from contract.file_faults import outcomes_of_kills, without_sync
+from raftlake import cli_recover
+from raftlake.errors import ConfigError, StorageError
+from raftlake.kv.commands import decode
+from raftlake.kv.keys import INCARNATION_KEY
+from raftlake.ports import GroupId
+from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.raft.voters import VoterHistory
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.voter_log import read_voters
+from raftlake.runtime.probe import answers
+from raftlake.runtime.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.election import FileElectionStore
+from raftlake.storage.meta import format_directory, read_meta
+from raftlake.wire.batches import decode_records
+
+ORDERS = GroupId("orders", 0, bytes(range(16)))
+ME = NodeId(3)
+HERE = Endpoint("127.0.0.1", 9093)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The surviving directory of three: 12 records in `orders-0`, 5 in the metadata log, in epoch 4; once a vote in 6."""
+    without_sync(monkeypatch)
+    path = tmp_path / "survivor"
+    format_directory(path, node_id=ME, cluster_id="mine")
+    directory = FileLogDirectory(path, post=None)
+    fill(directory.open(ORDERS), 12, epoch=4)
+    fill(directory.open(METADATA_GROUP), 5, epoch=4)
+    elections = FileElectionStore(path)
+    elections.save({ORDERS: ElectionState(Epoch(4)), METADATA_GROUP: ElectionState(Epoch(6), None, ReplicaKey(NodeId(1)))})
+    elections.close()
+    directory.close()
+    return path
+
+
+def begin(place: Path, node_id: NodeId = ME) -> Recovery:
+    return Recovery(place, node_id, HERE, METADATA_GROUP)
+
+
+def recover(place: Path) -> DirectoryId:
+    recovery = begin(place)
+    try:
+        return recovery.perform(recovery.examine(), "mine")
+    finally:
+        recovery.close()
+
+
+def tree(place: Path) -> dict[str, bytes]:
+    ignored = (".index", ".timeindex", ".lock")
+    return {
+        str(path.relative_to(place)): path.read_bytes()
+        for path in sorted(place.rglob("*"))
+        if path.is_file() and not path.name.endswith(ignored)
+    }
+
+
+def test_the_dry_run_tells_and_changes_nothing(place: Path) -> None:
+    before = tree(place)
+    recovery = begin(place)
+    facts = recovery.examine()
+    recovery.close()
+    assert tree(place) == before
+    assert [(each.group, each.log_end, each.last_epoch, each.new_epoch) for each in facts] == [
+        (ORDERS, 12, 4, 4 + EPOCHS_AHEAD),
+        (METADATA_GROUP, 5, 4, 6 + EPOCHS_AHEAD),
+    ], "the quorum's own log last"
+    assert not recovery.is_resumed
+
+
+def test_every_record_is_kept_and_this_node_alone_votes(place: Path) -> None:
+    old = read_meta(place)
+    directory_id = recover(place)
+    meta = read_meta(place)
+    assert meta.directory_id == directory_id != old.directory_id
+    assert (meta.node_id, meta.cluster_id) == (ME, "mine")
+    directory = FileLogDirectory(place, post=None)
+    elections = FileElectionStore(place)
+    for group, records, epoch in ((ORDERS, 12, 4), (METADATA_GROUP, 5, 6)):
+        log = directory.open(group)
+        assert elections.load(group) == ElectionState(Epoch(epoch + EPOCHS_AHEAD))
+        assert list(log.epochs) == [(4, 0), (epoch + EPOCHS_AHEAD, records)]
+        voters = VoterHistory(SimpleNamespace())  # type: ignore[arg-type]
+        read_voters(log, voters)
+        assert dict(voters.latest.voters) == {ME: ReplicaKey(ME, directory_id)}
+        assert [(each.host, each.port) for each in voters.latest.endpoints[ME]] == [("127.0.0.1", 9093)]
+        assert voters.kraft_version == 1
+    (last,) = [record for record in decode_records(read_all(directory.open(METADATA_GROUP))) if record.offset == 7]
+    (operation,) = decode(last.value or b"").ops
+    assert operation.key == INCARNATION_KEY
+    assert json.loads(operation.value)["epoch"] == 6 + EPOCHS_AHEAD  # type: ignore[union-attr]
+    directory.close()
+    require_not_pending(place)
+
+
+def test_a_second_recovery_begins_a_later_epoch(place: Path) -> None:
+    first, second = recover(place), recover(place)
+    assert first != second
+    directory = FileLogDirectory(place, post=None)
+    assert directory.open(ORDERS).epochs[-1][0] == 4 + 2 * EPOCHS_AHEAD
+    directory.close()
+
+
+@pytest.mark.parametrize("confirmed", ["", "other", "Mine"])
+def test_nothing_happens_without_the_clusters_name(place: Path, confirmed: str) -> None:
+    before = tree(place)
+    recovery = begin(place)
+    with pytest.raises(ConfigError, match=r"this directory belongs to cluster.id=mine"):
+        recovery.perform(recovery.examine(), confirmed)
+    recovery.close()
+    assert tree(place) == before
+
+
+def test_a_kill_at_any_call_is_finished_by_the_next_recovery(place: Path, tmp_path: Path) -> None:
+    number = itertools.count()
+
+    def start() -> Recovery:
+        copy = tmp_path / f"run-{next(number)}"
+        shutil.copytree(place, copy)
+        return begin(copy)
+
+    def act(recovery: Recovery) -> None:
+        recovery.perform(recovery.examine(), "mine")
+
+    def look(recovery: Recovery) -> bool:
+        copy = recovery.data_dir
+        recovery._logs.abandon()
+        was_pending = (copy / PENDING_NAME).exists()
+        if was_pending:
+            with pytest.raises(StorageError, match=r"was interrupted. Run it again"):
+                require_not_pending(copy)
+            planned = json.loads((copy / PENDING_NAME).read_bytes())
+        directory_id = recover(copy)
+        directory = FileLogDirectory(copy, post=None)
+        elections = FileElectionStore(copy)
+        for group in (ORDERS, METADATA_GROUP):
+            log = directory.open(group)
+            state = elections.load(group)
+            assert state is not None and log.epochs[-1][0] == state.epoch
+            voters = VoterHistory(SimpleNamespace())  # type: ignore[arg-type]
+            read_voters(log, voters)
+            assert dict(voters.latest.voters) == {ME: ReplicaKey(ME, directory_id)}
+            if was_pending:
+                assert state.epoch == next(each[3] for each in planned["groups"] if each[0] == group.topic)
+        assert read_all(directory.open(ORDERS)).startswith(data_of(fill_of(12)))
+        directory.close()
+        require_not_pending(copy)
+        return was_pending
+
+    seen = outcomes_of_kills(start, act, look)
+    assert len(seen) > 20
+    assert True in seen
+
+
+def fill_of(count: int) -> list[Any]:
+    class Log:
+        end_offset = 0
+
+        def append(self, chunks: list[bytes], spans: list[object]) -> None:
+            self.end_offset += 1
+
+    return fill(Log(), count, epoch=4)  # type: ignore[arg-type]
+
+
+def test_a_damaged_plan_is_named(place: Path) -> None:
+    for text in ("", "{}", '{"version":1}', '{"version":0,"directoryId":"x","groups":[]}'):
+        (place / PENDING_NAME).write_text(text)
+        with pytest.raises(StorageError, match=rf"{PENDING_NAME} is damaged.*Remove it"):
+            begin(place)
+        (place / PENDING_NAME).unlink()
+
+
+def test_a_running_or_foreign_or_damaged_directory_is_refused(place: Path) -> None:
+    running = FileLogDirectory(place, post=None)
+    with pytest.raises(StorageError, match="is in use by process"):
+        begin(place)
+    running.close()
+    with pytest.raises(StorageError, match=r"belongs to node.id=3"):
+        begin(place, NodeId(2))
+    path = place / "orders-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    recovery = begin(place)
+    with pytest.raises(StorageError, match=rf"{path.name} is damaged at byte"):
+        recovery.examine()
+    recovery.close()
+    shutil.rmtree(place / "__cluster_metadata-0")
+    with pytest.raises(StorageError, match="nothing to recover from"):
+        examine_once(place)
+
+
+def examine_once(place: Path) -> None:
+    recovery = begin(place)
+    try:
+        recovery.examine()
+    finally:
+        recovery.close()
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listening() -> Iterator[Endpoint]:
+    """Something that answers ApiVersions, as far as the probe looks."""
+    server = socket.create_server(("127.0.0.1", 0))
+    stopping = threading.Event()
+
+    def serve() -> None:
+        while not stopping.is_set():
+            connection, _ = server.accept()
+            with connection:
+                request = connection.recv(100)
+                if request:
+                    connection.sendall(b"\0\0\0\6" + request[8:12] + b"\0\0")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield Endpoint("127.0.0.1", server.getsockname()[1])
+    stopping.set()
+    socket.create_connection(server.getsockname()).close()
+    thread.join()
+    server.close()
+
+
+def closed() -> Endpoint:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return Endpoint("127.0.0.1", server.getsockname()[1])
+
+
+def test_the_probe_tells_who_answers(listening: Endpoint) -> None:
+    assert answers(listening, 5)
+    assert not answers(closed(), 5)
+
+
+def test_a_quorum_that_still_has_a_majority_is_refused(listening: Endpoint) -> None:
+    """One of the two others and this node are a majority of three: there is nothing to recover from."""
+
+    def settings(*others: Endpoint) -> Any:
+        voters = {ME: HERE, **{NodeId(10 + number): place for number, place in enumerate(others)}}
+        return SimpleNamespace(node_id=ME, voters=voters)
+
+    cli_recover.require_lost_majority(settings())
+    cli_recover.require_lost_majority(settings(closed(), closed()))
+    with pytest.raises(ConfigError, match=r"node 10 answers at .*start this node"):
+        cli_recover.require_lost_majority(settings(listening, closed()))
+    cli_recover.require_lost_majority(settings(listening, closed(), closed(), closed()))
+    with pytest.raises(ConfigError, match="node 10 answers"):
+        cli_recover.require_lost_majority(settings(listening, listening, closed(), closed()))
+
+
+def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recovery = begin(place)
+    cli_recover.describe(recovery.examine(), "mine", is_resumed=True)
+    recovery.close()
+    said = capsys.readouterr().out
+    assert "was interrupted" in said
+    assert "orders-0" in said and "LogEnd" in said
+    assert "acknowledged at or above LogEnd is lost" in said
