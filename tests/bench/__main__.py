@@ -25,6 +25,7 @@ import bench_failover
 import bench_pair
 import bench_partitions
 import bench_restart
+import bench_snapshot
 import bench_spark
 from etcd_nodes import etcd_version
 from measure import Result, describe_machine
@@ -40,7 +41,7 @@ def spark(directory: Path) -> Iterator[Result]:
         yield from bench_spark.measure(quorum)
 
 
-#: In the order in which they run: what idles best comes first.
+#: In the order in which they run.
 PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "start": bench_failover.measure_start,
     "pair": bench_pair.measure,
@@ -48,6 +49,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "bulk": bench_bulk.measure,
     "restart": bench_restart.measure,
     "partitions": bench_partitions.measure,
+    "snapshot": bench_snapshot.measure,
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
 }

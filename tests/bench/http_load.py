@@ -27,13 +27,13 @@ class HttpConnection(LoadConnection, asyncio.Protocol):
         self._before, self._behind = request
         self._keys = keys
         self._buffer = b""
-        self._sent_at = 0.0
+        self.sent_at = 0.0
 
     def begin(self) -> None:
         if not self.load.take():
             self.finish()
             return
-        self._sent_at = time.perf_counter()
+        self.sent_at = time.perf_counter()
         self.transport.write(self._before + key_of(self.load.remaining % self._keys) + self._behind)
 
     def data_received(self, data: bytes) -> None:
@@ -45,7 +45,7 @@ class HttpConnection(LoadConnection, asyncio.Protocol):
         if not buffer.startswith(b"HTTP/1.1 200"):
             self.fail(buffer[:300].decode("latin-1"))
             return
-        self.load.latencies_ms.append(1000 * (time.perf_counter() - self._sent_at))
+        self.load.latencies_ms.append(1000 * (time.perf_counter() - self.sent_at))
         self.begin()
 
 
