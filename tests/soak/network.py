@@ -85,8 +85,11 @@ class Namespaces:
             self._add(node_id)
 
     def _add(self, node_id: int) -> None:
-        # Holds the namespace while its node is down; ends when its standard input, which we hold, is closed.
-        holder = self._holders[node_id] = subprocess.Popen(["unshare", "-n", "cat"], stdin=subprocess.PIPE)
+        # Holds the namespace while its node is down; ends when its standard input, which we hold, is closed. A session of its
+        # own: Ctrl-C is for us.
+        holder = self._holders[node_id] = subprocess.Popen(
+            ["unshare", "-n", "cat"], stdin=subprocess.PIPE, start_new_session=True
+        )
         ours = os.readlink("/proc/self/ns/net")
         deadline = time.monotonic() + 10
         while os.readlink(f"/proc/{holder.pid}/ns/net") == ours:
