@@ -54,7 +54,7 @@ class Soak:
         self._links = make_links(kind, options.nodes)
         self.nodes = Nodes(directory, self._links, {"log.segment.bytes": str(1 << 20)})
         self.record = Record(PARTITIONS, self.nodes)
-        self._injector = Injector(self.nodes, options.seed, self._say)
+        self._injector = Injector(self.nodes, options.seed, self._say, self.record.now_us)
         self._stop = asyncio.Event()
         self._started = time.monotonic()
         self.finals: list[list[Final]] = []
@@ -168,10 +168,13 @@ class Soak:
     def report(self, verdict: Verdict) -> None:
         options = self._options
         facts = {"seed": options.seed, "nodes": options.nodes, "links": self._kind, "node MiB at most": round(self._memory_mib)}
-        result = summary(self.record, self._injector.counts, verdict, facts)
+        result = summary(self.record, self._injector.counts, self._injector.struck, verdict, facts)
         self._say(self._state())
         for name, value in result.items():
-            if name != "complaints":
+            if isinstance(value, list):
+                for entry in value if name != "complaints" else ():
+                    print(f"{name:>18}: {entry}")
+            else:
                 print(f"{name:>18}: {value}")
         for complaint in verdict.complaints:
             print(f"  WRONG: {complaint}")

@@ -64,12 +64,15 @@ def draw(seed: int) -> Iterator[Fault]:
 class Injector:
     """Performs faults one after the other."""
 
-    def __init__(self, nodes: Nodes, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, nodes: Nodes, seed: int, say: Callable[[str], None], now_us: Callable[[], int]) -> None:
         self._nodes = nodes
         self._faults = draw(seed)
         self._rng = random.Random(f"soak victims {seed}")
         self._say = say
+        self._now_us = now_us
         self.counts: Counter[str] = Counter()
+        #: When each fault struck, in microseconds, and what it was.
+        self.struck: list[tuple[int, str]] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; everything is undone then."""
@@ -94,7 +97,9 @@ class Injector:
         victims = await self._victims(fault)
         self.counts[fault.kind] += 1
         also = "" if fault.also is None else f", then {fault.also}"
-        self._say(f"{fault.kind} {' '.join(map(str, victims))} for {fault.hold_s} s{also}")
+        text = f"{fault.kind} {' '.join(map(str, victims))} for {fault.hold_s} s{also}"
+        self.struck.append((self._now_us(), text))
+        self._say(text)
         undo = [await self._strike(fault.kind, victims)]
         await _wait(stop, fault.hold_s / 2)
         if fault.also is not None and not stop.is_set():

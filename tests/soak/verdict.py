@@ -42,7 +42,18 @@ def judge(record: Record, finals: Sequence[Sequence[Final]]) -> list[str]:
     return found
 
 
-def summary(record: Record, faults: Counter[str], verdict: Verdict, facts: Mapping[str, object]) -> dict[str, object]:
+def longest_windows(record: Record, struck: Sequence[tuple[int, str]]) -> list[str]:
+    """The longest times without an acknowledged write, with the faults that struck shortly before them or in them."""
+    found = []
+    for start_us, length_us in sorted(record.windows, key=lambda window: -window[1])[:5]:
+        during = [text for at_us, text in struck if start_us - 1_000_000 <= at_us <= start_us + length_us]
+        found.append(f"{start_us / 1e6:.1f} s, {length_us / 1e6:.1f} s long: {'; '.join(during) or 'no fault'}")
+    return found
+
+
+def summary(
+    record: Record, faults: Counter[str], struck: Sequence[tuple[int, str]], verdict: Verdict, facts: Mapping[str, object]
+) -> dict[str, object]:
     """What happened, as JSON values."""
     lengths = sorted(length for _, length in record.windows)
     return {
@@ -59,6 +70,7 @@ def summary(record: Record, faults: Counter[str], verdict: Verdict, facts: Mappi
             "median s": round(lengths[len(lengths) // 2] / 1e6, 2) if lengths else 0,
             "longest s": round(lengths[-1] / 1e6, 2) if lengths else 0,
         },
+        "no writes at": longest_windows(record, struck),
     }
 
 
