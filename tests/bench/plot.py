@@ -49,13 +49,14 @@ def draw(results: Sequence[Result], machine: Mapping[str, object], path: Path) -
     if not judged:
         return
     margins = [margin(result) for result in judged]
-    figure, axes = pyplot.subplots(figsize=(12, 1.9 + 0.48 * len(judged)), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(12, 1.4 + 0.46 * len(judged)), layout="constrained")
     colors = [MET if result.is_met else MISSED for result in judged]
     axes.barh(range(len(judged)), [value - 1 for value in margins], left=1, color=colors, height=0.62)
     axes.set_yticks(range(len(judged)), [f"{result.name}\n{result.budget}" for result in judged], fontsize=8.5)
+    axes.set_ylim(-0.7, len(judged) - 0.3)
     axes.set_xscale("log", base=2)
     low, high = min(0.5, *margins), max(4.0, *margins)
-    axes.set_xlim(low * 0.9, high * 3.5)
+    axes.set_xlim(low * 0.9, high * 2.5)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.axvline(1, color="black", linewidth=1)
