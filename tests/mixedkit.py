@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from mixednodes import HOST, PATIENCE_SECONDS, TOPIC, JavaNode, Node, OurNode, free_ports, wait_until
+
+
+def _is_caught_up(leader: OurNode) -> bool:
+    replicas = leader.describe().get("replicas", [])
+    return bool(replicas) and all(replica["lag"] == 0 for replica in replicas if replica["status"] != "Observer")
 
 
 class MixedQuorum:
@@ -90,6 +96,9 @@ class MixedQuorum:
             leader_id, epoch = self.await_leader()
             if leader_id in among:
                 return leader_id, epoch
+            if leader_id in self.ours:
+                # Equally caught up, the one with the lowest id is the first in the line of successors.
+                wait_until(partial(_is_caught_up, self.ours[leader_id]), f"followers of {leader_id} without lag")
             self.nodes[leader_id].stop()
             found = self.await_leader(epoch_above=epoch)
             self.nodes[leader_id].start()

@@ -1,0 +1,42 @@
+"""Voters in the log (KIP-853) in quorums of Kafka's own Raft implementation and raftlake nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from mixedkit import MixedQuorum
+from mixednodes import wait_until
+
+pytestmark = pytest.mark.java
+
+NewQuorum = Callable[..., MixedQuorum]
+DYNAMIC = {"quorum.kraft.version": "1"}
+#: Of control records: version 0 and the type.
+KRAFT_VERSION_KEY, KRAFT_VOTERS_KEY = b"\0\0\0\5", b"\0\0\0\6"
+
+
+def test_static_voters_of_both_kinds_move_into_the_log(new_quorum: NewQuorum) -> None:
+    """Our leader raises kraft.version to 1 once it knows every voter's directory; either kind leads on from there."""
+    quorum = new_quorum(java=(1,), ours=(2, 3), our_settings=DYNAMIC)
+    quorum.start()
+    leader, _ = quorum.make_lead(2, 3)
+    quorum.append(leader, 20)
+    quorum.check(above=20)
+
+    def have_moved() -> bool:
+        logs = [node.log_bytes(1 << 60) for node in quorum.nodes.values()]
+        return all(KRAFT_VERSION_KEY in log and KRAFT_VOTERS_KEY in log for log in logs)
+
+    wait_until(have_moved, "the voters are in every log")
+    _, epoch = quorum.make_lead(1)
+    quorum.check(above=quorum.java[1].log_end + 20)
+    quorum.java[1].stop()
+    leader, _ = quorum.await_leader((2, 3), epoch_above=epoch)
+    quorum.java[1].start()
+    quorum.append(leader, 20)
+    quorum.check(above=quorum.java[1].log_end)
+    state = json.loads((quorum.java[1].log_directory / "quorum-state").read_text())
+    assert state["data_version"] == 1
