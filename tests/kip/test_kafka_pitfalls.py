@@ -9,6 +9,7 @@ import pytest
 from raftkit.cluster import Cluster, Timing
 from raftkit.replica import CONFIG, Replica, batch, key, position
 from raftkit.snapshots import receive_snapshot
+from raftkit.voters import add, commit, error_of, fetch, leader, remove, static_leader
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
@@ -117,6 +118,24 @@ def test_09_batches_that_cannot_be_are_cut_not_crashed_on(bad: object) -> None:
     replica = Replica.follower(epoch=6, leader=2, log=LOG)
     replica.answer_fetch(bad)  # type: ignore[arg-type]
     assert replica.core.log_end_position == position(9, 3)
+
+
+def test_10_a_leader_outside_of_its_voters_does_not_count_itself() -> None:
+    """KAFKA-16530, KAFKA-17608: it leads on until its removal has committed by the others alone, then it goes, without harm."""
+    replica = leader(1, 2, 3)
+    commit(replica, 2)
+    fetch(replica, 3)
+    assert replica.change_voters(remove(1)) is None
+    replica.flush()
+    fetch(replica, 2)
+    assert replica.core.is_leader
+    assert replica.core.high_watermark < replica.core.log_end, "itself and one of two others are no majority"
+    fetch(replica, 3)
+    assert replica.core.high_watermark == replica.core.log_end
+    replica.pass_time(1)
+    assert replica.role == "Resigned"
+    replica.pass_time(10 * CONFIG.fetch_timeout_ms)
+    assert not replica.core.is_leader
 
 
 @pytest.mark.parametrize("epoch", [6, 7])
@@ -295,3 +314,17 @@ def test_27_epoch_and_leadership_are_checked_before_membership(replica_id: int) 
     answer = Replica.follower(epoch=6).fetch(replica_id, 0, 0, epoch=5)
     assert answer is not None
     assert answer.error is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_28_putting_voters_into_the_log_races_with_nothing() -> None:
+    """KAFKA-20661: while the set that comes with kraft.version 1 is not committed, changes are answered "try again"."""
+    replica = static_leader()
+    fetch(replica, 2)
+    assert error_of(replica.change_voters(add(4))) is ErrorCode.UNSUPPORTED_VERSION, "the voters are static"
+    fetch(replica, 3, 0)
+    assert replica.core.voter_history.kraft_version == 1
+    fetch(replica, 4)
+    assert error_of(replica.change_voters(add(4))) is ErrorCode.REQUEST_TIMED_OUT
+    commit(replica, 2)
+    fetch(replica, 4)
+    assert replica.change_voters(add(4)) is None, "now it is under way"

@@ -12,6 +12,8 @@ import pytest
 
 from raftkit.cluster import Cluster
 from raftkit.replica import CONFIG, Replica
+from raftkit.voters import commit, remove
+from raftkit.voters import leader as leader_of_logged_voters
 from raftlake.errors import ErrorCode
 from raftlake.ports import ControlRpc, GroupId, PeerReply, PeerRpc
 from raftlake.raft import actions as do
@@ -270,3 +272,16 @@ def test_a_fenced_leader_follows_whether_it_stops_or_not(is_stopping: bool) -> N
     assert replica.view == ("Follower", 8, 3)
     replica.pass_time(3 * CONFIG.fetch_timeout_ms)
     assert (replica.role == "Follower") == is_stopping
+
+
+def test_a_removed_leader_ends_its_epoch() -> None:
+    """“It is also used when the leader needs to be removed from the quorum following an AlterQuorum request.” Kafka: a
+    RemoveRaftVoter (KIP-853), once it has committed.
+    """
+    replica = leader_of_logged_voters(1, 2, 3)
+    assert replica.change_voters(remove(1)) is None
+    assert replica.sent(EndQuorumEpochRequest) == {}
+    commit(replica, 2, 3)
+    replica.pass_time(1)
+    assert replica.role == "Resigned"
+    assert set(replica.sent(EndQuorumEpochRequest)) == {2, 3}

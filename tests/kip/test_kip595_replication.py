@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from raftkit.cluster import Cluster
-from raftkit.replica import Replica, batch, position
+from raftkit.replica import CONFIG, Replica, batch, position
+from raftkit.voters import batch_with_voters, disk_key
 from raftlake.errors import ErrorCode
 from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerMessage
 from raftlake.raft import actions as do
@@ -135,6 +136,22 @@ def test_epochs_are_kept_beside_the_log_and_in_memory(tmp_path: Path) -> None:
         epochs.save()
         assert load(tmp_path) == list(epochs.entries)
     assert list(epochs.entries) == [(1, 0), (3, 5)]
+
+
+def test_a_voter_set_in_the_log_changes_the_role() -> None:
+    """“Note that followers will have to check any records received for the presence of control records. Specifically a
+    follower/observer must check for voter assignment messages which could change its role.”
+    """
+    replica = Replica.follower(local=9, epoch=6, leader=2, directory=disk_key(9).directory_id)
+    replica.pass_time(CONFIG.fetch_timeout_ms)
+    assert replica.role == "Follower", "an observer never campaigns"
+    replica.answer_fetch(batch_with_voters(0, 3, (1, 2, 9)))
+    assert replica.core.is_voter
+    replica.pass_until_role("Prospective")
+    observer = Replica.follower(epoch=6, leader=2, directory=disk_key(1).directory_id)
+    observer.answer_fetch(batch_with_voters(0, 3, (2, 3)), high_watermark=3)
+    observer.pass_time(3 * CONFIG.fetch_timeout_ms)
+    assert (observer.core.is_voter, observer.role) == (False, "Follower")
 
 
 # --- commitment -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_no_sentence_is_quoted_twice() -> None:
 
 def test_there_are_as_many_sentences_as_before() -> None:
     """Sentences are added. One that goes takes this number down with it, on purpose."""
-    assert len(SENTENCES) >= 146
+    assert len(SENTENCES) >= 151
 
 
 @pytest.mark.parametrize(("file", "test", "docstring"), SCENARIOS, ids=[f"{file}-{test}" for file, test, _ in SCENARIOS])

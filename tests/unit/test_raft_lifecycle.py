@@ -270,3 +270,28 @@ def test_a_stopping_lone_voter_leads_to_the_end() -> None:
     replica = Replica(voters=(1,), epoch=5)
     replica.step(on.ResignRequested())
     assert replica.role == "Leader"
+
+
+# --- observers ------------------------------------------------------------------------------------------------------
+
+
+def test_an_observer_whose_leader_is_unreachable_grants_pre_votes_and_stays_quiet() -> None:
+    """It may be a voter and not have heard of it: refusing for ever could leave the group without a leader."""
+    replica = Replica.follower(local=9, epoch=6, leader=2)
+    replica.answer_fetch()
+    assert not replica.pre_vote(3, 6).vote_granted
+    replica.step(on.PeerUnreachable(peer=NodeId(2)))
+    assert replica.pre_vote(3, 6).vote_granted
+    assert replica.view == ("Follower", 6, 2)
+
+
+def test_an_observer_whose_leader_is_silent_grants_pre_votes() -> None:
+    replica = Replica.follower(local=9, epoch=6, leader=2)
+    replica.answer_fetch()
+    replica.pass_time(CONFIG.fetch_timeout_ms - 1)
+    assert not replica.pre_vote(3, 6).vote_granted
+    replica.pass_time(1)
+    assert replica.pre_vote(3, 6).vote_granted
+    assert replica.view == ("Follower", 6, 2)
+    replica.step(on.LeaderConfirmed(leader_id=NodeId(2), at_ms=replica.now_ms))
+    assert not replica.pre_vote(3, 6).vote_granted

@@ -104,6 +104,9 @@ class ControlPlane:
                 continue
             self._request_counter += 1
             self._unanswered[self._request_counter] = (collector, index, message)
+            if isinstance(request, VoteRequest):
+                # Whether the leader has been heard of lately decides about pre-votes.
+                self._node.confirm_peers(partition)
             self._node.step(partition, RequestReceived(request_id=self._request_counter, request=request))
 
     def resigned_since(self, since_ms: int) -> list[NodeId]:

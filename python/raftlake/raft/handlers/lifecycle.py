@@ -35,16 +35,16 @@ def on_peer_unreachable(group: GroupState, event: PeerUnreachable, now_ms: int) 
     """Fast failover (promise 4): the leader's process is probably gone, so try a pre-vote after a short random wait.
 
     Pre-vote makes a false alarm harmless, and a fetch that succeeds in the meantime cancels it. For the same reason we now
-    answer pre-votes as one that has not fetched from this leader: else the first to ask would be refused.
+    answer pre-votes as one that has not fetched from this leader: else the first to ask would be refused. So does an observer,
+    which may be a voter by a newer log than its own.
     """
     role = group.role
-    if not isinstance(role, Follower) or event.peer != group.leader_id or not group.may_stand():
+    if not isinstance(role, Follower) or event.peer != group.leader_id:
         return
     role.has_fetched = False
     if role.suspected_at_ms < 0:
         role.suspected_at_ms = now_ms
-        deadline_ms = now_ms + group.random_jitter_ms()
-        if deadline_ms < role.fetch_deadline_ms:
+        if group.may_stand() and (deadline_ms := now_ms + group.random_jitter_ms()) < role.fetch_deadline_ms:
             role.fetch_deadline_ms = deadline_ms
             role.deadline_reason = "leader unreachable"
 

@@ -48,14 +48,14 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
         # A candidate that our log does not know may be a voter by a newer log (KIP-853). Of static voters there are no others:
         # KIP-595 "Vote Request Handling" 3.1: "the voter should accept the epoch bump"; the vote itself is refused.
         return ErrorCode.NONE, False
-    if not can_grant(group, request):
+    if not can_grant(group, request, now_ms):
         return ErrorCode.NONE, False
     if not request.pre_vote and group.voted_key is None:
         transitions.add_vote(group, request.candidate, now_ms)
     return ErrorCode.NONE, True
 
 
-def can_grant(group: GroupState, request: VoteRequest) -> bool:
+def can_grant(group: GroupState, request: VoteRequest, now_ms: int) -> bool:
     """Whether this replica, in its role, grants a request of its own epoch (Kafka's EpochState.canGrantVote)."""
     if group.impairment is not None:
         return False
@@ -68,7 +68,9 @@ def can_grant(group: GroupState, request: VoteRequest) -> bool:
     if isinstance(role, (Candidate, Resigned)):
         return request.pre_vote and is_up_to_date
     if isinstance(role, Follower):
-        return request.pre_vote and not role.has_fetched and is_up_to_date
+        # An observer never gives a silent leader up by itself, and may be the voter on whom a new one depends.
+        is_silent = not group.is_voter and now_ms >= role.fetch_deadline_ms
+        return request.pre_vote and is_up_to_date and (not role.has_fetched or is_silent)
     assert isinstance(role, (Unattached, Prospective))
     if request.pre_vote:
         return is_up_to_date
