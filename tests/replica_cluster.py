@@ -56,6 +56,9 @@ class _Network:
         self._cluster = cluster
         self._source = source
 
+    def meet(self, peer: NodeId, host: str, port: int) -> None:
+        self._cluster.met.setdefault(self._source, {})[peer] = Endpoint(host, port)
+
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         self._cluster.deliver(self._source, peer, rpc, done)
 
@@ -72,6 +75,8 @@ class Cluster:
         #: Peers that a node cannot reach, as (source, destination).
         self.cut: set[tuple[NodeId, NodeId]] = set()
         self._settings = settings
+        #: Addresses that each node told its network.
+        self.met: dict[NodeId, dict[NodeId, Endpoint]] = {}
         self._segment_bytes = segment_bytes
         self._directories = directories
         #: How often each node's disk was replaced.

@@ -19,6 +19,7 @@ from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.describe import QuorumDescription, ReplicaDescription
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.quorum import static_voters
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.http import HttpFront
 from raftlake.runtime.http_watch import Watchers
@@ -75,6 +76,7 @@ class FakeHttpNode:
         )
         self.http: dict[int, Endpoint] = {2: Endpoint("10.0.0.2", 8092), 3: Endpoint("::1", 8093)}
         self.membership = SimpleNamespace(http_endpoint=self.http.get)
+        self.quorum = SimpleNamespace(latest=static_voters(self.config))
         self.partitions: dict[Any, Any] = {}
         self.role_listeners: list[Any] = []
         self.damage = SimpleNamespace(impaired={}, listeners=[])

@@ -353,6 +353,9 @@ class PeerConnection:
 class Network(Protocol):
     """RPCs to peers. Never raises for a peer that is down: `done` is called with the reason, later, on the driver's thread."""
 
+    def meet(self, peer: NodeId, host: str, port: int) -> None:
+        """`peer` is reached there from now on (KIP-853: voters come and go). Harmless when nothing is new."""
+
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         """Send; `done` is called exactly once, never from within `send`. One FetchRpc per peer may be under way, any number
         of others. TIMED_OUT comes after `quorum.request.timeout.ms` (for a Fetch: plus its `wait_ms_max`); DISCONNECTED when

@@ -15,6 +15,10 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
 
 
+#: Addresses whose node is not known have numbers from here downwards, as in Kafka.
+BOOTSTRAP_ID_MAX = -2
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     host: str
@@ -41,6 +45,10 @@ class NodeConfig:
     #: Where clients and peers reach this node.
     listener: Endpoint
     http_listener: Endpoint | None = None
+    #: Where a node that is not among `voters` looks for the quorum (KIP-853).
+    bootstrap_servers: tuple[Endpoint, ...] = ()
+    #: Where peers reach this node when it is not among `voters`; None for `listener`.
+    peer_listener: Endpoint | None = None
     #: None until the first leader has made one (KIP-595 "Cluster Bootstrapping").
     cluster_id: str | None = None
     #: The log that the voters exist for. Any other than the metadata log is somebody else's, see `is_opaque`.
@@ -71,6 +79,11 @@ class NodeConfig:
     read_timeout_ms: int = 10_000
     #: Topic partitions that one node will host.
     partitions_max: int = 10_000
+
+    @property
+    def bootstrap_peers(self) -> tuple[NodeId, ...]:
+        """The numbers that stand for `bootstrap_servers`."""
+        return tuple(NodeId(BOOTSTRAP_ID_MAX - index) for index in range(len(self.bootstrap_servers)))
 
     @property
     def is_opaque(self) -> bool:

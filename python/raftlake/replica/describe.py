@@ -44,7 +44,7 @@ class QuorumDescription:
 
 def describe_quorum(node: ReplicaNode, partition: Partition) -> QuorumDescription:
     core = partition.core
-    voters = tuple(sorted(node.config.voters))
+    voters = core.voters.ids
     replicas = _replicas(node, partition) if core.is_leader else ()
     followers = [replica for replica in replicas if replica.status == "Follower"]
     wall_ms = node.clock.wall_ms()

@@ -103,6 +103,7 @@ class Hosting:
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
             rng=node.rng,
             now_ms=node.now_ms,
+            bootstrap_peers=node.config.bootstrap_peers,
             impairment=node.damage.impairment(group, election.epoch),
         )
         partition = Partition(group, core, log)

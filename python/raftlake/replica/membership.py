@@ -40,7 +40,7 @@ class Membership:
 
     def nodes(self) -> dict[NodeId, Endpoint]:
         """Where clients reach each node, by ascending id."""
-        known = {**self._node.config.voters, **self._listeners, self._node.config.node_id: self._node.config.listener}
+        known = {**self._node.quorum.addresses(), **self._listeners, self._node.config.node_id: self._node.config.listener}
         return {node_id: known[node_id] for node_id in sorted(known)}
 
     def endpoint(self, node_id: NodeId) -> Endpoint | None:

@@ -173,7 +173,7 @@ class TopicRegistry:
         """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
         campaigns at once, the others one after the other if it does not."""
         initial = self._by_id[group.topic_id].voters
-        voters = sorted(self._node.config.voters) if initial is None else list(initial.ids)
+        voters = list((self._node.quorum.latest if initial is None else initial).ids)
         preferred = (zlib.crc32(group.topic.encode()) + group.partition) % len(voters)
         me = self._node.config.node_id
         rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)

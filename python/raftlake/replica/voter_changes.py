@@ -1,8 +1,7 @@
 """Changes of voters on their way through a node: whom to answer, and what the node wants changed by itself (KIP-853).
 
 An operator changes the voters of the metadata group. From there the change spreads: the leader of every other group brings
-its group to the metadata group's committed set, one voter at a time, each by the same rules. A voter whose address is not the
-one in the log tells the leader; a node that may join by itself asks for it.
+its group to the metadata group's committed set, one voter at a time, each by the same rules.
 """
 
 from __future__ import annotations
@@ -10,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from raftlake.errors import ErrorCode
+from raftlake.ports import GroupId
 from raftlake.raft.actions import AnswerVoterChange
+from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import VoterChangeRequested
-from raftlake.raft.messages import VoterChange
+from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
+from raftlake.raft.roles import Leader
+from raftlake.raft.types import Epoch, NodeId, VoterSet
 from raftlake.replica.partition import Partition
 
 if TYPE_CHECKING:
@@ -26,6 +30,11 @@ class VoterChanges:
         self._node = node
         self._counter = 0
         self._waiting: dict[int, Answered] = {}
+        #: The voters whose addresses the network has been told.
+        self._met: VoterSet | None = None
+        #: Groups with a change under way, and how many attempts each has had.
+        self._under_way: dict[GroupId, None] = {}
+        self._attempts: dict[GroupId, int] = {}
 
     def request(self, partition: Partition, change: VoterChange, done: Answered) -> None:
         """Ask the group's core; `done` is called once, now or when the change is committed."""
@@ -38,3 +47,71 @@ class VoterChanges:
 
     def answered(self, action: AnswerVoterChange) -> None:
         self._waiting.pop(action.request_id)(action)
+
+    # --- what happens by itself ---
+
+    def tick(self) -> None:
+        """Called a few times a second: tell the network who votes, and bring the groups led here after the quorum's."""
+        node = self._node
+        latest = node.quorum.latest
+        if latest is not self._met:
+            self._met = latest
+            for voter, address in node.quorum.addresses().items():
+                node.network.meet(voter, address.host, address.port)
+        target = node.quorum.committed
+        if target is None:
+            return
+        for group, partition in list(node.partitions.items()):
+            core = partition.core
+            if core.is_leader and core.voters != target and group not in self._under_way and group != node.config.quorum_group:
+                self._follow(partition, target)
+
+    def _follow(self, partition: Partition, target: VoterSet) -> None:
+        """One step of a group towards the quorum's voters; the next tick takes the next one."""
+        core = partition.core
+        if core.voter_history.kraft_version == 0 or not core.is_serving_leader:
+            return
+        steps = next_steps(core.voters, target, core.local.id, core.epoch, silent_voters(core, self._node.now_ms))
+        if not steps:
+            return
+        group = partition.group
+        # Where a step is refused, for a new voter lags, another one may be possible.
+        attempt = self._attempts.get(group, 0)
+
+        def done(answer: AnswerVoterChange) -> None:
+            self._under_way.pop(group, None)
+            self._attempts[group] = 0 if answer.error is ErrorCode.NONE else attempt + 1
+
+        self._under_way[group] = None
+        self.request(partition, steps[attempt % len(steps)], done)
+
+
+def silent_voters(core: RaftGroup, now_ms: int) -> frozenset[NodeId]:
+    """The voters that a leader has not heard of for a fetch timeout."""
+    leader = core.role
+    if not isinstance(leader, Leader):
+        return frozenset()
+    timeout_ms = core.config.fetch_timeout_ms
+    return frozenset(voter for voter, seen in leader.voters.items() if now_ms - seen.fetched_at_ms > timeout_ms)
+
+
+def next_steps(
+    current: VoterSet, target: VoterSet, me: NodeId, epoch: Epoch, silent: frozenset[NodeId] = frozenset()
+) -> list[VoterChange]:
+    """Single changes that lead from one set to the other, any of which may come next: a disk that was replaced goes before
+    the new one comes, everybody else goes when all who come are there (or no longer answers), the leader last."""
+    shared = [node_id for node_id in current.ids if node_id in target]
+    steps: list[VoterChange] = [
+        RemoveVoter(voter=current.voters[node_id]) for node_id in shared if current.voters[node_id] != target.voters[node_id]
+    ]
+    coming = [node_id for node_id in target.ids if node_id not in current]
+    steps += [AddVoter(voter=target.voters[node_id], endpoints=target.endpoints.get(node_id, ())) for node_id in coming]
+    going = sorted((node_id for node_id in current.ids if node_id not in target), key=lambda node_id: (node_id == me, node_id))
+    steps += [RemoveVoter(voter=current.voters[node_id]) for node_id in going if not coming or node_id in silent]
+    if steps:
+        return steps
+    return [
+        UpdateVoter(voter=target.voters[node_id], endpoints=target.endpoints.get(node_id, ()), leader_epoch=epoch)
+        for node_id in shared
+        if current.endpoints.get(node_id, ()) != target.endpoints.get(node_id, ())
+    ]

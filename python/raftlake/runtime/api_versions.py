@@ -9,6 +9,7 @@ from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.wire.api import API_TABLE
+from raftlake.wire.control import KRAFT_VERSION_MAX, KRAFT_VERSION_MIN
 
 
 def answer_api_versions(version: int) -> object:
@@ -22,4 +23,9 @@ def answer_api_versions(version: int) -> object:
     fields: dict[str, object] = {"error_code": ErrorCode.NONE, "api_keys": keys}
     if version >= 1:
         fields["throttle_time"] = datetime.timedelta(0)
+    if version >= 4:
+        # Earlier versions cannot say that a feature begins at 0. A leader adds only voters that know its kraft.version.
+        low, high = KRAFT_VERSION_MIN, KRAFT_VERSION_MAX
+        feature = schema.SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
+        fields["supported_features"] = (feature,)
     return schema.ApiVersionsResponse(**fields)

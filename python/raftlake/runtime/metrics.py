@@ -153,7 +153,7 @@ class NodeMetrics:
             yield GaugeMetricFamily(f"raftlake_{name}_max", f"Largest {name} of the last 30 s, in ms", value=maximum)
         for name, rate in (("append_records", self._appended), ("fetch_records", self._fetched)):
             yield GaugeMetricFamily(f"raftlake_{name}_rate", f"{name} a second over the last 30 s", value=rate.read())
-        voters = len(self._node.config.voters)
+        voters = len(self._node.quorum.latest)
         yield GaugeMetricFamily("raftlake_number_of_voters", "Voters of the quorum", value=voters)
         requests = CounterMetricFamily("raftlake_requests", "Requests served, by API", labels=["api"])
         for api, count in sorted(self.requests.items()):

@@ -85,9 +85,11 @@ class PeerCodec:
         self._quorum_topic = quorum_group.topic
         self._names: dict[bytes, str] = {quorum_group.topic_id: quorum_group.topic}
 
-    def attach(self, directory: Directory) -> None:
-        """The node exists now; requests may be decoded from here on."""
+    def attach(self, directory: Directory, peers: Mapping[NodeId, Endpoint] | None = None) -> None:
+        """The node exists now; requests may be decoded from here on. `peers` are the addresses as they become known."""
         self._directory = directory
+        if peers is not None:
+            self._peers = peers
 
     # --- the answering side ---
 

@@ -143,9 +143,20 @@ class _Channel:
         if correlation_id != request.correlation_id:
             raise WireError(f"answer {correlation_id} to request {request.correlation_id}")
         reply = self._network.codec.decode_reply(request.rpc, message)
+        for named in getattr(message, "node_endpoints", ()):
+            # A leader that this node has not heard of yet; what the log says of it comes later and goes first.
+            if named.node_id not in self._network.addresses:
+                self._network.meet(NodeId(named.node_id), named.host, named.port)
         connection.unanswered.popleft()
         self._backoff_ms = 0
         request.done(reply)
+
+    def retire(self) -> None:
+        """The peer is reached elsewhere: what was sent or waits here has failed."""
+        unanswered = [*self._sent(), *self._waiting]
+        self.close()
+        for request in unanswered:
+            self._loop.call_soon(request.done, FailureReason.DISCONNECTED)
 
     def close(self) -> None:
         """The node stops: no request is reported any more."""
@@ -289,11 +300,25 @@ class TcpNetwork:
         self.codec = codec
         self.on_unreachable = on_unreachable
         self.response_bytes_max = response_bytes_max
-        self._channels = {
-            peer: {name: _Channel(self, peer, address, name) for name in ("fetch", "control", "snapshot", "forward")}
-            for peer, address in peers.items()
-            if peer != node_id
-        }
+        self._node_id = node_id
+        #: Where each peer is reached; negative numbers stand for addresses whose node is not known.
+        self.addresses: dict[NodeId, Endpoint] = {}
+        self._channels: dict[NodeId, dict[str, _Channel]] = {}
+        for peer, address in peers.items():
+            self.meet(peer, address.host, address.port)
+
+    def meet(self, peer: NodeId, host: str, port: int) -> None:
+        """See `ports.Network`. A new address of a known peer replaces its connections; what is under way there has failed."""
+        address = Endpoint(host, port)
+        if self.addresses.get(peer) == address:
+            return
+        self.addresses[peer] = address
+        if peer == self._node_id:
+            return
+        for channel in self._channels.get(peer, {}).values():
+            channel.retire()
+        names = ("fetch", "control", "snapshot", "forward")
+        self._channels[peer] = {name: _Channel(self, peer, address, name) for name in names}
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: DoneCallback) -> None:
         channels = self._channels.get(peer)

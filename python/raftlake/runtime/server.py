@@ -113,7 +113,7 @@ class NodeServer:
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
         self._driver.after_turn = self._after_turn
-        self._codec = PeerCodec(node_id=settings.node_id, peers=settings.voters, quorum_group=settings.quorum_group)
+        self._codec = PeerCodec(node_id=settings.node_id, peers=settings.peers, quorum_group=settings.quorum_group)
 
     @property
     def node(self) -> ReplicaNode:
@@ -159,7 +159,7 @@ class NodeServer:
         self._network = TcpNetwork(
             loop=self._loop,
             node_id=settings.node_id,
-            peers=settings.voters,
+            peers=settings.peers,
             timing=settings.raft,
             codec=self._codec,
             on_unreachable=self._on_unreachable,
@@ -174,7 +174,7 @@ class NodeServer:
             rng=random.SystemRandom(),
             request_turn=self._driver.request_turn,
         )
-        self._codec.attach(node)
+        self._codec.attach(node, self._network.addresses)
         self._driver.attach(node)
         node.role_listeners.append(self._log_role)
         node.damage.listeners.append(self._log_damage)

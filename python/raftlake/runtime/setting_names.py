@@ -69,6 +69,7 @@ TEXTS = frozenset(
         "node.id",
         "quorum.voters",
         "quorum.kraft.version",
+        "quorum.bootstrap.servers",
         "quorum.topic",
         "quorum.topic.id",
         "log.dirs",

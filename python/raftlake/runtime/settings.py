@@ -16,7 +16,7 @@ from raftlake.errors import ConfigError
 from raftlake.ports import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import DirectoryId, NodeId
-from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, NodeConfig
+from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, NodeConfig
 from raftlake.runtime.setting_names import NUMBERS, TIER, Given, gather
 from raftlake.runtime.values import (
     NODE_ID_MAX,
@@ -25,6 +25,7 @@ from raftlake.runtime.values import (
     parse_endpoint,
     parse_int,
     parse_listeners,
+    parse_servers,
     parse_topic,
     parse_topic_id,
     parse_voters,
@@ -41,6 +42,8 @@ class Settings:
 
     node_id: NodeId
     voters: Mapping[NodeId, Endpoint]
+    #: Where to look for the quorum when the voters are not listed: quorum.bootstrap.servers.
+    bootstrap_servers: tuple[Endpoint, ...]
     #: The log that the voters exist for.
     quorum_group: GroupId
     data_dir: Path
@@ -65,11 +68,19 @@ class Settings:
     request_bytes_max: int
     message_bytes_max: int
 
+    @property
+    def peers(self) -> dict[NodeId, Endpoint]:
+        """The addresses to start from: the voters, this node itself, and as negative numbers those whose node is not known."""
+        unknown = {NodeId(BOOTSTRAP_ID_MAX - index): address for index, address in enumerate(self.bootstrap_servers)}
+        return {self.node_id: self.controller_listener or self.advertised_listener, **self.voters, **unknown}
+
     def node_config(self, *, cluster_id: str | None, directory_id: bytes) -> NodeConfig:
         """What the driver is told; the ids come from the data directory's meta.properties."""
         return NodeConfig(
             node_id=self.node_id,
             voters=self.voters,
+            bootstrap_servers=self.bootstrap_servers,
+            peer_listener=self.peers[self.node_id],
             quorum_group=self.quorum_group,
             listener=self.advertised_listener,
             http_listener=self.advertised_http_listener,
@@ -135,8 +146,12 @@ def _build(reader: _Reader) -> Settings:
     node_id = NodeId(
         parse_int("node.id", reader.require("node.id", f"a whole number from 0 to {NODE_ID_MAX}"), low=0, high=NODE_ID_MAX)
     )
-    voters_text = reader.require("quorum.voters", "a list like 1@host:9092,2@host:9093,3@host:9094")
-    voters = parse_voters(reader.spelling("quorum.voters"), voters_text)
+    bootstrap_servers = reader.parse("quorum.bootstrap.servers", parse_servers) or ()
+    if bootstrap_servers and reader.text("quorum.voters") is None:
+        voters: Mapping[NodeId, Endpoint] = {}
+    else:
+        voters_text = reader.require("quorum.voters", "a list like 1@host:9092,2@host:9093,3@host:9094")
+        voters = parse_voters(reader.spelling("quorum.voters"), voters_text)
     listener, controller_listener = _listeners(reader, voters.get(node_id))
     advertised = _advertised(reader, listener, voters.get(node_id))
     http = reader.parse("http.listener", _parse_http) or Endpoint(listener.host, 8092)
@@ -145,6 +160,7 @@ def _build(reader: _Reader) -> Settings:
     return Settings(
         node_id=node_id,
         voters=voters,
+        bootstrap_servers=bootstrap_servers,
         quorum_group=_quorum_group(reader),
         data_dir=_data_dir(reader),
         listener=listener,

@@ -91,6 +91,18 @@ def parse_voters(key: str, value: str) -> Mapping[NodeId, Endpoint]:
     return dict(sorted(voters.items()))
 
 
+def parse_servers(key: str, value: str) -> tuple[Endpoint, ...]:
+    """`h:p,h:p`, in the order given."""
+    servers: list[Endpoint] = []
+    for entry in value.split(","):
+        name, endpoint = _split_listener(key, entry.strip())
+        if name is not None or not endpoint.host or endpoint.port == 0:
+            accepted = "accepted is a list like host:9092,host:9093"
+            raise fail(key, value, f"{entry.strip()!r} is no address to connect to; {accepted}")
+        servers.append(endpoint)
+    return tuple(servers)
+
+
 def is_wildcard(host: str) -> bool:
     """Whether `host` means every interface, an address that nobody can connect to."""
     return host in ("", "0.0.0.0", "::")

@@ -296,5 +296,8 @@ class Endpoint:
         self._node_id = node_id
         self._incarnation = incarnation
 
+    def meet(self, peer: NodeId, host: str, port: int) -> None:
+        """Machines are found by their numbers here."""
+
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         self._network.send(self._node_id, self._incarnation, peer, rpc, done)

@@ -62,6 +62,9 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
     FIND_QUORUM = 10595
     READ_OFFSET = 10650
 
@@ -104,6 +107,9 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, "describe_quorum"),
             Api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, "fetch_snapshot"),
             Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "describe_cluster"),
+            Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, "add_raft_voter"),
+            Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, "remove_raft_voter"),
+            Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, "update_raft_voter"),
             Api(ApiKey.FIND_QUORUM, 0, 0, 0, "find_quorum", public=False),
             Api(ApiKey.READ_OFFSET, 0, 0, 0, "read_offset", public=False),
         )

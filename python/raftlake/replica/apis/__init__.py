@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import InvariantViolation
-from raftlake.replica.apis import cluster, offsets, topics
+from raftlake.replica.apis import cluster, offsets, topics, voters
 from raftlake.replica.apis.fetch import fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.produce import produce
@@ -42,6 +42,9 @@ class Apis:
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
             ApiKey.FIND_QUORUM: find_quorum,
+            ApiKey.ADD_RAFT_VOTER: voters.add_raft_voter,
+            ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
+            ApiKey.UPDATE_RAFT_VOTER: voters.update_raft_voter,
         }
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:

@@ -75,7 +75,7 @@ def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
 
 
 def _known_topic(node: ReplicaNode, answers: Answers, topic: Topic) -> Any:
-    replicas = tuple(sorted(node.config.voters))
+    replicas = node.quorum.latest.ids
     partitions = []
     for group in topic.groups():
         hosted = node.partitions.get(group)
@@ -328,7 +328,7 @@ def _broker_configs(node: ReplicaNode, name: str) -> tuple[list[tuple[str, str, 
             "message.max.bytes": str(node.config.message_bytes_max),
             "retention.bytes": str(node.config.retention_bytes),
             "retention.ms": str(node.config.retention_ms),
-            "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in sorted(node.config.voters.items())),
+            "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in node.quorum.addresses().items()),
             "quorum.election.timeout.ms": str(raft.election_timeout_ms),
             "quorum.fetch.timeout.ms": str(raft.fetch_timeout_ms),
         }

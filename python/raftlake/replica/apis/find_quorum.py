@@ -23,7 +23,7 @@ def find_quorum(node: ReplicaNode, request: FindQuorumRequest, reply: Callable[[
     if request.cluster_id is not None and node.cluster_id is not None and request.cluster_id != node.cluster_id:
         reply(FindQuorumResponse(error=ErrorCode.INCONSISTENT_CLUSTER_ID, topics=[]))
         return
-    voters = [NodeEndpoint(voter, endpoint.host, endpoint.port) for voter, endpoint in sorted(node.config.voters.items())]
+    voters = [NodeEndpoint(voter, endpoint.host, endpoint.port) for voter, endpoint in node.quorum.addresses().items()]
     topics = [
         FindQuorumTopicResult(topic.name, [_find(node, topic.name, index, voters) for index in topic.partitions])
         for topic in request.topics

@@ -39,7 +39,7 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
             error_code=kafka_error(error),
             error_message=message or None,
             num_partitions=-1 if topic is None else topic.partitions,
-            replication_factor=-1 if topic is None else len(node.config.voters),
+            replication_factor=-1 if topic is None else len(node.quorum.latest),
             configs=(),
         )
         missing -= 1
@@ -66,7 +66,7 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
 def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
     """The number of partitions and the configs that a creation asks for; RequestRejected where it cannot be had."""
     require_name(asked.name)
-    voters = len(node.config.voters)
+    voters = len(node.quorum.latest)
     if asked.assignments:
         raise RequestRejected(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "replicas cannot be assigned: every partition lives on all voters"

@@ -1,0 +1,91 @@
+"""AddRaftVoter (80), RemoveRaftVoter (81) and UpdateRaftVoter (82) of KIP-853: an operator, or a node, changes who votes.
+
+They are about the quorum's own log; the other groups follow by themselves. Owns the check of the cluster id and the wire's
+forms; everything else is decided by the core. A node that does not lead says so, as Kafka's do: who asks knows from Metadata or
+DescribeCluster where the leader is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.actions import AnswerVoterChange
+from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
+from raftlake.raft.types import NO_LEADER, DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint
+from raftlake.replica.apis.answers import Answers, kafka_error
+from raftlake.wire.ids import id_from_kio
+
+if TYPE_CHECKING:
+    from raftlake.replica.apis import Reply
+    from raftlake.replica.node import ReplicaNode
+
+
+def add_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    """Answered when the new set is committed, or appended where `ack_when_committed` is false."""
+    waits = getattr(request, "ack_when_committed", True)
+    change = AddVoter(voter=_voter(request), endpoints=_listeners(request), ack_when_committed=waits)
+    _ask(node, request, change, _answerer(request, "AddRaftVoterResponse", reply))
+
+
+def remove_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    """Answered when the smaller set is committed."""
+    _ask(node, request, RemoveVoter(voter=_voter(request)), _answerer(request, "RemoveRaftVoterResponse", reply))
+
+
+def update_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    """A voter tells where it is reached; the answer names the leader."""
+    answers = Answers(request)
+    feature = request.k_raft_version_feature
+
+    def answer(result: AnswerVoterChange) -> None:
+        endpoint = node.membership.endpoint(result.leader_id)
+        leader = answers.make(
+            "CurrentLeader",
+            leader_id=result.leader_id,
+            leader_epoch=result.leader_epoch,
+            host="" if endpoint is None else endpoint.host,
+            port=-1 if endpoint is None else endpoint.port,
+        )
+        reply(answers.make("UpdateRaftVoterResponse", error_code=kafka_error(result.error), current_leader=leader))
+
+    change = UpdateVoter(
+        voter=_voter(request),
+        endpoints=_listeners(request),
+        leader_epoch=Epoch(request.current_leader_epoch),
+        kraft_versions=(feature.min_supported_version, feature.max_supported_version),
+    )
+    _ask(node, request, change, answer)
+
+
+def _ask(node: ReplicaNode, request: Any, change: VoterChange, answer: Any) -> None:
+    if request.cluster_id is not None and node.cluster_id not in (None, request.cluster_id):
+        message = f"cluster id {request.cluster_id} is not that of this quorum, {node.cluster_id}"
+        answer(_refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
+        return
+    partition = node.partitions.get(node.config.quorum_group)
+    if partition is None:
+        answer(_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node has not opened the quorum's log yet"))
+        return
+    node.voter_changes.request(partition, change, answer)
+
+
+def _refusal(error: ErrorCode, message: str) -> AnswerVoterChange:
+    return AnswerVoterChange(request_id=-1, error=error, message=message, leader_id=NO_LEADER, leader_epoch=Epoch(-1))
+
+
+def _answerer(request: Any, name: str, reply: Reply) -> Any:
+    answers = Answers(request)
+
+    def answer(result: AnswerVoterChange) -> None:
+        reply(answers.make(name, error_code=kafka_error(result.error), error_message=result.message or None))
+
+    return answer
+
+
+def _voter(request: Any) -> ReplicaKey:
+    return ReplicaKey(NodeId(request.voter_id), DirectoryId(id_from_kio(request.voter_directory_id)))
+
+
+def _listeners(request: Any) -> tuple[VoterEndpoint, ...]:
+    return tuple(VoterEndpoint(each.name, each.host, each.port) for each in request.listeners)

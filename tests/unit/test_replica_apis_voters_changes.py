@@ -1,0 +1,163 @@
+"""Changes of voters on their way through a node."""
+
+from __future__ import annotations
+
+import datetime
+from importlib import import_module
+from typing import Any
+
+from raftkit.replica import key, voter_set
+from raftlake.errors import ErrorCode
+from raftlake.raft.actions import AnswerVoterChange
+from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter
+from raftlake.raft.types import Epoch, NodeId, VoterEndpoint
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.node import ReplicaNode
+from raftlake.replica.voter_changes import next_steps
+from raftlake.wire.api import ApiKey
+from raftlake.wire.ids import id_to_kio
+from replica_cluster import Cluster, batch
+
+
+def grown(size: int = 3) -> Cluster:
+    """A cluster whose voters are in the log."""
+    cluster = Cluster(size, directories=True)
+    cluster.leader()
+    cluster.run(5_000, lambda: all(node.quorum.committed is not None for node in cluster.nodes.values()))
+    return cluster
+
+
+def remove(cluster: Cluster, asked: ReplicaNode, node_id: int) -> AnswerVoterChange:
+    answers: list[AnswerVoterChange] = []
+    voter = asked.quorum.latest.voters[cluster.nodes[node_id].config.node_id]  # type: ignore[index]
+    asked.begin_input()
+    asked.voter_changes.request(asked.partitions[METADATA_GROUP], RemoveVoter(voter=voter), answers.append)
+    cluster.run(5_000, lambda: bool(answers))
+    assert len(answers) == 1
+    return answers[0]
+
+
+def test_a_change_is_answered_when_it_is_committed() -> None:
+    cluster = grown()
+    leader = cluster.leader()
+    follower = cluster.followers()[0]
+    answer = remove(cluster, leader, follower.config.node_id)
+    assert answer.error is ErrorCode.NONE
+    committed = leader.quorum.committed
+    assert committed is not None and follower.config.node_id not in committed and len(committed) == 2
+
+
+def test_who_does_not_lead_names_the_leader() -> None:
+    cluster = grown()
+    answer = remove(cluster, cluster.followers()[0], cluster.leader().config.node_id)
+    assert (answer.error, answer.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, cluster.leader().config.node_id)
+
+
+def request_of(name: str, node_id: int, directory: bytes, **fields: Any) -> Any:
+    """A request of API `name` about a voter, in its newest version."""
+    version = 1 if name == "AddRaftVoter" else 0
+    snake = {"AddRaftVoter": "add_raft_voter", "RemoveRaftVoter": "remove_raft_voter", "UpdateRaftVoter": "update_raft_voter"}
+    schema: Any = import_module(f"kio.schema.{snake[name]}.v{version}.request")
+    if name != "RemoveRaftVoter":
+        fields["listeners"] = (schema.Listener(name="CONTROLLER", host="127.0.0.1", port=9090 + node_id),)
+    if name == "AddRaftVoter":
+        fields["timeout"] = datetime.timedelta(seconds=5)
+    if name == "UpdateRaftVoter":
+        fields["k_raft_version_feature"] = schema.KRaftVersionFeature(min_supported_version=0, max_supported_version=1)
+    request = getattr(schema, f"{name}Request")
+    return request(voter_id=node_id, voter_directory_id=id_to_kio(directory), **{"cluster_id": None, **fields})
+
+
+def ask(cluster: Cluster, node: ReplicaNode, name: str, node_id: int, directory: bytes, **fields: Any) -> Any:
+    api_key = {"Add": ApiKey.ADD_RAFT_VOTER, "Rem": ApiKey.REMOVE_RAFT_VOTER, "Upd": ApiKey.UPDATE_RAFT_VOTER}[name[:3]]
+    version = 1 if name == "AddRaftVoter" else 0
+    return cluster.ask(node, api_key, request_of(name, node_id, directory, **fields), version=version)
+
+
+def directory_of(cluster: Cluster, node_id: int) -> bytes:
+    return cluster.nodes[NodeId(node_id)].config.directory_id
+
+
+def test_a_quorum_grows_and_every_group_follows() -> None:
+    """A fourth node joins, knowing only an address; the metadata group takes it as a voter, and the topic's groups after it."""
+    cluster = grown()
+    groups = cluster.create_topic("t", 2)
+    assert cluster.produce(groups[0], batch(b"before")).base_offset == 3, "behind its leader's three control records"
+    cluster.wipe(4)
+    cluster.start(4)
+    leader = cluster.leader()
+    hosted = cluster.nodes[NodeId(4)].partitions
+    cluster.run(5_000, lambda: all(g in hosted and hosted[g].core.log_end > 0 for g in (METADATA_GROUP, *groups)))
+    assert ask(cluster, leader, "AddRaftVoter", 4, directory_of(cluster, 4)).error_code == ErrorCode.NONE
+    cluster.run(5_000, lambda: all(cluster.leader(g).partitions[g].core.voters.ids == (1, 2, 3, 4) for g in groups))
+    assert all(cluster.met[node_id][NodeId(4)].port == 9094 for node_id in cluster.voters)
+    (later,) = cluster.create_topic("later")
+    assert cluster.leader(later).partitions[later].core.voters.ids == (1, 2, 3, 4)
+
+
+def test_a_voter_goes_and_every_group_follows_its_own_leader_last() -> None:
+    cluster = grown()
+    groups = cluster.create_topic("t", 3)
+    leader = cluster.leader()
+    gone = leader.config.node_id
+    assert ask(cluster, leader, "RemoveRaftVoter", gone, directory_of(cluster, gone)).error_code == ErrorCode.NONE
+    cluster.run(10_000, lambda: all(gone not in cluster.leader(g).partitions[g].core.voters for g in (METADATA_GROUP, *groups)))
+    assert cluster.leader().config.node_id != gone
+    assert not cluster.nodes[gone].partitions[METADATA_GROUP].core.is_voter
+
+
+def test_a_wiped_node_is_an_observer_until_it_is_added_back() -> None:
+    cluster = grown()
+    groups = cluster.create_topic("t", 1)
+    victim = cluster.followers()[0].config.node_id
+    old = directory_of(cluster, victim)
+    cluster.stop(victim)
+    cluster.wipe(victim)
+    cluster.start(victim)
+    cluster.run(5_000, lambda: cluster.nodes[victim].quorum.committed is not None)
+    assert not cluster.nodes[victim].partitions[METADATA_GROUP].core.is_voter
+    leader = cluster.leader()
+    new = directory_of(cluster, victim)
+    assert ask(cluster, leader, "AddRaftVoter", victim, new).error_code == ErrorCode.DUPLICATE_VOTER
+    assert ask(cluster, leader, "RemoveRaftVoter", victim, new).error_code == ErrorCode.VOTER_NOT_FOUND
+    assert ask(cluster, leader, "RemoveRaftVoter", victim, old).error_code == ErrorCode.NONE
+    assert ask(cluster, leader, "AddRaftVoter", victim, new).error_code == ErrorCode.NONE
+    hosted = cluster.nodes[victim].partitions
+    cluster.run(5_000, lambda: all(hosted[g].core.is_voter for g in (METADATA_GROUP, *groups)))
+
+
+def test_requests_are_refused_as_kafka_refuses_them() -> None:
+    cluster = grown()
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    directory = directory_of(cluster, follower.config.node_id)
+    refused = ask(cluster, follower, "RemoveRaftVoter", follower.config.node_id, directory)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.run(5_000, lambda: leader.cluster_id is not None)
+    foreign = ask(cluster, leader, "AddRaftVoter", 4, directory, cluster_id="other")
+    assert foreign.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID and "other" in foreign.error_message
+    lagging = ask(cluster, leader, "AddRaftVoter", 4, directory)
+    assert lagging.error_code == ErrorCode.REQUEST_TIMED_OUT and "has not fetched" in lagging.error_message
+    epoch = leader.partitions[METADATA_GROUP].core.epoch
+    updated = ask(cluster, leader, "UpdateRaftVoter", follower.config.node_id, directory, current_leader_epoch=epoch)
+    assert updated.error_code == ErrorCode.NONE
+    assert (updated.current_leader.leader_id, updated.current_leader.leader_epoch) == (leader.config.node_id, epoch)
+
+
+def test_the_steps_from_one_set_to_another() -> None:
+    here = (VoterEndpoint("P", "h", 1),)
+    me, epoch = NodeId(1), Epoch(5)
+    current = voter_set((1, 2, 3))
+
+    def names(steps: list[Any]) -> list[str]:
+        return [f"{type(step).__name__} {step.voter.id}" for step in steps]
+
+    assert names(next_steps(current, voter_set((1, 2, 3)), me, epoch)) == []
+    assert names(next_steps(current, voter_set((2, 3, 4, 5)), me, epoch)) == ["AddVoter 4", "AddVoter 5"]
+    assert names(next_steps(current, voter_set((2,)), me, epoch)) == ["RemoveVoter 3", "RemoveVoter 1"], "the leader last"
+    silent = frozenset({NodeId(3)})
+    assert names(next_steps(current, voter_set((1, 2, 4)), me, epoch, silent)) == ["AddVoter 4", "RemoveVoter 3"]
+    replaced = current.without(NodeId(2)).with_voter(key(2, b"new"), here)
+    assert next_steps(current, replaced, me, epoch) == [RemoveVoter(voter=key(2))]
+    assert next_steps(current.without(NodeId(2)), replaced, me, epoch) == [AddVoter(voter=key(2, b"new"), endpoints=here)]
+    moved = current.with_voter(key(3), here)
+    assert next_steps(current, moved, me, epoch) == [UpdateVoter(voter=key(3), endpoints=here, leader_epoch=epoch)]
