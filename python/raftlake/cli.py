@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from raftlake import cli_kv, cli_node, cli_quorum, cli_recover, cli_topics
+from raftlake import cli_kv, cli_node, cli_quorum, cli_recover, cli_topics, cli_voters
 from raftlake.errors import RaftlakeError, one_line
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("dump")(cli_node.dump)
 app.command("recover")(cli_recover.recover)
 app.command("describe")(cli_quorum.describe)
 app.add_typer(cli_topics.app, name="topics")
+app.add_typer(cli_voters.app, name="voters")
 app.command("produce")(cli_topics.produce)
 app.command("consume")(cli_topics.consume)
 app.add_typer(cli_kv.app, name="kv")

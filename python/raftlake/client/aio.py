@@ -31,6 +31,7 @@ from raftlake.client.types import (
     TopicDescription,
     parse_servers,
 )
+from raftlake.client.voters import VoterAdmin
 from raftlake.errors import ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
@@ -290,6 +291,14 @@ class AsyncClient:
         self, topic: str = protocol.METADATA_TOPIC, partition: int = 0, *, timeout_ms: float | None = None
     ) -> QuorumDescription:
         return await self._admin.describe_quorum(topic, partition, timeout_ms)
+
+    async def add_voter(
+        self, node_id: int, directory_id: bytes, host: str, port: int, *, timeout_ms: float | None = None
+    ) -> None:
+        await VoterAdmin(self._cluster, self._admin).add(node_id, directory_id, host, port, timeout_ms)
+
+    async def remove_voter(self, node_id: int, directory_id: bytes, *, timeout_ms: float | None = None) -> None:
+        await VoterAdmin(self._cluster, self._admin).remove(node_id, directory_id, timeout_ms)
 
     async def node_configs(self, node_id: int) -> dict[str, str]:
         await self._admin.describe_cluster()

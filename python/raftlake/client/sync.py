@@ -246,6 +246,14 @@ class Client:
         """The quorum as its leader sees it, by default that of the metadata log."""
         return self._call(lambda client: client.describe_quorum(topic, partition, timeout_ms=timeout_ms))
 
+    def add_voter(self, node_id: int, directory_id: bytes, host: str, port: int, *, timeout_ms: float | None = None) -> None:
+        """Make an observer, a replica that fetches, a voter of the metadata log (KIP-853); the other groups follow."""
+        self._call(lambda client: client.add_voter(node_id, directory_id, host, port, timeout_ms=timeout_ms))
+
+    def remove_voter(self, node_id: int, directory_id: bytes, *, timeout_ms: float | None = None) -> None:
+        """Let a replica vote no longer; the other groups follow."""
+        self._call(lambda client: client.remove_voter(node_id, directory_id, timeout_ms=timeout_ms))
+
     def node_configs(self, node_id: int) -> dict[str, str]:
         return self._call(lambda client: client.node_configs(node_id))
 

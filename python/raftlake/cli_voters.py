@@ -1,0 +1,173 @@
+"""`raftlake voters`: who votes, and changing it (KIP-853).
+
+A change is made to the quorum's own log; the command then waits until the groups of all topics have followed, and tells how far
+they are. A new voter has to run already: it fetches as an observer, and is known by the directory id that its log directory
+was formatted with.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raftlake.cli_output import (
+    BOOTSTRAP_DEFAULT,
+    AsJson,
+    BootstrapServer,
+    TimeoutMs,
+    connect,
+    note,
+    print_json,
+    print_table,
+)
+from raftlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raftlake.client import Client, QuorumDescription, ReplicaDescription
+
+app = typer.Typer(help="List, add and remove the voters of the quorum.", no_args_is_help=True)
+
+#: A new voter may have much to fetch.
+_TIMEOUT_MS_DEFAULT = 60_000
+_POLL_S = 0.25
+
+DirectoryId = Annotated[str | None, typer.Option("--directory-id", help="Which disk, where a node has been seen with two.")]
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT, timeout_ms: TimeoutMs = 10_000, as_json: AsJson = False
+) -> None:
+    """Who votes, and who only fetches."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        facts = facts_of(client.describe_quorum())
+    if as_json:
+        print_json(facts)
+    else:
+        print_table(["NodeId", "DirectoryId", "Status"], [[str(value) for value in row.values()] for row in facts["replicas"]])
+
+
+@app.command("add")
+def add(
+    voter: Annotated[str, typer.Argument(metavar="NODE_ID@HOST:PORT", help="The node, and where its peers reach it.")],
+    directory_id: DirectoryId = None,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = _TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Make a running node a voter. It is an observer until it has everything that the leader has."""
+    node_id, host, port = parse_voter(voter)
+    deadline = time.monotonic() + timeout_ms / 1000
+    with connect(bootstrap_server, timeout_ms) as client:
+        directory = _wait_for(lambda: observer_directory(client.describe_quorum(), node_id, directory_id), deadline)
+        if directory is None:
+            raise ConfigError(
+                f"node {node_id} does not fetch from the leader: start it first, with quorum.bootstrap.servers set to nodes of "
+                "this quorum"
+            )
+        note(f"node {node_id} fetches; asking the leader to make it a voter")
+        client.add_voter(node_id, directory, host, port, timeout_ms=_left_ms(deadline))
+        _follow(client, deadline, as_json)
+
+
+@app.command("remove")
+def remove(
+    node_id: Annotated[int, typer.Argument(metavar="NODE_ID", min=0, help="The node that shall vote no longer.")],
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = _TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Let a node vote no longer. It goes on fetching as an observer; stop it afterwards where it is not wanted."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    with connect(bootstrap_server, timeout_ms) as client:
+        described = client.describe_quorum()
+        found = next((replica for replica in described.voters if replica.replica_id == node_id), None)
+        if found is None:
+            voters = ", ".join(str(replica.replica_id) for replica in described.voters)
+            raise ConfigError(f"node {node_id} is no voter; the voters are {voters}")
+        client.remove_voter(node_id, found.directory_id, timeout_ms=_left_ms(deadline))
+        _follow(client, deadline, as_json)
+
+
+def parse_voter(text: str) -> tuple[int, str, int]:
+    """`4@host:9092` in its parts; ConfigError when it is not that."""
+    id_text, at, address = text.partition("@")
+    host, colon, port_text = address.rpartition(":")
+    if not (at and colon and host and id_text.isascii() and id_text.isdigit() and port_text.isascii() and port_text.isdigit()):
+        raise ConfigError(f"{text!r} is no voter; accepted is NODE_ID@HOST:PORT, like 4@host:9092")
+    return int(id_text), host.removeprefix("[").removesuffix("]"), int(port_text)
+
+
+def observer_directory(described: QuorumDescription, node_id: int, wanted: str | None) -> bytes | None:
+    """The disk under which a node fetches as an observer; None while it does not. ConfigError when it votes already."""
+    if any(replica.replica_id == node_id and _text(replica) == (wanted or _text(replica)) for replica in described.voters):
+        if not any(replica.replica_id == node_id for replica in described.observers):
+            raise ConfigError(f"node {node_id} is a voter already")
+        raise ConfigError(
+            f"node {node_id} is a voter with another disk: remove it first (raftlake voters remove {node_id}), then add it"
+        )
+    found = [replica for replica in described.observers if replica.replica_id == node_id and wanted in (None, _text(replica))]
+    return found[-1].directory_id if found else None
+
+
+def facts_of(described: QuorumDescription) -> dict[str, Any]:
+    """What `voters list --json` prints."""
+    rows = [
+        {
+            "nodeId": replica.replica_id,
+            "directoryId": _text(replica),
+            "status": "Observer" if is_observer else "Leader" if replica.replica_id == described.leader_id else "Voter",
+        }
+        for is_observer, replicas in ((False, described.voters), (True, described.observers))
+        for replica in replicas
+    ]
+    return {"leaderId": described.leader_id, "leaderEpoch": described.leader_epoch, "replicas": rows}
+
+
+def _text(replica: ReplicaDescription) -> str:
+    return base64.urlsafe_b64encode(replica.directory_id).decode().rstrip("=")
+
+
+def _follow(client: Client, deadline: float, as_json: bool) -> None:
+    """Wait until each partition has the quorum's voters; say how many have."""
+    wanted = _voters(client.describe_quorum())
+    told = -1
+    while True:
+        partitions = [(topic.name, part.partition) for topic in client.topics() for part in topic.partitions]
+        behind = [(name, index) for name, index in partitions if _voters(client.describe_quorum(name, index)) != wanted]
+        done = len(partitions) - len(behind)
+        if done != told:
+            told = done
+            note(f"{done} of {len(partitions)} partitions have followed")
+        if not behind:
+            break
+        if time.monotonic() > deadline:
+            name, index = behind[0]
+            raise ConfigError(
+                f"the quorum has its new voters, but {len(behind)} partitions have not followed yet, {name}-{index} among "
+                "them; they go on by themselves"
+            )
+        time.sleep(_POLL_S)
+    ids = sorted(node_id for node_id, _ in wanted)
+    if as_json:
+        print_json({"voters": ids, "partitions": len(partitions)})
+    else:
+        print(f"voters: {', '.join(map(str, ids))}")
+
+
+def _voters(described: QuorumDescription) -> frozenset[tuple[int, bytes]]:
+    return frozenset((replica.replica_id, replica.directory_id) for replica in described.voters)
+
+
+def _wait_for(ask: Callable[[], bytes | None], deadline: float) -> bytes | None:
+    while (found := ask()) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return found
+
+
+def _left_ms(deadline: float) -> float:
+    return max(1.0, (deadline - time.monotonic()) * 1000)

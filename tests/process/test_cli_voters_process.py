@@ -1,0 +1,147 @@
+"""Real nodes whose voters change: three grow to four, one goes, loses its disk and comes back, and a client writes all along.
+
+The whole way of an operator: `raftlake voters`, against node processes that know only an address of the quorum.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raftlake import Client, LocalQuorum
+from raftlake.raft.types import NodeId
+from raftlake.runtime.format import format_data_dir
+from raftlake.runtime.sockets import bind
+from raftlake.wire.batches import decode_records
+from runtime_fakes import LOOPBACK, address_of
+
+pytestmark = pytest.mark.process
+
+PATIENCE_SECONDS = 60
+SERVE = (
+    "import sys; from raftlake.runtime.server import serve; from raftlake.runtime.settings import load_settings; "
+    "sys.exit(serve(load_settings(None, overrides=sys.argv[1:])))"
+)
+
+
+def voters(bootstrap: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "raftlake", "voters", *words, "--bootstrap-server", bootstrap, "--json"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False)
+
+
+def changed(bootstrap: str, *words: str) -> list[int]:
+    done = voters(bootstrap, *words)
+    assert done.returncode == 0, done.stderr
+    assert "partitions have followed" in done.stderr
+    return list(json.loads(done.stdout)["voters"])
+
+
+def start_node(directory: Path, node_id: int, cluster_id: str, bootstrap: str) -> tuple[subprocess.Popen[str], str]:
+    """A node that knows only where the quorum is; its process and the address of its listener."""
+    directory.mkdir()
+    format_data_dir(directory, node_id=NodeId(node_id), cluster_id=cluster_id)
+    with bind(LOOPBACK, "x") as first, bind(LOOPBACK, "x") as second:
+        listener, http = address_of(first), address_of(second)
+    settings = {
+        "node.id": str(node_id),
+        "log.dirs": str(directory),
+        "listeners": f"PLAINTEXT://{listener}",
+        "http.listener": str(http),
+        "quorum.bootstrap.servers": bootstrap,
+    }
+    command = [sys.executable, "-c", SERVE, *(f"{key}={value}" for key, value in settings.items())]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True), str(listener)
+
+
+class Writer:
+    """Appends numbers until told to stop; remembers those that were acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.acknowledged: list[int] = []
+        self.failure: BaseException | None = None
+        self._bootstrap = bootstrap
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with Client(self._bootstrap, request_timeout_ms=30_000) as client:
+                number = 0
+                while not self._stop.wait(0.01):
+                    client.append("numbers", b"%d" % number)
+                    self.acknowledged.append(number)
+                    number += 1
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def stop(self) -> list[int]:
+        self._stop.set()
+        self._thread.join(PATIENCE_SECONDS)
+        assert self.failure is None
+        return self.acknowledged
+
+
+def read_values(client: Client, partition: int) -> list[int]:
+    """Every number of a partition up to its linearizable end."""
+    end = client.read_offset("numbers", [partition])[partition]
+    values: list[int] = []
+    offset = 0
+    while offset < end:
+        fetched = client.fetch_raw("numbers", partition, offset, limit_offset=end)
+        values += [int(record.value or b"-1") for buffer in fetched.buffers for record in decode_records(buffer)]
+        offset = fetched.next_offset
+    return values
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(PATIENCE_SECONDS * 10):
+        if condition():
+            return
+        pause.wait(0.1)
+    raise AssertionError("it did not come to that")
+
+
+def test_voters_come_and_go_while_clients_write(tmp_path: Path) -> None:
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        with LocalQuorum(nodes=3, data_dir=tmp_path / "local") as quorum:
+            bootstrap = quorum.bootstrap_servers
+            with Client(bootstrap) as client:
+                client.create_topic("numbers", 2)
+                cluster_id = client.describe_cluster().cluster_id
+                wait_until(lambda: all(any(voter.directory_id) for voter in client.describe_quorum().voters))
+            writer = Writer(bootstrap)
+            fourth, fourth_address = start_node(tmp_path / "node-4", 4, cluster_id, bootstrap)
+            processes.append(fourth)
+            assert changed(bootstrap, "add", f"4@{fourth_address}") == [1, 2, 3, 4]
+            assert changed(bootstrap, "remove", "1") == [2, 3, 4]
+            refused = voters(bootstrap, "remove", "1")
+            assert refused.returncode == 1 and "node 1 is no voter; the voters are 2, 3, 4" in refused.stderr
+            quorum.kill(1)
+            first_directory = tmp_path / "local" / "node-1"
+            shutil.rmtree(first_directory)
+            again, again_address = start_node(first_directory, 1, cluster_id, bootstrap)
+            processes.append(again)
+            assert changed(bootstrap, "add", f"1@{again_address}") == [1, 2, 3, 4]
+            acknowledged = writer.stop()
+            assert len(acknowledged) > 20
+            with Client(f"{again_address},{fourth_address}") as client:
+                read = sorted(number for partition in (0, 1) for number in read_values(client, partition))
+            assert read == acknowledged, "nothing is lost and nothing is there twice"
+            for process in processes:
+                process.terminate()
+            assert [process.wait(PATIENCE_SECONDS) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()

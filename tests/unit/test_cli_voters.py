@@ -1,0 +1,67 @@
+"""`raftlake voters`: what it understands, and what it says of the quorum."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.cli_voters import facts_of, observer_directory, parse_voter
+from raftlake.client import QuorumDescription, ReplicaDescription
+from raftlake.errors import ConfigError
+
+OLD, NEW = b"o" * 16, b"n" * 16
+
+
+def replica(node_id: int, directory: bytes = OLD) -> ReplicaDescription:
+    return ReplicaDescription(
+        replica_id=node_id,
+        directory_id=directory,
+        log_end_offset=1,
+        last_fetch_timestamp_ms=-1,
+        last_caught_up_timestamp_ms=-1,
+    )
+
+
+def quorum(voters: list[ReplicaDescription], observers: list[ReplicaDescription]) -> QuorumDescription:
+    return QuorumDescription(
+        cluster_id="c",
+        leader_id=1,
+        leader_epoch=3,
+        high_watermark=9,
+        voters=tuple(voters),
+        observers=tuple(observers),
+        listeners={},
+    )
+
+
+@pytest.mark.parametrize(("text", "parts"), [("4@h:9092", (4, "h", 9092)), ("0@[::1]:1", (0, "::1", 1))])
+def test_a_voter_is_named_by_number_and_address(text: str, parts: tuple[int, str, int]) -> None:
+    assert parse_voter(text) == parts
+
+
+@pytest.mark.parametrize("text", ["4", "4@h", "@h:1", "x@h:1", "4@:1", "4@h:x", "-1@h:1"])
+def test_anything_else_is_refused_with_the_form_that_is_accepted(text: str) -> None:
+    with pytest.raises(ConfigError, match="NODE_ID@HOST:PORT"):
+        parse_voter(text)
+
+
+def test_a_new_voter_is_known_by_the_disk_it_fetches_with() -> None:
+    described = quorum([replica(1), replica(2)], [replica(4, NEW)])
+    assert observer_directory(described, 4, None) == NEW
+    assert observer_directory(described, 4, "b2xk") is None
+    assert observer_directory(described, 5, None) is None
+
+
+def test_who_votes_already_is_not_added() -> None:
+    with pytest.raises(ConfigError, match="a voter already"):
+        observer_directory(quorum([replica(1), replica(2)], []), 2, None)
+
+
+def test_a_replaced_disk_is_added_after_the_old_one_was_removed() -> None:
+    with pytest.raises(ConfigError, match="raftlake voters remove 2"):
+        observer_directory(quorum([replica(1), replica(2)], [replica(2, NEW)]), 2, None)
+
+
+def test_the_list_names_the_leader_the_voters_and_the_observers() -> None:
+    rows = facts_of(quorum([replica(1), replica(2)], [replica(4, NEW)]))["replicas"]
+    assert [(row["nodeId"], row["status"]) for row in rows] == [(1, "Leader"), (2, "Voter"), (4, "Observer")]
+    assert rows[2]["directoryId"] == "bm5ubm5ubm5ubm5ubm5ubg"
