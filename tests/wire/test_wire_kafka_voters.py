@@ -1,0 +1,58 @@
+"""Kafka's own tool (4.3.1, Java) changes our voters: kafka-metadata-quorum remove-controller and add-controller (KIP-853)."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raftlake import Client, LocalQuorum
+
+pytestmark = pytest.mark.java
+
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
+
+
+def voters_of(client: Client) -> dict[int, bytes]:
+    return {voter.replica_id: voter.directory_id for voter in client.describe_quorum().voters}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(200):
+        if condition():
+            return
+        pause.wait(0.1)
+    raise AssertionError("it did not come to that")
+
+
+def test_a_controller_is_removed_and_added_by_kafkas_tool(tmp_path: Path, kafka_tool: Tool) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
+        wait_until(lambda: all(any(directory) for directory in voters_of(client).values()))
+        gone = next(node_id for node_id in (1, 2, 3) if node_id != quorum.leader())
+        directory = voters_of(client)[gone]
+        address = quorum.bootstrap_servers.split(",")[gone - 1]
+        at = ("--bootstrap-controller", quorum.bootstrap_servers)
+        text = base64.urlsafe_b64encode(directory).decode().rstrip("=")
+        kafka_tool(QUORUM, *at, "remove-controller", "--controller-id", str(gone), "--controller-directory-id", text)
+        assert gone not in voters_of(client)
+        wait_until(lambda: gone in {replica.replica_id for replica in client.describe_quorum().observers})
+        properties = {
+            "process.roles": "controller",
+            "node.id": gone,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://{address}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+            "controller.quorum.bootstrap.servers": quorum.bootstrap_servers,
+            "log.dirs": tmp_path / "quorum" / f"node-{gone}",
+        }
+        config = tmp_path / "controller.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        added = kafka_tool(QUORUM, "--command-config", str(config), *at, "add-controller").stdout
+        assert f"Added controller {gone} with directory id {text}" in added
+        assert voters_of(client)[gone] == directory
