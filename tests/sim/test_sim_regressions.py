@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftkit.replica import Replica, batch, position
+from raftkit.snapshots import receive_snapshot
 from raftlake.raft.messages import VoteRequest
 
 
@@ -35,6 +36,7 @@ def test_a_log_that_was_reset_learns_the_epoch_of_its_first_record() -> None:
     """
     replica = Replica.follower(epoch=5, leader=2, log=([(3, 0)], 10))
     replica.answer_fetch(snapshot_id=position(46, 5), high_watermark=63)
+    receive_snapshot(replica)
     replica.answer_fetch(batch(46, 60, 5), batch(60, 63, 5), high_watermark=63)
     replica.flush()
     assert replica.core.history.entries() == ((5, 46),)
