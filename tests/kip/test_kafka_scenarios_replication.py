@@ -199,14 +199,24 @@ def test_fetch_response_ignored_after_becoming_follower_of_different_leader() ->
 
 
 def test_unknown_high_watermark_at_both_sides() -> None:
-    """KafkaRaftClientFetchTest.testUnknownHwmDeferredWhenLeaderDoesNotKnowHwm: deferred by Kafka. Ours always knows
-    one, at first where its log begins; a replica that says that it knows none is told once, and waits from then on.
+    """KafkaRaftClientFetchTest.testUnknownHwmDeferredWhenLeaderDoesNotKnowHwm: a new leader knows none before an entry of its
+    epoch is committed, and there is nothing to tell.
     """
     replica = Replica.leader(epoch=6, log=LOG)
-    first = replica.fetch(9, 10, 6, high_watermark=-1)
-    assert first is not None
-    assert first.high_watermark == 0
-    assert replica.fetch(9, 10, 6, high_watermark=0) is None
+    assert replica.fetch(9, 10, 6, high_watermark=-1) is None
+
+
+def test_a_new_leader_does_not_tell_a_high_watermark_that_it_only_remembers() -> None:
+    """FollowerStateTest.testMonotonicHighWatermark: Kafka's followers end their process at a high watermark that goes back. A
+    leader that restarted begins with the start of its log, so it says -1 until it knows.
+    """
+    replica = Replica.leader(epoch=6, log=LOG)
+    answer = replica.fetch(9, 6, 5, high_watermark=6)
+    assert answer is not None and answer.error is ErrorCode.NONE
+    assert answer.high_watermark == -1
+    replica.fetch(2, 10, 6)
+    answer = replica.fetch(9, 6, 5, high_watermark=6)
+    assert answer is not None and answer.high_watermark == 10
 
 
 def test_a_new_high_watermark_completes_the_fetches_of_the_others() -> None:

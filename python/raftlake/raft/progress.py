@@ -56,7 +56,7 @@ def advance_high_watermark(group: GroupState, leader: Leader) -> None:
 def answer_parked(group: GroupState, leader: Leader) -> None:
     """Complete the parked fetches that now have records to get or a high watermark to learn (KIP-1166)."""
     log_end = group.log_end
-    high_watermark = group.high_watermark
+    high_watermark = group.announced_high_watermark
     for replica_id, request in list(leader.parked.items()):
         if request.fetch_offset >= log_end and request.high_watermark >= high_watermark:
             continue

@@ -15,6 +15,7 @@ from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import (
     NO_DIRECTORY,
     NO_LEADER,
+    UNKNOWN_OFFSET,
     ElectionState,
     Epoch,
     Impairment,
@@ -175,6 +176,12 @@ class GroupState:
         self.log_generation += 1
         if self.voter_history.truncate_to(end):
             self.use_latest_voters()
+
+    @property
+    def announced_high_watermark(self) -> Offset:
+        """What a leader tells its replicas: unknown until an entry of its own epoch is committed. A new leader may know less
+        than they do, and Kafka's Raft ends its process at a high watermark below the one that it knows."""
+        return self.high_watermark if self.high_watermark > self.epoch_start_offset else UNKNOWN_OFFSET
 
     def random_election_timeout_ms(self) -> int:
         """Uniform in [T, 2T), as Kafka draws it."""

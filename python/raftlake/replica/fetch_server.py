@@ -330,7 +330,7 @@ class FetchServer:
                 error=ErrorCode.NONE if core.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 leader_id=core.leader_id,
                 leader_epoch=core.epoch,
-                high_watermark=core.high_watermark,
+                high_watermark=core.announced_high_watermark,
             )
             messages.append(PeerMessage(message.group, self._response(session, message.group, unchanged, 0)[0]))
         return messages
@@ -361,7 +361,7 @@ class FetchServer:
             and partition.core.epoch == action.leader_epoch
             and partition.log.start_offset <= action.request.fetch_offset
         ):
-            high_watermark = partition.core.high_watermark
+            high_watermark = partition.core.announced_high_watermark
             data = self._read(session, partition, action.request.fetch_offset, size_max)
             if data:
                 size = len(data)

@@ -61,7 +61,8 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
         progress.follows = event.follows
         if is_voter and group.pending_reads:
             reads.answer_proven(group, leader)
-    if diverging is None and snapshot_id is None and offset == group.log_end and request.high_watermark >= group.high_watermark:
+    announced = group.announced_high_watermark
+    if diverging is None and snapshot_id is None and offset == group.log_end and request.high_watermark >= announced:
         leader.parked[replica_id] = request
         return
     answer(group, request, ErrorCode.NONE, diverging, snapshot_id)
@@ -125,7 +126,7 @@ def answer(
             error=error,
             leader_id=group.leader_id,
             leader_epoch=group.epoch,
-            high_watermark=group.high_watermark,
+            high_watermark=group.announced_high_watermark if group.is_leader else group.high_watermark,
             diverging=diverging,
             snapshot_id=snapshot_id,
         )
