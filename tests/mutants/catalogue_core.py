@@ -252,7 +252,6 @@ ELECTIONS_AND_VOTES = (
     Mutant(
         name="longer-log-wins",
         source="Raft §5.4.1: the epoch of the last record comes before the length",
-        theme=1,
         edits=(
             Edit(
                 VOTE,
