@@ -92,6 +92,8 @@ def failing_test(mutant: Mutant) -> str | None:
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if failed:
         return failed[0].partition(" - ")[0]
+    if done.returncode == 1:
+        return "a scenario test that pytest's own timeout ended"
     if done.returncode != 0:
         raise RuntimeError(f"{mutant.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return None

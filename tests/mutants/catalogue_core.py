@@ -246,12 +246,18 @@ ELECTIONS_AND_VOTES = (
     Mutant(
         name="vote-without-log-check",
         source="Raft §5.4.1",
-        theme=1,
-        edits=(Edit(VOTE, "return group.leader_id == NO_LEADER and is_up_to_date", "return group.leader_id == NO_LEADER"),),
+        edits=(
+            Edit(
+                VOTE,
+                "is_up_to_date = (request.log_end.epoch, request.log_end.offset) >= (mine.epoch, mine.offset)",
+                "is_up_to_date = True",
+            ),
+        ),
     ),
     Mutant(
         name="longer-log-wins",
         source="Raft §5.4.1: the epoch of the last record comes before the length",
+        theme=1,
         edits=(
             Edit(
                 VOTE,
@@ -308,13 +314,7 @@ ELECTIONS_AND_VOTES = (
         name="pre-vote-granted-while-following",
         source="KIP-996: who hears its leader refuses",
         by_tests=True,
-        edits=(
-            Edit(
-                VOTE,
-                "return request.pre_vote and not role.has_fetched and is_up_to_date",
-                "return request.pre_vote and is_up_to_date",
-            ),
-        ),
+        edits=(Edit(VOTE, "is_up_to_date and (not role.has_fetched or is_silent)", "is_up_to_date"),),
     ),
     Mutant(
         name="end-of-epoch-leaves-followers-loyal",
