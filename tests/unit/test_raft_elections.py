@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from raftkit.replica import Replica, key
+from raftkit.replica import CONFIG, Replica, key
+from raftlake.raft import actions as do
 from raftlake.raft import elections
 from raftlake.raft import events as on
-from raftlake.raft.messages import VoteRequest
+from raftlake.raft.messages import BeginQuorumEpochRequest, VoteRequest
 
 
 def test_a_voter_may_campaign_until_it_is_asked_to_stop() -> None:
@@ -29,3 +30,12 @@ def test_a_follower_campaigns_when_its_leader_was_silent_for_a_fetch_timeout() -
     assert elections.campaign_is_due(replica.core, deadline_ms)
     replica.pass_until_role("Prospective")
     assert {request.pre_vote for request in replica.sent(VoteRequest).values()} == {True}
+
+
+def test_a_leader_announces_itself_only_once_its_first_record_is_synced() -> None:
+    """KIP-595 "Vote Response Handling" 3; also when its heartbeats are due before that, on a slow disk."""
+    replica = Replica.leader(flushed=False)
+    actions = replica.pass_time(CONFIG.fetch_timeout_ms)
+    assert not any(isinstance(action, do.SendRequest) for action in actions)
+    replica.flush()
+    assert sorted(replica.sent(BeginQuorumEpochRequest)) == [2, 3]
