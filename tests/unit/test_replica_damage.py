@@ -18,7 +18,14 @@ from replica_cluster import Cluster, batch
 UNREADABLE = -1
 
 
-@pytest.fixture(params=[FLIPPED_BYTE, UNREADABLE], ids=["bit flipped", "unreadable"])
+#: Neither is covered by a batch's CRC.
+BASE_OFFSET_BYTE, EPOCH_BYTE = 4, 15
+
+
+@pytest.fixture(
+    params=[FLIPPED_BYTE, BASE_OFFSET_BYTE, EPOCH_BYTE, UNREADABLE],
+    ids=["bit flipped", "offset flipped", "epoch flipped", "unreadable"],
+)
 def byte(request: pytest.FixtureRequest) -> int:
     damaged: int = request.param
     return damaged

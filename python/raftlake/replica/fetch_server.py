@@ -338,10 +338,11 @@ class FetchServer:
     def _read(self, session: Session, partition: Partition, offset: Offset, size_max: int) -> bytes:
         """Records for a replica, which checks their CRCs itself. When it asks for the same ones again, they are checked here:
         it may have dropped them as damaged, and nobody gets past those. Then it gets nothing, and this leader hands over."""
-        read = partition.log.read
-        if session.given.get(partition.group) == offset:
-            read = partition.read_intact
-        data = self._node.damage.guarded(partition.group, lambda: read(offset, partition.log.end_offset, size_max)) or b""
+        end, is_again = partition.log.end_offset, session.given.get(partition.group) == offset
+        data = (
+            self._node.damage.guarded(partition.group, lambda: partition.read_intact(offset, end, size_max, check_crc=is_again))
+            or b""
+        )
         session.given[partition.group] = offset if data else -1
         return data
 

@@ -13,15 +13,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from raftlake.errors import CorruptBatch, DamagedData, ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import BatchSpan, GroupId, LogStore
 from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords, AppendVoters
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.intact import require_intact
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
-from raftlake.wire.batch_header import require_crc
 from raftlake.wire.batches import BatchHeader, iterate_headers, parse_header, stamp
 
 HEADER_READ_BYTES = 1024 * 1024
@@ -89,16 +89,10 @@ class Partition:
         core = self.core
         return core.is_leader and self.high_watermark > core.epoch_start_offset
 
-    def read_intact(self, start: Offset, limit: Offset, size_max: int) -> bytes:
-        """Like `log.read`, with the CRC of every batch checked. Raises DamagedData."""
+    def read_intact(self, start: Offset, limit: Offset, size_max: int, *, check_crc: bool = True) -> bytes:
+        """Like `log.read`, but never gives damaged bytes. Raises DamagedData."""
         data = self.log.read(start, limit, size_max)
-        offset: int = start
-        try:
-            for header in iterate_headers(data):
-                require_crc(memoryview(data), header)
-                offset = header.end_offset
-        except CorruptBatch as error:
-            raise DamagedData(f"{self.group}: damaged at offset {offset}: {error}", offset=offset) from error
+        require_intact(self.group, data, start, self.log.epochs, check_crc=check_crc)
         return data
 
     # --- producers ---
