@@ -158,6 +158,19 @@ def test_damage_found_at_start_is_repaired(byte: int) -> None:
     assert quorum.is_whole(restarted)
 
 
+@pytest.mark.parametrize("at", [0, 4, 7, 8, 11])
+def test_a_start_gets_through_a_log_with_a_broken_header(at: int) -> None:
+    """Every header is read at start; offsets and lengths that lead nowhere, or back, must not keep it there for ever."""
+    quorum = Quorum()
+    follower = quorum.cluster.followers(quorum.group)[0]
+    quorum.cluster.stop(follower.config.node_id)
+    quorum.damage(follower, 4, at)
+    restarted = quorum.cluster.start(follower.config.node_id)
+    assert list(restarted.damage.impaired) == [quorum.group]
+    quorum.cluster.run(5_000, until=lambda: quorum.is_whole(restarted))
+    assert quorum.is_whole(restarted)
+
+
 def test_the_metadata_log_is_repaired_too(byte: int) -> None:
     quorum = Quorum()
     quorum.group = METADATA_GROUP

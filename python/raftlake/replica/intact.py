@@ -7,7 +7,7 @@ a replica, which checks CRCs itself, leaves that out until it is asked for the s
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from raftlake.errors import CorruptBatch, DamagedData
 from raftlake.raft.types import Epoch, Offset
@@ -15,26 +15,36 @@ from raftlake.wire.batch_header import BatchHeader, require_crc
 from raftlake.wire.batches import iterate_headers
 
 
-def require_intact(name: object, data: bytes, start: int, epochs: Sequence[tuple[Epoch, Offset]], *, check_crc: bool) -> None:
-    """`data` are whole batches from the one that holds `start` on. Raises DamagedData that names the log and the offset."""
+def headers_from(name: object, data: bytes, start: int) -> Iterator[BatchHeader]:
+    """The headers of whole batches from the one that holds `start` on, each of which begins where the one before ended.
+
+    Raises DamagedData that names the log and the offset; who reads on to the end of a log relies on it to get there.
+    """
     offset, position = start, 0
-    view = memoryview(data)
     try:
-        for header in iterate_headers(view):
-            _require_place(header, offset, epochs, is_first=offset == start)
-            if check_crc:
-                require_crc(view, header)
-            offset, position = header.end_offset, header.end_position
+        for header in iterate_headers(data):
+            base, end = header.base_offset, header.end_offset
+            if (base != offset and not (position == 0 and base < offset)) or end <= offset:
+                raise CorruptBatch(f"the batch there has the offsets {base} to {end - 1}")
+            yield header
+            offset, position = end, header.end_position
         if position != len(data):
             raise CorruptBatch(f"the batch there claims more than the {len(data) - position} bytes that are left")
     except CorruptBatch as error:
         raise DamagedData(f"{name}: damaged at offset {offset}: {error}", offset=offset) from error
 
 
-def _require_place(header: BatchHeader, offset: int, epochs: Sequence[tuple[Epoch, Offset]], *, is_first: bool) -> None:
-    base = header.base_offset
-    if base != offset and not (is_first and base <= offset < header.end_offset):
-        raise CorruptBatch(f"the batch there begins with offset {base}")
-    index = bisect_right(epochs, base, key=lambda entry: entry[1]) - 1
-    if index >= 0 and header.leader_epoch != epochs[index][0]:
-        raise CorruptBatch(f"its leader epoch is {header.leader_epoch}, but the epoch history says {epochs[index][0]}")
+def require_intact(name: object, data: bytes, start: int, epochs: Sequence[tuple[Epoch, Offset]], *, check_crc: bool) -> None:
+    """`data` are whole batches from the one that holds `start` on. Raises DamagedData that names the log and the offset."""
+    offset = start
+    view = memoryview(data)
+    for header in headers_from(name, data, start):
+        index = bisect_right(epochs, header.base_offset, key=lambda entry: entry[1]) - 1
+        try:
+            if index >= 0 and header.leader_epoch != epochs[index][0]:
+                raise CorruptBatch(f"its leader epoch is {header.leader_epoch}, but the epoch history says {epochs[index][0]}")
+            if check_crc:
+                require_crc(view, header)
+        except CorruptBatch as error:
+            raise DamagedData(f"{name}: damaged at offset {offset}: {error}", offset=offset) from error
+        offset = header.end_offset

@@ -19,10 +19,10 @@ from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, App
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
-from raftlake.replica.intact import require_intact
+from raftlake.replica.intact import headers_from, require_intact
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
-from raftlake.wire.batches import BatchHeader, iterate_headers, parse_header, stamp
+from raftlake.wire.batches import BatchHeader, parse_header, stamp
 
 HEADER_READ_BYTES = 1024 * 1024
 
@@ -105,7 +105,7 @@ class Partition:
             chunk = self.log.read(Offset(offset), end, HEADER_READ_BYTES)
             if not chunk:
                 break
-            for header in iterate_headers(chunk):
+            for header in headers_from(self.group, chunk, offset):
                 self.remember(header)
                 offset = Offset(header.base_offset + header.last_offset_delta + 1)
 

@@ -6,11 +6,13 @@ parsed on the way. Knows no network; which addresses a node uses is `peers`' bus
 
 from __future__ import annotations
 
+from raftlake.errors import CorruptBatch, DamagedData
 from raftlake.ports import LogStore
 from raftlake.raft.actions import AppendLeaderChange, AppendVoters
 from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.raft.voters import VoterHistory
-from raftlake.wire.batches import VoterEntry, iterate_headers, leader_change_batch, voters_batch, voters_set_by
+from raftlake.replica.intact import headers_from
+from raftlake.wire.batches import VoterEntry, leader_change_batch, voters_batch, voters_set_by
 
 NO_TIMESTAMP = -1
 READ_BYTES = 1024 * 1024
@@ -62,9 +64,13 @@ def read_voters(log: LogStore, history: VoterHistory, start: Offset | None = Non
         chunk = log.read(offset, end, READ_BYTES)
         if not chunk:
             return
-        for header in iterate_headers(chunk):
+        for header in headers_from("its log", chunk, offset):
             if header.is_control:
-                voters = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
+                batch = memoryview(chunk)[header.position : header.end_position]
+                try:
+                    voters = read_batch_voters(batch)
+                except CorruptBatch as error:
+                    raise DamagedData(f"damaged at offset {header.base_offset}: {error}", offset=header.base_offset) from error
                 if voters is not None:
                     history.record(Offset(header.base_offset), voters)
             offset = Offset(header.base_offset + header.last_offset_delta + 1)
