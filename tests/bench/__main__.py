@@ -84,7 +84,8 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=ROOT / ".cache", help="on which file system the nodes write")
     arguments = parser.parse_args()
     out = arguments.out or (ROOT / ".cache" / "bench" if arguments.only else ROOT / "benchmarks")
-    signal.signal(signal.SIGTERM, interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, interrupt)
     arguments.data.mkdir(parents=True, exist_ok=True)
     results: list[Result] = []
     try:
