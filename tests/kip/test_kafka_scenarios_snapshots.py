@@ -321,11 +321,9 @@ def test_truncate_fully_to_latest_snapshot() -> None:
     assert (core.log_start, core.log_end, core.history.last_epoch, core.high_watermark) == (7, 7, 6, 7)
 
 
-def test_a_replica_that_starts_with_a_snapshot_knows_what_is_committed() -> None:
+def test_a_replica_that_starts_with_a_snapshot_still_asks_how_much_is_committed() -> None:
     replica = Replica(epoch=6, leader=2, log=LOG, snapshot=(8, 5))
-    assert (replica.core.high_watermark, replica.core.snapshot_id) == (8, position(8, 5))
-    with pytest.raises(InvariantViolation, match="below the high watermark 8"):
-        replica.answer_fetch(diverging=position(6, 3))
+    assert (replica.core.high_watermark, replica.core.snapshot_id) == (0, position(8, 5))
 
 
 def test_a_replica_goes_on_behind_its_snapshot() -> None:

@@ -6,7 +6,7 @@ import typing
 
 import pytest
 
-from raftkit.replica import Replica, position
+from raftkit.replica import Replica, batch, position
 from raftlake.errors import InvariantViolation
 from raftlake.raft import core
 from raftlake.raft.actions import Action
@@ -80,6 +80,23 @@ def test_the_end_of_an_epoch(epoch: int, end: tuple[int, int]) -> None:
 def test_the_end_of_the_current_epoch_before_its_first_record_came() -> None:
     assert Replica.follower(epoch=6, log=LOG).core.epoch_end(Epoch(6)) == position(9, 3)
     assert Replica(epoch=6).core.epoch_end(Epoch(6)) == position(-1, -1)
+
+
+def test_a_leader_has_caught_up_once_its_own_epoch_is_applied() -> None:
+    group = Replica.leader(epoch=6, log=LOG).core
+    assert [group.has_caught_up(Offset(offset)) for offset in (8, 9, 10)] == [False, False, True]
+
+
+def test_a_follower_has_caught_up_with_all_that_its_leader_spoke_of() -> None:
+    """Not with what it has of it, and not with what an older epoch's leader said."""
+    replica = Replica.follower(epoch=3, log=LOG)
+    assert not replica.core.has_caught_up(Offset(9)), "nothing was said yet"
+    replica.answer_fetch(high_watermark=12)
+    assert not replica.core.has_caught_up(Offset(9)), "the leader has more"
+    replica.answer_fetch(batch(9, 12, 3), high_watermark=12)
+    assert replica.core.has_caught_up(Offset(12)) and not replica.core.has_caught_up(Offset(11))
+    replica.begin(3, 4)
+    assert not replica.core.has_caught_up(Offset(12)), "a new leader may not know yet what is committed"
 
 
 def test_each_step_hands_out_a_list_of_its_own() -> None:

@@ -233,6 +233,51 @@ def test_a_log_that_ends_before_the_snapshot_begins_anew_behind_it() -> None:
     cluster.run(10_000, until=lambda: agree(cluster))
 
 
+def test_a_topic_that_was_born_again_behind_the_snapshot_keeps_its_data_over_a_restart() -> None:
+    """The snapshot shows the topic's former life: nobody may go by that before the present is applied."""
+    cluster = Cluster(3, **{**SETTINGS, "snapshot_bytes_between": 1 << 30})  # type: ignore[arg-type]
+    (former,) = cluster.create_topic("t")
+    follower = cluster.followers()[0]
+    follower.snapshots.take(follower.partitions[METADATA_GROUP])
+    cluster.run(1_000)
+    topic = cluster.leader().topics.get("t")
+    assert topic is not None
+    gone: list[object] = []
+    cluster.leader().topics.delete(topic, lambda topic, error, message: gone.append(error))
+    cluster.run(2_000, until=lambda: bool(gone))
+    (present,) = cluster.create_topic("t")
+    assert present != former
+    assert cluster.produce(present, batch(b"kept")).error is ErrorCode.NONE
+    cluster.run(1_000)
+    cluster.stop(follower.config.node_id)
+    deleted: list[GroupId] = []
+    disk = cluster.disks[follower.config.node_id]
+    delete_group = disk.delete
+    disk.delete = lambda group: (deleted.append(group), delete_group(group))[1]  # type: ignore[method-assign]
+    node = cluster.start(follower.config.node_id)
+    assert node.kv.is_restoring
+    cluster.run(5_000, until=lambda: node.topics.get("t") is not None and present in node.partitions)
+    assert deleted == [] and former not in node.partitions
+    assert node.partitions[present].log.end_offset >= 2
+
+
+def test_a_topic_that_ended_while_a_node_fell_behind_is_deleted_there() -> None:
+    cluster = trimmed_cluster()
+    (group,) = cluster.create_topic("t")
+    follower = cluster.followers()[0].config.node_id
+    cluster.stop(follower)
+    topic = cluster.leader().topics.get("t")
+    assert topic is not None
+    gone: list[object] = []
+    cluster.leader().topics.delete(topic, lambda topic, error, message: gone.append(error))
+    cluster.run(2_000, until=lambda: bool(gone))
+    write_on(cluster)
+    node = cluster.start(follower)
+    assert group in node.partitions
+    cluster.run(20_000, until=lambda: agree(cluster) and group not in node.partitions)
+    assert group not in cluster.disks[follower].logs
+
+
 # --- data partitions --------------------------------------------------------------------------------------------------
 
 

@@ -138,6 +138,13 @@ class RaftGroup(GroupState):
         end = self.history.floor_end(epoch, self.log_end)
         return end if self.history.has_epoch(end.epoch) else OffsetAndEpoch(Offset(-1), Epoch(-1))
 
+    def has_caught_up(self, applied: Offset) -> bool:
+        """Whether what lies below `applied` includes all that anybody had seen to be committed when this replica started: it
+        covers a record of the current epoch, and all that this epoch's leader has spoken of."""
+        if self.is_leader:
+            return applied > self.epoch_start_offset
+        return 0 <= self.told_high_watermark <= applied and self.history.epoch_before(applied) == self.epoch
+
     def snapshot_at(self, offset: Offset) -> OffsetAndEpoch:
         """The id of a snapshot of everything below `offset`; InvariantViolation unless all of that is committed here."""
         snapshot_id = OffsetAndEpoch(offset, self.history.epoch_before(offset))

@@ -68,6 +68,7 @@ class GroupState:
         "role",
         "role_name",
         "snapshot_id",
+        "told_high_watermark",
         "voted_key",
         "voter_history",
         "voters",
@@ -119,6 +120,8 @@ class GroupState:
         #: Exclusive. Everything before the log start was committed once.
         self.high_watermark = self.log_start
 
+        #: What the leader of this epoch last said to be committed, be it here or not; -1 before it has.
+        self.told_high_watermark = Offset(-1)
         #: The newest finished snapshot here (KIP-630), never the bootstrap one.
         self.snapshot_id: OffsetAndEpoch | None = None
 

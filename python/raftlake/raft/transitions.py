@@ -16,7 +16,7 @@ from raftlake.raft.invariants import require
 from raftlake.raft.quorum import Tally
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, ReplicaProgress, Resigned, Role, Unattached
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import NO_LEADER, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.raft.types import NO_LEADER, ElectionState, Epoch, NodeId, Offset, ReplicaKey
 
 #: From each role, the roles that may come next. A role that leads to itself does so in a higher epoch.
 ALLOWED: Mapping[type[Role], frozenset[type[Role]]] = {
@@ -202,6 +202,8 @@ def _set_election(group: GroupState, epoch: Epoch, leader_id: NodeId, voted_key:
     if epoch == group.epoch:
         require(group.leader_id in (NO_LEADER, leader_id), f"second leader {leader_id} in epoch {epoch}")
         require(group.voted_key in (None, voted_key), f"second vote in epoch {epoch}")
+    if epoch > group.epoch:
+        group.told_high_watermark = Offset(-1)
     group.epoch = epoch
     group.leader_id = leader_id
     group.voted_key = voted_key

@@ -54,6 +54,8 @@ class KvRestore:
         except WireError as error:
             raise StorageError(f"{METADATA_GROUP}/{describe(self._snapshot_id)} is damaged: {error}") from error
         if is_over:
+            # Whoever waited for what is applied now hears of it in a turn.
+            self._node.request_turn()
             done(self)
         else:
             self._later()

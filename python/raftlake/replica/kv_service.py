@@ -61,6 +61,8 @@ class KvService:
         self._results: dict[int, TxnResult] = {}
         self._awaiting: dict[int, tuple[ProposeDone, Timer]] = {}
         self._restoring: KvRestore | None = None
+        #: A restored state that nothing has been applied to yet: the next high watermark is news even so.
+        self._is_untold = False
         #: Applied since the last snapshot was begun, in bytes of log.
         self.bytes_since_snapshot = 0
         #: The largest timestamp of a batch that was applied, -1 for none.
@@ -179,11 +181,12 @@ class KvService:
                 self.applied_timestamp_ms = max(self.applied_timestamp_ms, header.timestamp_ms_max)
             self.bytes_since_snapshot += len(chunk)
             machine.advance_to(offset)
-        if machine.applied_offset > before:
+        if machine.applied_offset > before or self._is_untold:
             self._tell()
         return True
 
     def _tell(self) -> None:
+        self._is_untold = False
         for listener in list(self.listeners):
             listener(self.machine.applied_offset)
 
@@ -208,6 +211,7 @@ class KvService:
             timer.cancel()
             done(ProposeOutcome(ProposeStatus.UNKNOWN))
         self._tell()
+        self._is_untold = True
         if restored.high_watermark > 0:
             self._node.advance(self._partition, Offset(restored.high_watermark))
 

@@ -21,7 +21,7 @@ from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.ports import GroupId
 from raftlake.raft.events import CampaignRequested
-from raftlake.raft.types import VoterSet
+from raftlake.raft.types import Offset, VoterSet
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys
@@ -96,6 +96,7 @@ class TopicRegistry:
         self._by_name: dict[str, Topic] = {own.topic: self._own}
         self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
         self._seen_version = 0
+        self._is_current = False
         #: Groups of new topics, in order: not hosted yet.
         self._to_open: deque[GroupId] = deque()
         node.kv.listeners.append(self._on_applied)
@@ -116,7 +117,16 @@ class TopicRegistry:
 
     # --- following the keys ---
 
+    def _has_caught_up(self, applied_offset: int) -> bool:
+        """Whether all that was seen to be committed, here or elsewhere, has been applied once since the start. Until
+        then a topic may be one that this node deleted in its last life, and with it the votes that it cast there."""
+        if not self._is_current:
+            self._is_current = self._node.partitions[METADATA_GROUP].core.has_caught_up(Offset(applied_offset))
+        return self._is_current
+
     def _on_applied(self, applied_offset: int) -> None:
+        if not self._has_caught_up(applied_offset):
+            return
         try:
             while changes := self._node.kv.machine.changes_since(TOPIC_PREFIX, self._seen_version):
                 for change in changes:
@@ -130,6 +140,12 @@ class TopicRegistry:
         """Too many changes at once to have kept each: compare with all keys."""
         entries, _ = self._node.kv.machine.list(TOPIC_PREFIX, None, 1 << 31)
         present = {key.removeprefix(TOPIC_PREFIX): entry.value for key, entry in entries}
+        topics = [Topic.decode(name, value) for name, value in present.items()]
+        alive = {topic.topic_id for topic in topics if topic is not None}
+        for group in list(self._node.partitions):
+            # Found on disk; the end of its topic is among the changes that are no longer told.
+            if group != METADATA_GROUP and group.topic_id not in alive:
+                self._node.hosting.close(group)
         for topic in self.all():
             if topic.name not in present:
                 self._on_change(topic.name, None)

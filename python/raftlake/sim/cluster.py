@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from raftlake.errors import RaftlakeError
 from raftlake.ports import GroupId
-from raftlake.raft.types import DirectoryId, ElectionState, NodeId
+from raftlake.raft.types import DirectoryId, ElectionState, NodeId, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.sim.client_base import SCRATCH, Client, Shared
 from raftlake.sim.client_calls import ClientCalls
@@ -63,7 +63,9 @@ class Cluster:
         self.network = SimulatedNetwork(self.scheduler, stream(settings.seed, "network"), settings.network)
         voters = self.voter_ids = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
         self.node_ids = (*voters, *(NodeId(settings.voters + 1 + index) for index in range(settings.observers)))
-        view = ClusterView(voters, self._log_of, self._election_of, disposable_topics=(SCRATCH,))
+        view = ClusterView(
+            voters, self._log_of, self._election_of, disposable_topics=(SCRATCH,), snapshots_of=self._snapshots_of
+        )
         invariants, self.committed = standard_invariants(view, len(self.node_ids))
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
@@ -104,6 +106,9 @@ class Cluster:
             replica_fetch_bytes_max=self.settings.replica_fetch_bytes_max,
             retention_bytes=self.settings.retention_bytes,
             retention_check_interval_ms=500,
+            snapshot_bytes_between=self.settings.snapshot_bytes_between,
+            snapshot_interval_ms=self.settings.snapshot_interval_ms,
+            snapshot_fetch_bytes_max=self.settings.snapshot_fetch_bytes_max,
             propose_timeout_ms=3_000,
             read_timeout_ms=3_000,
         )
@@ -112,6 +117,9 @@ class Cluster:
 
     def _log_of(self, node_id: NodeId, group: GroupId) -> MemoryLog | None:
         return self.machines[node_id].disk.logs.get(group)
+
+    def _snapshots_of(self, node_id: NodeId, group: GroupId) -> Sequence[OffsetAndEpoch]:
+        return self.machines[node_id].disk.snapshots.ids(group)
 
     def _election_of(self, node_id: NodeId, group: GroupId) -> ElectionState | None:
         return self.machines[node_id].disk.elections.get(group)

@@ -20,6 +20,7 @@ from raftlake.errors import DamagedData, InvariantViolation, StorageError
 from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampAndOffset
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.sim.disk_damage import Decay
+from raftlake.sim.disk_observer import DiskObserver, SilentObserver
 from raftlake.sim.log_image import LogImage, StoredBatch, check_batch_bytes
 from raftlake.sim.snapshot_store import SimulatedSnapshots
 
@@ -38,18 +39,6 @@ class Machine(Protocol):
 
     def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
         """Run one of the two after the drawn time of a sync, unless the machine crashes before."""
-
-
-class DiskObserver(Protocol):
-    """The invariants' view of the disk: told after each durable or visible change."""
-
-    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None: ...
-
-    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
-        """`epoch_before` is that of the record before the batch, -1 where there is none."""
-
-    def log_cut(self, group: GroupId, end_offset: Offset) -> None: ...
-    def log_deleted(self, group: GroupId) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +139,7 @@ class MemoryLog:
         offset = start.offset
         epochs = [(start.epoch, offset)] if offset else []
         self._replace(LogImage(start=offset, epochs=epochs, synced_end=offset, inherited_end=offset))
+        self._disk.observer.log_start_moved(self.group, offset, is_reset=True)
 
     def _replace(self, image: LogImage) -> None:
         self._images.append(image)
@@ -170,6 +160,7 @@ class MemoryLog:
         before = [epoch for epoch, offset in image.epochs if offset < image.start]
         if before:
             image.epochs[: len(before)] = [(before[-1], Offset(image.start))]
+        self._disk.observer.log_start_moved(self.group, image.start, is_reset=False)
         return Offset(image.start)
 
     def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
@@ -280,20 +271,6 @@ class MemoryLog:
         self._image = image
 
 
-class _SilentObserver:
-    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
-        return
-
-    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
-        return
-
-    def log_cut(self, group: GroupId, end_offset: Offset) -> None:
-        return
-
-    def log_deleted(self, group: GroupId) -> None:
-        return
-
-
 class SimulatedDisk:
     """One machine's disk: `ports.LogDirectory` and `ports.ElectionStore` at once, kept over restarts of the node."""
 
@@ -301,11 +278,11 @@ class SimulatedDisk:
         self, machine: Machine, observer: DiskObserver | None = None, segment_bytes: int = SEGMENT_BYTES_DEFAULT
     ) -> None:
         self.machine = machine
-        self.observer: DiskObserver = observer or _SilentObserver()
+        self.observer: DiskObserver = observer or SilentObserver()
         self.segment_bytes = segment_bytes
         self.logs: dict[GroupId, MemoryLog] = {}
         self.elections: dict[GroupId, ElectionState] = {}
-        self.snapshots = SimulatedSnapshots(machine)
+        self.snapshots = SimulatedSnapshots(machine, self.observer)
 
     # --- LogDirectory ---
 

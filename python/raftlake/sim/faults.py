@@ -47,6 +47,10 @@ class Settings:
     #: idempotent ones goes with the records.
     retention_bytes: int = -1
     segment_bytes: int = 64 * 1024
+    #: Small, so that every run takes snapshots, trims logs behind them and has followers fetch them, piece by piece.
+    snapshot_bytes_between: int = 2_000
+    snapshot_interval_ms: int = 10_000
+    snapshot_fetch_bytes_max: int = 1024 * 1024
     network: NetworkSettings = NetworkSettings()
     #: A turn starts this long after the first input that asked for it, at most: the others join it.
     turn_delay_us_max: int = 50
@@ -161,6 +165,13 @@ class Settings:
         )
         rng = stream(seed, "settings of damage")
         settings = replace(settings, damage_interval_ms=sometimes(30, 1_000, 20_000))
+        rng = stream(seed, "settings of snapshots")
+        settings = replace(
+            settings,
+            snapshot_bytes_between=choice(500, 2_000, 10_000),
+            snapshot_interval_ms=choice(1_000, 5_000, 20_000),
+            snapshot_fetch_bytes_max=choice(100, 1_000, 1024 * 1024),
+        )
         rng = stream(seed, "settings of a theme")
         theme = rng.randrange(8)
         if settings.voters > 1 and theme == 0:

@@ -19,7 +19,7 @@ from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, Pe
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import VoteRequest, VoteResponse
-from raftlake.raft.types import ElectionState, NodeId
+from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch
 from raftlake.replica.config import NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
@@ -368,6 +368,19 @@ class Machine:
         if self._world.trace.enabled:
             self._world.trace.write(self.node_id, f"cut {group} end={end_offset}")
         self._world.invariants.on_log_cut(self.node_id, group, end_offset)
+
+    def log_start_moved(self, group: GroupId, start_offset: int, *, is_reset: bool) -> None:
+        if self._world.trace.enabled:
+            self._world.trace.write(self.node_id, f"begin {group} start={start_offset}{' anew' if is_reset else ''}")
+        self._world.invariants.on_log_start(self.node_id, group, start_offset, is_reset)
+
+    def snapshot_finished(self, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        if self._world.trace.enabled:
+            self._world.trace.write(
+                self.node_id, f"snapshot {group} {snapshot_id.offset}@{snapshot_id.epoch} bytes={len(data)}"
+            )
+        self._world.coverage.note("snapshot finished")
+        self._world.invariants.on_snapshot(self.node_id, group, snapshot_id, data)
 
     def log_deleted(self, group: GroupId) -> None:
         if self._world.trace.enabled:

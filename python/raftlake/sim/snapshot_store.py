@@ -13,6 +13,7 @@ from typing import Protocol
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import OffsetAndEpoch
+from raftlake.sim.disk_observer import DiskObserver, SilentObserver
 
 Key = tuple[GroupId, OffsetAndEpoch]
 
@@ -69,8 +70,9 @@ class MemorySnapshotWriter:
 class SimulatedSnapshots:
     """The store of one machine, kept over restarts of its node."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, observer: DiskObserver | None = None) -> None:
         self.machine = machine
+        self._observer = observer or SilentObserver()
         self._finished: dict[Key, bytes] = {}
         #: Deleted since the last crash: the next one may bring them back.
         self._deleted: dict[Key, bytes] = {}
@@ -91,6 +93,7 @@ class SimulatedSnapshots:
         """The snapshot is durable under its name."""
         self._writers.pop(key, None)
         self._finished[key] = data
+        self._observer.snapshot_finished(*key, data)
 
     def size(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> int | None:
         data = self._finished.get((group, snapshot_id))

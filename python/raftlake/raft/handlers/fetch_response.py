@@ -38,6 +38,7 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     role = group.role
     assert isinstance(role, Follower)
     heard_from_leader(group, role, now_ms)
+    group.told_high_watermark = max(group.told_high_watermark, response.high_watermark)
     if response.diverging is not None:
         made_progress = _truncate(group, response.diverging)
     elif response.snapshot_id is not None:

@@ -31,13 +31,12 @@ _GONE = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
 
 
 def take_up(group: GroupState, snapshot_id: OffsetAndEpoch) -> None:
-    """At start: the newest snapshot on disk. What it covers was committed, so the high watermark is not below it."""
+    """At start: the newest snapshot on disk. How much is committed behind it is the leader's to say."""
     require(
         group.log_start <= snapshot_id.offset <= group.log_end,
         f"the snapshot at {snapshot_id.offset} lies outside of the log from {group.log_start} to {group.log_end}",
     )
     group.snapshot_id = snapshot_id
-    group.high_watermark = snapshot_id.offset
     if snapshot_id.offset == group.log_start:
         group.history.know_epoch_before_start(snapshot_id.epoch)
 

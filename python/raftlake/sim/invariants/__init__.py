@@ -8,11 +8,14 @@ from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.invariants.convergence import Convergence
 from raftlake.sim.invariants.durable_vote import DurableVote
 from raftlake.sim.invariants.leader_completeness import LeaderCompleteness
+from raftlake.sim.invariants.leader_never_loads_snapshot import LeaderNeverLoadsSnapshot
 from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
 from raftlake.sim.invariants.monotonic_epoch import MonotonicEpoch
 from raftlake.sim.invariants.monotonic_high_watermark import MonotonicHighWatermark
 from raftlake.sim.invariants.single_leader import SingleLeader
+from raftlake.sim.invariants.snapshot_at_log_start import SnapshotAtLogStart
+from raftlake.sim.invariants.snapshot_data import SnapshotData
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.valid_roles import ValidRoles
 
@@ -31,6 +34,9 @@ def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invari
         CommittedData(view, committed),
         MajorityHoldsCommitted(view, committed),
         LeaderCompleteness(view, committed),
+        SnapshotAtLogStart(view),
+        SnapshotData(view, committed),
+        LeaderNeverLoadsSnapshot(view),
         Convergence(view, committed, node_count),
     ], committed
 

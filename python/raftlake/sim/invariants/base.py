@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
-from raftlake.raft.types import ElectionState, NodeId, ReplicaKey
+from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch, ReplicaKey
 from raftlake.sim.disk import MemoryLog
 from raftlake.sim.log_image import StoredBatch
 
@@ -49,6 +49,8 @@ class ClusterView:
     election_of: Callable[[NodeId, GroupId], ElectionState | None]
     #: Topics that the clients of this run delete.
     disposable_topics: tuple[str, ...] = ()
+    #: The finished snapshots of a group on a node's disk.
+    snapshots_of: Callable[[NodeId, GroupId], Sequence[OffsetAndEpoch]] = lambda node_id, group: ()
 
     @property
     def majority(self) -> int:
@@ -87,6 +89,12 @@ class Invariant:
     def on_log_deleted(self, node_id: NodeId, group: GroupId) -> None:
         """A node deleted the log and the election state of a group."""
 
+    def on_log_start(self, node_id: NodeId, group: GroupId, start_offset: int, is_reset: bool) -> None:
+        """A node's log begins at `start_offset` now: old segments were deleted, or all of it was dropped (`is_reset`)."""
+
+    def on_snapshot(self, node_id: NodeId, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        """A snapshot is finished and durable on a node, taken there or fetched."""
+
     def on_crash(self, node_id: NodeId) -> None:
         """A node went down and its disk lost what it could lose."""
 
@@ -116,6 +124,8 @@ MOMENTS = (
     "on_role",
     "on_log_cut",
     "on_log_deleted",
+    "on_log_start",
+    "on_snapshot",
     "on_crash",
     "on_epoch",
     "on_leader",
@@ -140,6 +150,8 @@ class InvariantSuite:
             self.on_role,
             self.on_log_cut,
             self.on_log_deleted,
+            self.on_log_start,
+            self.on_snapshot,
             self.on_crash,
             self.on_epoch,
             self.on_leader,

@@ -31,6 +31,11 @@ class CommittedLog:
         count = bisect_left(self._commit_epochs, epoch)
         return self._ends[count - 1] if count else 0
 
+    def epoch_before(self, offset: int) -> int | None:
+        """The epoch of the batch that ends at `offset`; None when no committed batch does."""
+        index = bisect_left(self._ends, offset)
+        return self.batches[index].epoch if index < len(self._ends) and self._ends[index] == offset else None
+
     def first_difference(self, log: MemoryLog, start: int, end: int) -> StoredBatch | None:
         """The first committed batch in [start, end) that `log` holds otherwise or not at all; None when there is none.
 
