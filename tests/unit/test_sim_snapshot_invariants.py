@@ -62,10 +62,22 @@ def test_a_leader_whose_log_begins_anew_is_told(disks: Disks) -> None:
     invariant.on_leader(leader)
     invariant.on_log_start(NODES[0], GROUP, 5, False)
     invariant.on_log_start(NODES[1], GROUP, 5, True)
-    with pytest.raises(Violation, match="leads epoch 3 and begins anew at 5"):
-        invariant.on_log_start(NODES[0], GROUP, 5, True)
-    leader.is_leader = False
+    invariant.on_turn(leader)
     invariant.on_log_start(NODES[0], GROUP, 5, True)
+    with pytest.raises(Violation, match="leads epoch 3 and its log began anew"):
+        invariant.on_turn(leader)
+
+
+def test_a_leader_that_gave_its_office_up_may_begin_anew(disks: Disks) -> None:
+    invariant = LeaderNeverLoadsSnapshot(disks.view)
+    leader = disks.replica(1, epoch=3, leads=True)
+    invariant.on_leader(leader)
+    invariant.on_log_start(NODES[0], GROUP, 5, True)
+    leader.is_leader = False
+    invariant.on_turn(leader)
+    leader.is_leader, leader.epoch = True, 4
+    invariant.on_leader(leader)
+    invariant.on_turn(leader)
 
 
 class Metadata:
