@@ -278,6 +278,23 @@ def test_a_topic_that_ended_while_a_node_fell_behind_is_deleted_there() -> None:
     assert group not in cluster.disks[follower].logs
 
 
+def test_a_snapshot_that_ends_above_what_a_repaired_log_reaches_is_dropped() -> None:
+    """While it was written the log was found damaged, cut and opened anew; it now knows less to be committed."""
+    cluster = Cluster(3, **{**SETTINGS, "snapshot_bytes_between": 1 << 30})  # type: ignore[arg-type]
+    write(cluster, *names(10))
+    node = cluster.followers()[0]
+    partition = node.partitions[METADATA_GROUP]
+    node.snapshots.take(partition)
+    known = partition.core.high_watermark
+    partition.core.high_watermark = Offset(known - 3)
+    cluster.run(4)
+    assert list(node.logs.snapshots.ids(METADATA_GROUP)) == [] and partition.core.snapshot_id is None
+    write(cluster, "more")
+    node.kv.bytes_since_snapshot = 1 << 31
+    cluster.run(1_000)
+    assert len(node.logs.snapshots.ids(METADATA_GROUP)) == 1, "the next one is taken when the log is back"
+
+
 # --- data partitions --------------------------------------------------------------------------------------------------
 
 

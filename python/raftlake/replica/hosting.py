@@ -6,6 +6,7 @@ before the metadata log has been replayed up to their topics: they can vote and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, StorageError
@@ -133,6 +134,18 @@ class Hosting:
         partition.on_deleted()
         self._node.logs.delete(group)
         del self._directories[(group.topic, group.partition)]
+
+    def discard_but(self, alive: Collection[bytes]) -> None:
+        """Of the groups that this node has a directory for, hosted or not, only those of the topic ids `alive` still exist."""
+        for (topic, index), topic_id in list(self._directories.items()):
+            group = GroupId(topic, index, topic_id)
+            if group == self._node.config.quorum_group or topic_id in alive:
+                continue
+            if group in self._node.partitions:
+                self.close(group)
+            else:
+                self._node.logs.delete(group)
+                del self._directories[topic, index]
 
     def let_go(self, partition: Partition) -> None:
         """Nothing more happens to the group as it is now."""

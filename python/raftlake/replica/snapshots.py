@@ -62,8 +62,9 @@ class Snapshots:
         is_due = node.kv.bytes_since_snapshot >= config.snapshot_bytes_between or (
             node.kv.bytes_since_snapshot > 0 and node.now_ms - self._last_taken_ms >= config.snapshot_interval_ms
         )
-        last = partition.core.snapshot_id
-        if is_due and (last is None or node.kv.machine.applied_offset > last.offset):
+        core, applied = partition.core, node.kv.machine.applied_offset
+        # A repaired log may know less to be committed than has been applied.
+        if is_due and applied <= core.high_watermark and (core.snapshot_id is None or applied > core.snapshot_id.offset):
             self.take(partition)
 
     def take(self, partition: Partition) -> None:
@@ -119,6 +120,8 @@ class Snapshots:
         if taking.is_over:
             return
         self._taking = None
+        if not self._still_fits(partition, taking.maker.snapshot_id):
+            return
         node.step(partition, SnapshotTaken(snapshot_id=taking.maker.snapshot_id))
         kept = self._delete_old(partition, SNAPSHOTS_KEPT)
         if len(kept) == SNAPSHOTS_KEPT:
@@ -154,7 +157,7 @@ class Snapshots:
         if error is not None:
             node.fail(error)
             return
-        if partition.deleted or snapshot_id.offset <= partition.core.log_start:
+        if partition.deleted or snapshot_id.offset <= partition.core.log_start or not self._still_fits(partition, snapshot_id):
             # The group is gone, or began anew behind a later snapshot meanwhile.
             return
         node.step(partition, SnapshotTaken(snapshot_id=snapshot_id))
@@ -162,6 +165,17 @@ class Snapshots:
         self._delete_old(partition, 1)
 
     # --- both ---
+
+    def _still_fits(self, partition: Partition, snapshot_id: OffsetAndEpoch) -> bool:
+        """False, and the snapshot is gone, when the log was opened anew meanwhile (damage is being repaired) and no longer
+        reaches what the snapshot covers: whoever names it must have the log behind it."""
+        node, group = self._node, partition.group
+        if node.partitions.get(group) is partition and snapshot_id.offset <= partition.core.high_watermark:
+            return True
+        current = node.partitions.get(group)
+        if current is not None and current.core.snapshot_id != snapshot_id and snapshot_id in node.logs.snapshots.ids(group):
+            node.logs.snapshots.delete(group, snapshot_id)
+        return False
 
     def _advance_start(self, partition: Partition, keep_from: Offset) -> None:
         if keep_from > partition.log.start_offset:

@@ -142,10 +142,8 @@ class TopicRegistry:
         present = {key.removeprefix(TOPIC_PREFIX): entry.value for key, entry in entries}
         topics = [Topic.decode(name, value) for name, value in present.items()]
         alive = {topic.topic_id for topic in topics if topic is not None}
-        for group in list(self._node.partitions):
-            # Found on disk; the end of its topic is among the changes that are no longer told.
-            if group != METADATA_GROUP and group.topic_id not in alive:
-                self._node.hosting.close(group)
+        # Of what was found on disk the end may be among the changes that are no longer told.
+        self._node.hosting.discard_but(alive)
         for topic in self.all():
             if topic.name not in present:
                 self._on_change(topic.name, None)
