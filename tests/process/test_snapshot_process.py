@@ -1,0 +1,68 @@
+"""Node processes and snapshots: a node that was away while the metadata log was trimmed, and one that restarts from its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from raftlake import LocalQuorum
+
+pytestmark = pytest.mark.process
+
+PATIENCE_SECONDS = 40
+SETTINGS = {
+    "log.segment.bytes": "16384",
+    "metadata.log.max.record.bytes.between.snapshots": "40000",
+    "quorum.fetch.snapshot.max.bytes": "4096",
+}
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s: {what}"
+        time.sleep(0.05)
+
+
+def get(http: str, key: str) -> bytes | None:
+    try:
+        answer = httpx.get(f"http://{http}/v1/kv/{key}?consistency=stale", trust_env=False)
+    except httpx.HTTPError:
+        return None
+    return answer.content if answer.status_code == 200 else None
+
+
+def put(http: str, key: str, value: bytes) -> None:
+    answer = httpx.put(f"http://{http}/v1/kv/{key}", content=value, follow_redirects=True, trust_env=False)
+    assert answer.status_code == 200, answer.text
+
+
+def first_segment(directory: Path) -> int:
+    return min(int(path.stem) for path in (directory / "__cluster_metadata-0").glob("0*.log"))
+
+
+def test_a_node_that_was_away_while_the_log_was_trimmed_catches_up_by_snapshot(tmp_path: Path) -> None:
+    with LocalQuorum(3, data_dir=tmp_path, settings=SETTINGS) as quorum:
+        addresses = quorum.http_servers.split(",")
+        away = next(node for node in (1, 2, 3) if node != quorum.leader())
+        there = addresses[quorum.leader() - 1]
+        put(there, "before", b"1")
+        quorum.kill(away)
+        for number in range(150):
+            put(there, f"key{number}", bytes(1_000))
+        leader_dir = tmp_path / f"node-{quorum.leader()}"
+        wait_until(lambda: first_segment(leader_dir) > 10, "the leader's metadata log is trimmed")
+        put(there, "last", b"the end")
+        quorum.start(away)
+        wait_until(lambda: get(addresses[away - 1], "last") == b"the end", "the node that was away has caught up")
+        assert get(addresses[away - 1], "before") == b"1"
+        assert get(addresses[away - 1], "key149") == bytes(1_000)
+        assert first_segment(tmp_path / f"node-{away}") > 10
+        # And from its own snapshot after a kill.
+        quorum.kill(away)
+        quorum.start(away)
+        wait_until(lambda: get(addresses[away - 1], "last") == b"the end", "the node has restarted from its snapshot")
