@@ -32,8 +32,6 @@ PATIENCE_SECONDS = 30.0
 #: What a Java process says when something happened that it did not expect. Exceptions below that level are told in passing: an
 #: append whose leader lost its office, say.
 TROUBLE = re.compile(r"^(?:ERROR .*|Exception in thread.*|.*OutOfMemoryError.*)(?:\n.*)?", re.MULTILINE)
-#: Retried by Kafka until the leader knows the API; nothing else depends on it.
-HARMLESS = re.compile("UpdateRaftVoterRequestData|UPDATE_RAFT_VOTER")
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
@@ -221,7 +219,7 @@ class JavaNode(Node):
         return re.findall(r"^Throughput .*", self.output, re.MULTILINE)
 
     def trouble(self) -> list[str]:
-        return [match[0] for match in TROUBLE.finditer(self.output) if not HARMLESS.search(match[0])]
+        return [match[0] for match in TROUBLE.finditer(self.output)]
 
 
 @dataclass

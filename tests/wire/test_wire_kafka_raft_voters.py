@@ -40,3 +40,24 @@ def test_static_voters_of_both_kinds_move_into_the_log(new_quorum: NewQuorum) ->
     quorum.check(above=quorum.java[1].log_end)
     state = json.loads((quorum.java[1].log_directory / "quorum-state").read_text())
     assert state["data_version"] == 1
+
+
+def test_a_java_controller_joins_our_quorum_by_itself(new_quorum: NewQuorum) -> None:
+    """It knows one address, asks the leader to add it, and leads in the end; no node of ours was ever told where it is."""
+    quorum = new_quorum(java=(), ours=(2, 3), our_settings=DYNAMIC)
+    quorum.start()
+    leader, _ = quorum.await_leader()
+    quorum.append(leader, 30)
+    java = quorum.add_java_observer(1, quorum.ours[2], **{"controller.quorum.auto.join.enable": "true"})
+    java.start()
+    wait_until(lambda: quorum.ours[leader].describe().get("currentVoters") == [1, 2, 3], "the leader has added it")
+    quorum.check(above=31)
+
+    _, epoch = quorum.make_lead(1)
+    began = java.log_end
+    quorum.check(above=began + 20)
+    java.kill()
+    leader, _ = quorum.await_leader((2, 3), epoch_above=epoch)
+    quorum.append(leader, 10)
+    java.start()
+    quorum.check(above=began + 30)
