@@ -11,6 +11,7 @@ from kio.schema.create_topics.v7.request import CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.describe_quorum.v2.response import DescribeQuorumResponse
 from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.update_raft_voter.v0 import response as update_raft_voter
 
 from raftlake.errors import ErrorCode, InvariantViolation, WireError
 from raftlake.wire.schema import decode, encode, entity_codec
@@ -81,3 +82,16 @@ def test_a_schema_that_is_not_understood_is_not_guessed(entity: Any) -> None:
         field.type = type_
     with pytest.raises(InvariantViolation):
         entity_codec(entity)
+
+
+def test_a_tagged_structure_that_is_not_sent_is_kafkas_default() -> None:
+    """kio names no default for UpdateRaftVoterResponse.CurrentLeader; Kafka leaves it out when no leader is known."""
+    unknown = update_raft_voter.CurrentLeader(host="", port=0)  # type: ignore[arg-type]
+    answer = update_raft_voter.UpdateRaftVoterResponse(
+        throttle_time=milliseconds(0), error_code=KioErrorCode.none, current_leader=unknown
+    )
+    out = bytearray()
+    encode(out, answer)
+    assert out == bytes(6) + b"\x00", "throttle time, error, no tagged field"
+    assert decode(type(answer), memoryview(out), 0) == (answer, len(out))
+    assert (unknown.leader_id, unknown.leader_epoch) == (-1, -1)

@@ -49,6 +49,10 @@ _NUMBERS: Mapping[str, str] = {"int8": ">b", "int16": ">h", "int32": ">i", "int6
 _KIO_ERRORS: dict[int, KioErrorCode] = {code.value: code for code in KioErrorCode}
 
 
+#: What a field of a tagged structure is where its description names no default.
+_ZEROS: Mapping[str, Value] = {"string": "", "int8": 0, "int16": 0, "int32": 0, "int64": 0, "uint16": 0}
+
+
 class Codec(NamedTuple):
     read: Read
     write: Write
@@ -82,23 +86,36 @@ def entity_codec(entity: type[Entity]) -> Codec:
         tag = field.metadata.get("tag")
         if tag is None:
             plain.append((field.name, _field_codec(field, flexible)))
-        elif field.default is dataclasses.MISSING or not flexible:
-            raise InvariantViolation(
-                f"{entity.__qualname__}.{field.name}: a tagged field needs a default and a flexible version"
-            )
+        elif not flexible:
+            raise InvariantViolation(f"{entity.__qualname__}.{field.name}: a tagged field needs a flexible version")
         else:
-            tagged[tag] = _Tagged(field.name, _field_codec(field, flexible), field.default)
+            tagged[tag] = _Tagged(field.name, _field_codec(field, flexible), _tagged_default(entity, field))
     size_min = sum(codec.size_min for _, codec in plain) + flexible
     return Codec(_entity_reader(entity, plain, tagged, flexible), _entity_writer(plain, tagged, flexible), size_min)
+
+
+def _tagged_default(entity: type[Entity], field: dataclasses.Field[Value]) -> Value:
+    """What a tagged field means where it is not sent. A structure has no default in kio's classes; Kafka's is the one whose
+    fields have theirs, and zero or nothing where they name none."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if not dataclasses.is_dataclass(field.type):
+        raise InvariantViolation(f"{entity.__qualname__}.{field.name}: a tagged field needs a default")
+    unsaid = [inner for inner in dataclasses.fields(field.type) if inner.default is dataclasses.MISSING]
+    zeros = {inner.name: _ZEROS.get(inner.metadata.get("kafka_type", "")) for inner in unsaid}
+    if None in zeros.values():
+        raise InvariantViolation(f"{entity.__qualname__}.{field.name}: a structure whose default is not known: {zeros}")
+    return field.type(**zeros)  # type: ignore[operator]
 
 
 def _entity_reader(
     entity: type[Entity], plain: Sequence[tuple[str, Codec]], tagged: Mapping[int, _Tagged], flexible: bool
 ) -> Read:
     readers = [(name, codec.read) for name, codec in plain]
+    absent = {known.name: known.default for known in tagged.values()}
 
     def read(view: memoryview, position: int) -> tuple[Value, int]:
-        values: dict[str, Value] = {}
+        values: dict[str, Value] = dict(absent)
         for name, read_field in readers:
             values[name], position = read_field(view, position)
         if flexible:
