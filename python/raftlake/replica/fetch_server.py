@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
-from raftlake.raft.actions import AnswerFetch
+from raftlake.raft.actions import AnswerFetch, AppendRecords
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition import Partition, PendingAppend
+from raftlake.replica.recent_appends import RecentAppends
 from raftlake.replica.timers import Timer
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class FetchServer:
         # Random, so that a session of this process is never taken for one of the process before it.
         self._session_counter = node.rng.randrange(SESSION_ID_START_MAX)
         self.answer_sequence = 0
+        self._recent = RecentAppends()
         #: Sessions whose round is complete; answered at the end of the turn.
         self._complete: dict[NodeId, Session] = {}
 
@@ -196,8 +198,11 @@ class FetchServer:
         else:
             self._release(session)
 
-    def appended(self, group: GroupId) -> None:
+    def appended(self, group: GroupId, action: AppendRecords) -> None:
         """Records were appended here: take them to the replicas whose fetch the core has let go for a high watermark alone."""
+        pending: list[PendingAppend] = action.payload  # type: ignore[assignment]
+        end_offset = self._node.partitions[group].log.end_offset
+        self._recent.add(group, action.base_offset, end_offset, action.epoch, [each.buffer for each in pending])
         for session in self._sessions.values():
             if group in session.ready:
                 self._release(session)
@@ -339,10 +344,11 @@ class FetchServer:
         """Records for a replica, which checks their CRCs itself. When it asks for the same ones again, they are checked here:
         it may have dropped them as damaged, and nobody gets past those. Then it gets nothing, and this leader hands over."""
         end, is_again = partition.log.end_offset, session.given.get(partition.group) == offset
-        data = (
-            self._node.damage.guarded(partition.group, lambda: partition.read_intact(offset, end, size_max, check_crc=is_again))
-            or b""
+        data = None if is_again else self._recent.find(partition.group, offset, partition.core.epoch, size_max)
+        data = data or self._node.damage.guarded(
+            partition.group, lambda: partition.read_intact(offset, end, size_max, check_crc=is_again)
         )
+        data = data or b""
         session.given[partition.group] = offset if data else -1
         return data
 

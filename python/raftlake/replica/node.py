@@ -307,7 +307,7 @@ class ReplicaNode:
         match action:
             case do.AppendRecords():
                 partition.append_records(action)
-                self.fetch_server.appended(group)
+                self.fetch_server.appended(group, action)
             case do.AnswerFetch():
                 self.fetch_server.answer(group, action)
             case do.AdvanceHighWatermark():

@@ -332,21 +332,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_lost:
             return
         parts: list[BytesLike] = []
+        is_urgent = False
         while self._started and self._started[0].parts is not None:
             first = self._started.popleft()
             assert first.parts is not None
             parts += first.parts
             self._started_bytes -= first.size
             self._router.release(first.size)
-            self._fetches -= first.header.api_key == ApiKey.FETCH
+            if first.header.api_key == ApiKey.FETCH:
+                self._fetches -= 1
+                is_urgent = True
         if parts and self._transport is not None:
-            if not self._unsent:
-                # Everything that one turn answers is one write: uvloop would make a system call for each.
-                self._router.send_later(self)
             self._unsent += parts
             self._unsent_bytes += sum(map(len, parts))
-            if self._unsent_bytes >= WRITE_BYTES:
-                # Large answers go to the transport at once, so that it can say when it has enough.
+            if is_urgent or self._unsent_bytes >= WRITE_BYTES:
+                # A Fetch is answered alone, and its follower may sync while the next one's answer is made. Large answers go to
+                # the transport at once, so that it can say when it has enough.
                 self.send_answers()
+            elif len(self._unsent) == len(parts):
+                # Everything else that one turn answers is one write: uvloop would make a system call for each.
+                self._router.send_later(self)
         if self._waiting:
             self.start_waiting()
