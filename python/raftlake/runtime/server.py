@@ -127,7 +127,7 @@ class NodeServer:
         settings = self._settings
         meta = require_meta(settings.data_dir, node_id=settings.node_id)
         require_not_pending(settings.data_dir)
-        self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post, soon=self._soon)
+        self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post)
         write_pid(settings.data_dir)
         bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}
         self._build_node(meta)
@@ -279,10 +279,6 @@ class NodeServer:
     def _post(self, callback: Callable[[], None]) -> None:
         """Called by the flush thread."""
         self._loop.call_soon_threadsafe(callback)
-
-    def _soon(self, callback: Callable[[], None]) -> None:
-        """Called on the loop's own thread."""
-        self._loop.call_soon(callback)
 
     def _on_signal(self, signum: int) -> None:
         if self._stopping.is_set():

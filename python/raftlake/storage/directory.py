@@ -37,9 +37,7 @@ SEGMENT_BYTES_MAX = (1 << 31) - 1
 
 class FileLogDirectory:
     """`path` must exist. `post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`); with None
-    every flush is done, and `done` called, before `flush` returns. `soon` does the same when called on the driver's thread
-    (`loop.call_soon`): with it, small flushes of a quick disk are done there. Raises StorageError when another process has
-    the directory.
+    every flush is done, and `done` called, before `flush` returns. Raises StorageError when another process has the directory.
     """
 
     def __init__(
@@ -48,7 +46,6 @@ class FileLogDirectory:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         post: Post | None,
-        soon: Post | None = None,
         files_max: int | None = None,
     ) -> None:
         assert 0 < segment_bytes <= SEGMENT_BYTES_MAX
@@ -68,7 +65,7 @@ class FileLogDirectory:
             raise
         self._pool = FilePool(files_max if files_max is not None else descriptors_max())
         self._logs: dict[GroupId, FileLog] = {}
-        self._flusher = InlineFlusher() if post is None else ThreadFlusher(post, soon)
+        self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self.snapshots = FileSnapshotStore(path, post)
         self._is_closed = False
         self._is_saving = False

@@ -3,10 +3,6 @@
 Owns the flush thread and its helpers; touches nothing of a log but the descriptors that the log pinned for it. A sync error
 is final: it is reported once, with the file's name, and never tried again (the kernel may have dropped the pages).
 
-While the disk is quick, one or two files are synced on the driver's own thread, in a callback of its own after everything that
-the turn says has left: handing 0.2 ms of waiting to another thread and back costs as much again. One slow sync
-ends that until the disk has shown for a while that it is quick again (`QuickDisk`).
-
 Measured on 2 cores, ext4, 4 KiB appended per file before each round: 16 files take 3.4 ms one after the other, 2.2 ms on
 2 threads, 1.4 ms on 4 and no less on 8; 4 files 0.86 against 0.46 ms; 2 files the same either way. Hence `HELPERS`, used
 from 3 files on.
@@ -22,16 +18,10 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter_ns
 
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.storage.files import storage_error, sync_data, sync_descriptor
 from raftlake.storage.log import FlushWork
-
-#: A disk whose syncs took longer than this lately is not waited for on the driver's thread.
-QUICK_MS = 1.0
-#: How fast a slow sync is forgotten: 5 ms after 16 quick ones.
-FORGETTING = 0.9
 
 #: Threads that sync beside the flush thread itself.
 HELPERS = 3
@@ -83,71 +73,18 @@ class InlineFlusher:
         """Nothing is under way."""
 
 
-class QuickDisk:
-    """Whether syncs took so little time lately that waiting for one beats handing it over: a decaying maximum."""
-
-    def __init__(self) -> None:
-        self._slowest_ms = 0.0
-
-    @property
-    def is_quick(self) -> bool:
-        return self._slowest_ms < QUICK_MS
-
-    def note(self, took_ms: float) -> None:
-        """One sync took so long."""
-        self._slowest_ms = max(self._slowest_ms * FORGETTING, took_ms)
-
-
 class ThreadFlusher:
-    """Flushes in order, one at a time: the driver submits the next one when it has heard of the last.
+    """One thread that takes flushes in order; `done` and `epochs_written` are handed to `post` for the driver's thread."""
 
-    `done` and `epochs_written` are handed to `post` for the driver's thread. `soon` runs a callback on the driver's thread
-    behind what it does now; without it every flush goes to the flush thread.
-    """
-
-    def __init__(self, post: Post, soon: Post | None = None) -> None:
+    def __init__(self, post: Post) -> None:
         self._post = post
-        self._soon = soon
-        self._disk = QuickDisk()
-        #: Flushes that the thread has and has not finished, its epoch files included: nothing may overtake them.
-        self._handed_over = 0
-        #: A flush that waits for its callback on the driver's thread.
-        self._here: tuple[Sequence[FlushWork], Callable[[], None]] | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="raftlake-sync")
         self._thread = threading.Thread(target=self._run, name="raftlake-flush", daemon=True)
         self._thread.start()
 
     def submit(self, works: Sequence[FlushWork], done: Callable[[], None], epochs_written: Callable[[], None]) -> None:
-        if self._soon is not None and self._is_quick_work(works):
-            self._here = (works, done)
-            self._soon(self._sync_here)
-            return
-        self._handed_over += 1
         self._jobs.put((works, done, epochs_written))
-
-    def _is_quick_work(self, works: Sequence[FlushWork]) -> bool:
-        return (
-            self._disk.is_quick
-            and not self._handed_over
-            and len(works) < PARALLEL_FROM
-            and not any(work.epochs or work.directory for work in works)
-        )
-
-    def _sync_here(self) -> None:
-        here, self._here = self._here, None
-        if here is not None:
-            works, done = here
-            self._timed_sync(works)
-            done()
-
-    def _timed_sync(self, works: Sequence[FlushWork]) -> None:
-        began_ns = perf_counter_ns()
-        self._sync(works)
-        if any(work.directory for work in works):
-            # New names take longer than new bytes, on the quickest disk.
-            return
-        self._disk.note((perf_counter_ns() - began_ns) / 1e6)
 
     def run_aside(self, call: Callable[[], None], done: Done) -> None:
         """Run `call` beside the flushes, which do not wait for it, and hand its StorageError or None to `done`."""
@@ -159,7 +96,6 @@ class ThreadFlusher:
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
-        self._sync_here()
         self._jobs.put(None)
         self._thread.join()
         self._helpers.shutdown()
@@ -177,22 +113,11 @@ class ThreadFlusher:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             works, done, epochs_written = job
-            self._timed_sync(works)
-            if not any(work.epochs for work in works):
-                self._post(self._ending(done))
-                continue
+            self._sync(works)
             self._post(done)
-            write_epochs(works)
-            self._post(self._ending(epochs_written))
-
-    def _ending(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """For the driver's thread: the flush is over, and this is the last that is said of it."""
-
-        def end() -> None:
-            self._handed_over -= 1
-            callback()
-
-        return end
+            if any(work.epochs for work in works):
+                write_epochs(works)
+                self._post(epochs_written)
 
     def _sync(self, works: Sequence[FlushWork]) -> None:
         if len(works) < PARALLEL_FROM:
