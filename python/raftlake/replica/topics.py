@@ -188,13 +188,14 @@ class TopicRegistry:
         campaigns at once, the others one after the other if it does not."""
         initial = self._by_id[group.topic_id].voters
         voters = list((self._node.quorum.latest if initial is None else initial).ids)
-        preferred = (zlib.crc32(group.topic.encode()) + group.partition) % len(voters)
+        preferred = zlib.crc32(group.topic.encode()) + group.partition
         me = self._node.config.node_id
+        # A node that was told addresses only may not know any voter yet.
         rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
         groups = self._by_id[group.topic_id].partitions
         delay_ms = rank * max(FIRST_ELECTION_DELAY_MS, FIRST_ELECTION_DELAY_MS_PER_GROUP * groups)
         opened = self._node.hosting.open(group, election_delay_ms=delay_ms, initial=initial)
-        if opened and rank == 0:
+        if opened and rank == 0 and voters:
             self._node.step(self._node.partitions[group], CampaignRequested())
 
     # --- changing them ---

@@ -14,6 +14,7 @@ from raftlake.sim.client_calls import ClientCalls
 from raftlake.sim.client_history import KvHistory
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.faults import Settings, stream
+from raftlake.sim.operations import Operations
 from raftlake.sim.oracle import Oracle
 from raftlake.sim.trace import Trace
 
@@ -36,6 +37,7 @@ class Shared:
     #: The highest epoch of a group in which any node has led so far.
     leader_epoch: Callable[[GroupId], int]
     kv_history: KvHistory
+    operations: Operations
     topic_id: bytes | None = None
     #: No client begins another request.
     stopped: bool = False

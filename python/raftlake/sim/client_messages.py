@@ -10,21 +10,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
 from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64, u16
 
 from raftlake.errors import ErrorCode
-from raftlake.raft.types import NodeId
-from raftlake.replica.config import ClientContext
+from raftlake.raft.types import NodeId, ReplicaKey
+from raftlake.replica.config import ClientContext, Endpoint
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.sim.client_calls import Ask
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.batches import Record, decode_records, iterate_headers
 from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftlake.wire.ids import id_to_kio
 from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 
 CLIENT = ClientContext("sim", "client")
@@ -78,6 +82,33 @@ def ask_producer_id() -> Ask:
 def producer_id_of(answer: Any) -> int:
     """The producer id of an answer, -1 beside an error."""
     return int(answer.producer_id) if int(answer.error_code) == 0 else -1
+
+
+# --- voters ---
+
+
+def ask_add_voter(voter: ReplicaKey, address: Endpoint) -> Ask:
+    listener = Listener(name=LISTENER_NAME, host=address.host, port=u16(address.port))
+    timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
+    request = AddRaftVoterRequest(
+        cluster_id=None,
+        timeout=timeout,
+        voter_id=i32(voter.id),
+        voter_directory_id=id_to_kio(voter.directory_id),
+        listeners=(listener,),
+    )
+    return _ask(ApiKey.ADD_RAFT_VOTER, 1, request)
+
+
+def ask_remove_voter(voter: ReplicaKey) -> Ask:
+    directory_id = id_to_kio(voter.directory_id)
+    request = RemoveRaftVoterRequest(cluster_id=None, voter_id=i32(voter.id), voter_directory_id=directory_id)
+    return _ask(ApiKey.REMOVE_RAFT_VOTER, 0, request)
+
+
+def change_error(answer: Any) -> ErrorCode:
+    """What the answer to a change of voters says."""
+    return ErrorCode(int(answer.error_code))
 
 
 # --- appends ---

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from raftlake.errors import RaftlakeError
 from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, NodeId, OffsetAndEpoch
+from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.sim.client_base import SCRATCH, Client, Shared
 from raftlake.sim.client_calls import ClientCalls
@@ -26,8 +27,10 @@ from raftlake.sim.injector import FaultInjector, draw_strikes
 from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
+from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, RoleTrap, World
 from raftlake.sim.network import SimulatedNetwork
+from raftlake.sim.operations import Operations, bootstrap_addresses, bootstrap_servers
 from raftlake.sim.oracle import MARK_PREFIX, Oracle
 from raftlake.sim.strikes import Strike
 from raftlake.sim.trace import LineSink, Trace
@@ -62,9 +65,16 @@ class Cluster:
         self.trace = Trace(self.scheduler, sink)
         self.network = SimulatedNetwork(self.scheduler, stream(settings.seed, "network"), settings.network)
         voters = self.voter_ids = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
-        self.node_ids = (*voters, *(NodeId(settings.voters + 1 + index) for index in range(settings.observers)))
-        view = ClusterView(
-            voters, self._log_of, self._election_of, disposable_topics=(SCRATCH,), snapshots_of=self._snapshots_of
+        others = tuple(NodeId(settings.voters + 1 + index) for index in range(settings.observers + settings.spares))
+        self.node_ids = (*voters, *others)
+        view = self.view = ClusterView(
+            voters,
+            self._log_of,
+            self._election_of,
+            disposable_topics=(SCRATCH,),
+            snapshots_of=self._snapshots_of,
+            directory_of=lambda node_id: self.machines[node_id].config.directory_id,
+            history_of=self._history_of,
         )
         invariants, self.committed = standard_invariants(view, len(self.node_ids))
         self.stable_leadership = StableLeadership(view)
@@ -74,6 +84,11 @@ class Cluster:
         world = World(settings, self.scheduler, self.network, self.trace, self.invariants, self.coverage, self.role_traps)
         self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
+        self.network.addresses = {
+            (node_id, address): peer
+            for node_id in self.node_ids
+            for address, peer in bootstrap_addresses(node_id, voters).items()
+        }
         self.oracle = Oracle(settings.partitions)
         self.calls = ClientCalls(self.scheduler, stream(settings.seed, "client network"), settings.network, self.machines)
         self.shared = Shared(
@@ -85,6 +100,7 @@ class Cluster:
             self.node_ids,
             self._highest_leader_epoch,
             KvHistory(MARK_PREFIX),
+            Operations(self.machines, view, self.committed, self.coverage),
         )
         self.clients: list[Client] = make_clients(self.shared)
         self.safety_end_us = settings.safety_ms * US_PER_MS
@@ -95,9 +111,11 @@ class Cluster:
         self._leader_epochs: dict[GroupId, int] = {}
 
     def _config(self, node_id: NodeId, voters: tuple[NodeId, ...]) -> NodeConfig:
+        is_spare = node_id > len(voters) + self.settings.observers
         return NodeConfig(
             node_id=node_id,
-            voters={voter: Endpoint(f"node{voter}", 9092) for voter in voters},
+            voters={} if is_spare else {voter: Endpoint(f"node{voter}", 9092) for voter in voters},
+            bootstrap_servers=bootstrap_servers(node_id, voters) if is_spare else (),
             listener=Endpoint(f"node{node_id}", 9092),
             cluster_id=None,
             directory_id=DirectoryId(node_id.to_bytes(16, "big")),
@@ -117,6 +135,11 @@ class Cluster:
 
     def _log_of(self, node_id: NodeId, group: GroupId) -> MemoryLog | None:
         return self.machines[node_id].disk.logs.get(group)
+
+    def _history_of(self, node_id: NodeId, group: GroupId) -> VoterHistory | None:
+        node = self.machines[node_id].node
+        partition = None if node is None else node.partitions.get(group)
+        return None if partition is None else partition.core.voter_history
 
     def _snapshots_of(self, node_id: NodeId, group: GroupId) -> Sequence[OffsetAndEpoch]:
         return self.machines[node_id].disk.snapshots.ids(group)
@@ -237,7 +260,7 @@ class Cluster:
         """The whole run; raises Violation when a promise is broken."""
         try:
             return self._run()
-        except (RaftlakeError, AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
+        except (RaftlakeError, AssertionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise Violation("the driver never raises", f"{type(error).__name__}: {error}") from error
 
     def _run(self) -> Outcome:
@@ -292,7 +315,11 @@ class Cluster:
         return client.is_done or client.last_completed_began_us >= self.safety_end_us
 
     def _await_convergence(self, end_us: int) -> None:
-        while not all(client.is_idle for client in self.clients) or disagreements(self.replicas(), len(self.node_ids)):
+        while (
+            not all(client.is_idle for client in self.clients)
+            or disagreements(self.replicas(), len(self.node_ids))
+            or voter_disagreements(self.replicas(), self.view, self.committed)
+        ):
             if self.scheduler.now_us >= end_us:
                 break
             self.run_a_while()

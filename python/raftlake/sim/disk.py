@@ -357,6 +357,13 @@ class SimulatedDisk:
             self.elections[group] = state
             self.observer.election_saved(group, before, state)
 
+    def wipe(self) -> None:
+        """All that was on it is gone: it was replaced."""
+        for group in self.groups():
+            self.snapshots.forget(group)
+        self.logs.clear()
+        self.elections.clear()
+
     def crash(self, rng: Random) -> None:
         """Lose power: every log loses some of its unsynced tail, and no unfinished snapshot survives."""
         self.snapshots.crash(rng)

@@ -3,7 +3,7 @@
 `Settings.draw` is a swarm: each kind of fault is on or off by itself and, when on, has a rate of its own, so that rare
 combinations come up and no fault hides another. Every draw comes from a generator seeded with the run's seed and a fixed name.
 
-To add a fault that strikes at moments (a damaged file, an operator who changes the voters): give it an interval here, drawn
+To add a fault that strikes at moments (a damaged file): give it an interval here, drawn
 at the end of `Settings.draw` by a generator of its own (`stream(seed, "settings of ...")`: all else stays as it was for a
 seed); write its `FaultKind`s in a module of its own, as `fault_kinds` does; name them in `injector.ALL_KINDS`; what it does
 to the cluster is a method of `strikes.Stage`, which `cluster.Cluster` implements. A fault with a rate but no moment (a share
@@ -18,6 +18,9 @@ from random import Random
 
 from raftlake.raft.config import RaftConfig
 from raftlake.sim.network import NetworkSettings
+
+#: In so many runs there is one with an operator who changes the voters.
+OPERATED_ONE_IN = 8
 
 
 def stream(seed: int, name: str) -> Random:
@@ -92,6 +95,9 @@ class Settings:
     kv_clients: int = 2
     #: Clients that create and delete topics.
     churners: int = 0
+    #: Clients that change the voters, and nodes that begin as observers who know addresses only, for them to add.
+    operators: int = 0
+    spares: int = 0
     kv_keys: int = 2
     think_ms_mean: int = 300
 
@@ -175,8 +181,10 @@ class Settings:
         rng = stream(seed, "settings of a theme")
         theme = rng.randrange(8)
         if settings.voters > 1 and theme == 0:
-            return draw_racing(settings, rng)
-        return draw_leaving(settings, rng) if settings.voters > 1 and theme == 2 else settings
+            settings = draw_racing(settings, rng)
+        elif settings.voters > 1 and theme == 2:
+            settings = draw_leaving(settings, rng)
+        return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""
@@ -235,6 +243,11 @@ def draw_leaving(settings: Settings, rng: Random) -> Settings:
         observers=0,
         think_ms_mean=300,
     )
+
+
+def draw_operated(settings: Settings) -> Settings:
+    """An operator changes the voters and replaces disks. A lost disk is a minority of three already, so none is damaged too."""
+    return replace(settings, operators=1, spares=1, observers=0, damage_interval_ms=0)
 
 
 def draw_network(rng: Random, request_timeout_ms: int) -> NetworkSettings:

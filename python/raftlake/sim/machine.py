@@ -9,7 +9,7 @@ incarnation carries its number, so nothing of a dead process ever reaches the ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, Protocol
@@ -19,8 +19,8 @@ from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, Pe
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import VoteRequest, VoteResponse
-from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch
-from raftlake.replica.config import NodeConfig
+from raftlake.raft.types import DirectoryId, ElectionState, NodeId, OffsetAndEpoch
+from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
@@ -71,7 +71,7 @@ class Machine:
     def __init__(self, world: World, config: NodeConfig, supervisor: Supervisor) -> None:
         self.node_id = config.node_id
         self._world = world
-        self._config = config
+        self.config = config
         self._supervisor = supervisor
         self._rng = stream(world.settings.seed, f"machine {config.node_id}")
         self.disk = SimulatedDisk(self, self, world.settings.segment_bytes)
@@ -122,7 +122,7 @@ class Machine:
         if world.trace.enabled:
             world.trace.write(self.node_id, f"start incarnation={incarnation}")
         self.node = ReplicaNode(
-            self._config,
+            self.config,
             clock=self.clock,
             network=world.network.endpoint(self.node_id),
             logs=self.disk,
@@ -152,6 +152,13 @@ class Machine:
             callback()
         self._world.invariants.on_crash(self.node_id)
         self._supervisor.on_down(self.node_id, reason)
+
+    def wipe(self, directory_id: DirectoryId, bootstrap_servers: tuple[Endpoint, ...]) -> None:
+        """The disk is lost. What starts next is a node that knows where to ask for the quorum, and nothing else."""
+        self.crash("its disk is lost")
+        self.disk.wipe()
+        self.config = replace(self.config, voters={}, bootstrap_servers=bootstrap_servers, directory_id=directory_id)
+        self._world.invariants.on_wiped(self.node_id)
 
     def crash_at_port_call(self, calls_left: int) -> None:
         """Lose power at the `calls_left`th port call from now."""

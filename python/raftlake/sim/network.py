@@ -87,6 +87,8 @@ class Call:
     destination: NodeId
     rpc: PeerRpc
     done: Callable[[PeerReply | FailureReason], None]
+    #: As whom the sender knows its destination.
+    lane_name: NodeId
     finished: bool = False
 
 
@@ -111,7 +113,8 @@ class SimulatedNetwork:
         self.settings = settings
         self.counters = NetworkCounters()
         self.peers: dict[NodeId, Peer] = {}
-        #: Directed links that carry nothing at the moment.
+        #: Whom a node reaches at an address of which it does not know whose it is: (node, number of the address) -> node.
+        self.addresses: dict[tuple[NodeId, NodeId], NodeId] = {}
         #: How many faults hold a link cut.
         self._cut: dict[tuple[NodeId, NodeId], int] = {}
         #: Directed links on which every message takes longer, and by how much.
@@ -167,6 +170,8 @@ class SimulatedNetwork:
         for call in [call for call in self._calls.values() if call.source == node_id]:
             call.finished = True
             del self._calls[call.number]
+        for lane in [lane for lane in self._fetch_lanes if lane[0] == node_id and lane[1] < 0]:
+            del self._fetch_lanes[lane]
         for client, server in [pair for pair in self._established if node_id in pair]:
             del self._established[client, server]
             self._fetch_lanes.pop((client, server), None)
@@ -191,12 +196,18 @@ class SimulatedNetwork:
         done: Callable[[PeerReply | FailureReason], None],
     ) -> None:
         """See `ports.Network.send`."""
+        # To a peer that it knows only by an address a node has another connection than to the same one by its number.
+        lane_name = destination
+        if destination < 0:
+            destination = self.addresses[source, destination]
         assert destination != source
         self.peers[source].port_call("send")
         settings = self.settings
         self._call_counter += 1
         self.counters.sent += 1
-        call = self._calls[self._call_counter] = Call(self._call_counter, source, incarnation, destination, rpc, done)
+        call = self._calls[self._call_counter] = Call(
+            self._call_counter, source, incarnation, destination, rpc, done, lane_name
+        )
         timeout_ms = settings.request_timeout_ms + (rpc.wait_ms_max if isinstance(rpc, FetchRpc) else 0)
         self._scheduler.call_after(timeout_ms * US_PER_MS, self._time_out, call)
         if (source, destination) in self._cut:
@@ -206,7 +217,7 @@ class SimulatedNetwork:
         if not server_incarnation:
             self._refuse(call)
             return
-        connection = self._connect(source, destination, server_incarnation, isinstance(rpc, FetchRpc))
+        connection = self._connect(source, destination, server_incarnation, lane_name if isinstance(rpc, FetchRpc) else None)
         if not self._is_lost():
             delay_us = self._delay_us() + self._slow.get((source, destination), 0)
             self._scheduler.call_after(delay_us, self._arrive, call, connection)
@@ -215,13 +226,13 @@ class SimulatedNetwork:
             again = Connection(PeerConnection(), server_incarnation)
             self._scheduler.call_after(self._delay_us() * 4, self._arrive, call, again)
 
-    def _connect(self, client: NodeId, server: NodeId, server_incarnation: int, is_fetch: bool) -> Connection:
+    def _connect(self, client: NodeId, server: NodeId, server_incarnation: int, lane_name: NodeId | None) -> Connection:
         self._established[client, server] = server_incarnation
-        if not is_fetch:
+        if lane_name is None:
             return Connection(PeerConnection(), server_incarnation)
-        lane = self._fetch_lanes.get((client, server))
+        lane = self._fetch_lanes.get((client, lane_name))
         if lane is None or lane.server_incarnation != server_incarnation:
-            lane = self._fetch_lanes[client, server] = Connection(PeerConnection(), server_incarnation)
+            lane = self._fetch_lanes[client, lane_name] = Connection(PeerConnection(), server_incarnation)
         return lane
 
     def _refuse(self, call: Call) -> None:
@@ -259,7 +270,7 @@ class SimulatedNetwork:
         self.counters.timed_out += 1
         if isinstance(call.rpc, FetchRpc):
             # The client gives the connection up: its answers would come in order, behind the one that never came.
-            self._fetch_lanes.pop((call.source, call.destination), None)
+            self._fetch_lanes.pop((call.source, call.lane_name), None)
         self._finish(call, FailureReason.TIMED_OUT)
 
     def _finish(self, call: Call, answer: PeerReply | FailureReason) -> None:

@@ -102,4 +102,4 @@ class NodeWatch:
         self._coverage.role(group, before, action)
         partition = self._node.partitions.get(group)
         if partition is not None:
-            self._invariants.on_role(self._node_id, group, before, action, partition.core.is_voter)
+            self._invariants.on_role(self._node_id, group, before, action, partition.core.may_stand())

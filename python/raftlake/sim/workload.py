@@ -3,7 +3,7 @@
 Each client has one request at a time and thinks in between. Everything that they write is unique, so that the oracle can tell
 any two writes apart.
 
-To add a kind of client (an operator who changes voters, a consumer group): a subclass of `client_base.Client` in a module of
+To add a kind of client (a consumer group): a subclass of `client_base.Client` in a module of
 its own, the number of them in `faults.Settings`, and one line at the end of `make_clients`, so that the others draw as before.
 A client must come to rest: after the faults have ended each must complete something, or say that it wants nothing (`is_done`).
 """
@@ -15,6 +15,7 @@ from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_producers import Creator, Producer
 from raftlake.sim.client_readers import Reader
 from raftlake.sim.client_topics import TopicChurner
+from raftlake.sim.client_voters import Operator
 from raftlake.sim.faults import stream
 
 
@@ -31,4 +32,5 @@ def make_clients(shared: Shared) -> list[Client]:
     clients.extend(Reader(shared, f"reader{index}") for index in range(settings.readers))
     clients.extend(TopicChurner(shared, f"churner{index}") for index in range(settings.churners))
     clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))
+    clients.extend(Operator(shared, f"operator{index}") for index in range(settings.operators))
     return clients

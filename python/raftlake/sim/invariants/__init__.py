@@ -18,6 +18,7 @@ from raftlake.sim.invariants.snapshot_at_log_start import SnapshotAtLogStart
 from raftlake.sim.invariants.snapshot_data import SnapshotData
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.valid_roles import ValidRoles
+from raftlake.sim.invariants.voter_sets import VoterSets
 
 
 def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invariant], CommittedLogs]:
@@ -33,6 +34,7 @@ def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invari
         # Before the majority check: it extends the committed log that the others read.
         CommittedData(view, committed),
         MajorityHoldsCommitted(view, committed),
+        VoterSets(view, committed),
         LeaderCompleteness(view, committed),
         SnapshotAtLogStart(view),
         SnapshotData(view, committed),

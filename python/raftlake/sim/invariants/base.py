@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
-from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch, ReplicaKey
+from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, NodeId, OffsetAndEpoch, ReplicaKey, VoterSet
+from raftlake.raft.voters import VoterHistory
 from raftlake.sim.disk import MemoryLog
 from raftlake.sim.log_image import StoredBatch
 
@@ -42,6 +43,7 @@ class ReplicaState:
 class ClusterView:
     """What never changes in a run, and a way to the logs on all disks, also of nodes that are down."""
 
+    #: With whom every group begins; later its log says who votes (`CommittedLog.voters`).
     voters: tuple[NodeId, ...]
     #: The log of a group on a node's disk; None when it has none.
     log_of: Callable[[NodeId, GroupId], MemoryLog | None]
@@ -51,15 +53,19 @@ class ClusterView:
     disposable_topics: tuple[str, ...] = ()
     #: The finished snapshots of a group on a node's disk.
     snapshots_of: Callable[[NodeId, GroupId], Sequence[OffsetAndEpoch]] = lambda node_id, group: ()
+    #: The directory id of a node's disk. It changes when the disk is lost.
+    directory_of: Callable[[NodeId], DirectoryId] = lambda node_id: NO_DIRECTORY
+    #: The voter sets in the log of a running group; None where it does not run.
+    history_of: Callable[[NodeId, GroupId], VoterHistory | None] = lambda node_id, group: None
 
     @property
-    def majority(self) -> int:
-        return len(self.voters) // 2 + 1
+    def static_voters(self) -> VoterSet:
+        """Who votes as long as no log says so."""
+        return VoterSet({voter: ReplicaKey(voter) for voter in self.voters})
 
-    def voter_logs(self, group: GroupId) -> list[MemoryLog]:
-        """The voters' logs of a group, by node id; a voter without one is left out."""
-        logs = [self.log_of(voter, group) for voter in self.voters]
-        return [log for log in logs if log is not None]
+    def is_lost(self, voter: ReplicaKey) -> bool:
+        """Whether the disk with which this voter voted is gone, and with it the voter."""
+        return voter.directory_id not in (NO_DIRECTORY, self.directory_of(voter.id))
 
 
 class Invariant:
@@ -80,8 +86,9 @@ class Invariant:
     def on_append(self, node_id: NodeId, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
         """A node appended a batch after a record of `epoch_before` (-1: its log holds none before it)."""
 
-    def on_role(self, node_id: NodeId, group: GroupId, before: str, action: ReportRole, is_voter: bool) -> None:
-        """A running group reported its role; `before` is the one that it reported last ("-": it has just been started)."""
+    def on_role(self, node_id: NodeId, group: GroupId, before: str, action: ReportRole, may_stand: bool) -> None:
+        """A running group reported its role; `before` is the one that it reported last ("-": it has just been started)
+        and `may_stand` whether it may be elected."""
 
     def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
         """A node truncated or reset its log; it now ends at `end_offset`."""
@@ -97,6 +104,9 @@ class Invariant:
 
     def on_crash(self, node_id: NodeId) -> None:
         """A node went down and its disk lost what it could lose."""
+
+    def on_wiped(self, node_id: NodeId) -> None:
+        """A node that is down lost its disk and got an empty one, with another directory id."""
 
     def on_epoch(self, replica: ReplicaState, before: int) -> None:
         """A running group's epoch changed from `before` (-1: it has just been started)."""
@@ -127,6 +137,7 @@ MOMENTS = (
     "on_log_start",
     "on_snapshot",
     "on_crash",
+    "on_wiped",
     "on_epoch",
     "on_leader",
     "on_high_watermark",
@@ -153,6 +164,7 @@ class InvariantSuite:
             self.on_log_start,
             self.on_snapshot,
             self.on_crash,
+            self.on_wiped,
             self.on_epoch,
             self.on_leader,
             self.on_high_watermark,

@@ -1,7 +1,7 @@
 """What has ever been committed, by whoever said so first; the ground on which several invariants stand.
 
-Owns one list of batches per group: the bytes below the highest high watermark that any replica has reached. Once a batch is
-in it, it is there for good.
+Owns one list of batches per group: the bytes below the highest high watermark that any replica has reached, and the voter sets
+in them. Once a batch is in it, it is there for good.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from raftlake.ports import GroupId
+from raftlake.raft.types import VoterSet
+from raftlake.replica.voter_log import read_batch_voters
 from raftlake.sim.disk import MemoryLog
 from raftlake.sim.log_image import StoredBatch
+from raftlake.wire.batches import parse_header
 
 
 class CommittedLog:
@@ -21,6 +24,13 @@ class CommittedLog:
         self._ends: list[int] = []
         #: For each batch the epoch of the replica that first said that it is committed.
         self._commit_epochs: list[int] = []
+        #: The voter sets among the batches and their offsets, ascending.
+        self.voter_sets: list[tuple[int, VoterSet]] = []
+
+    @property
+    def voters(self) -> VoterSet | None:
+        """Who votes by what is committed; None where no log says so yet (kraft.version 0)."""
+        return self.voter_sets[-1][1] if self.voter_sets else None
 
     @property
     def end(self) -> int:
@@ -60,12 +70,18 @@ class CommittedLog:
         while self.end < end:
             if position >= len(held) or held[position].base != self.end or held[position].end > end:
                 return False
-            self.batches.append(held[position])
-            self._ends.append(held[position].end)
+            self._take(held[position])
             # An older leader may learn late; what it committed the newer ones had to hold all the same.
             self._commit_epochs.append(max(epoch, self._commit_epochs[-1] if self._commit_epochs else 0))
             position += 1
         return True
+
+    def _take(self, batch: StoredBatch) -> None:
+        self.batches.append(batch)
+        self._ends.append(batch.end)
+        voters = read_batch_voters(batch.data) if parse_header(batch.data, 0).is_control else None
+        if voters is not None:
+            self.voter_sets.append((batch.base, voters))
 
 
 class CommittedLogs:

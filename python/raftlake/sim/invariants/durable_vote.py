@@ -25,3 +25,8 @@ class DurableVote(Invariant):
         # A later epoch on disk says that the earlier one can never be voted in again.
         if saved is None or saved.epoch < epoch or (saved.epoch == epoch and saved.voted_key != candidate):
             raise self.fail(f"node {node_id} grants epoch {epoch} of {group} to {candidate.id}, its disk says {saved}")
+
+    def on_wiped(self, node_id: NodeId) -> None:
+        """Who comes back is another voter, if any: what the lost one granted, its directory id granted."""
+        for key in [key for key in self._granted if key[0] == node_id]:
+            del self._granted[key]

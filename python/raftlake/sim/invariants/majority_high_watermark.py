@@ -1,15 +1,18 @@
 """MajorityReachedHighWatermark (RaftEventSimulationTest) and NoCommittedRecordLost (kafka_data_replication TLA+).
 
-Whenever a high watermark grows, a majority of the voters hold everything below it on their *disks*, synced; and after any
-crash, truncation or reset a majority still does. Voters that are down count: their disks still exist.
+Whenever a leader moves its high watermark, a majority of the voters by whom it counts hold everything below it on their
+*disks*, synced. At that moment, and after any crash, truncation or reset, nobody can be elected by the committed voters
+without one of those who hold it. Voters that are down count: their disks still exist. A voter that lost what it held, to
+damage or with its whole disk, gives no vote, and is counted as lost.
 """
 
 from __future__ import annotations
 
 from raftlake.ports import GroupId
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import NodeId, VoterSet
 from raftlake.sim.invariants.base import ClusterView, Invariant, ReplicaState
 from raftlake.sim.invariants.committed_log import CommittedLogs
+from raftlake.sim.log_image import StoredBatch
 
 
 class MajorityHoldsCommitted(Invariant):
@@ -21,10 +24,26 @@ class MajorityHoldsCommitted(Invariant):
         self._deleted: dict[GroupId, None] = {}
 
     def on_high_watermark(self, replica: ReplicaState, before: int) -> None:
-        self._require_majority(replica.group)
+        if replica.group in self._deleted:
+            return
+        self._require_electors(replica.group)
+        committed = self._committed.of(replica.group)
+        history = self.view.history_of(replica.node_id, replica.group)
+        if replica.is_leader and history is not None and committed.batches and replica.high_watermark == committed.end:
+            # The latest set may have been written after the high watermark moved by the one before, in the same turn.
+            is_open = history.latest_offset is not None and history.latest_offset >= replica.high_watermark
+            counted = (history.latest, history.previous) if is_open else (history.latest,)
+            counts = [self._count(replica.group, voters, committed.batches[-1]) for voters in counted]
+            if not any(
+                holders and holders + lost >= voters.majority for voters, (holders, lost) in zip(counted, counts, strict=True)
+            ):
+                raise self.fail(
+                    f"{replica.group}: leader {replica.node_id} has high watermark {replica.high_watermark} with "
+                    f"(holders, lost) {counts} of the voters {[voters.ids for voters in counted]}"
+                )
 
     def on_log_cut(self, node_id: NodeId, group: GroupId, end_offset: int) -> None:
-        self._require_majority(group)
+        self._require_electors(group)
 
     def on_log_deleted(self, node_id: NodeId, group: GroupId) -> None:
         if group.topic not in self.view.disposable_topics:
@@ -33,22 +52,34 @@ class MajorityHoldsCommitted(Invariant):
 
     def on_crash(self, node_id: NodeId) -> None:
         for group in self._committed.groups():
-            self._require_majority(group)
+            self._require_electors(group)
 
-    def _require_majority(self, group: GroupId) -> None:
+    def on_wiped(self, node_id: NodeId) -> None:
+        self.on_crash(node_id)
+
+    def _require_electors(self, group: GroupId) -> None:
         committed = self._committed.of(group)
         if not committed.batches or group in self._deleted:
             return
         last = committed.batches[-1]
-        # The same last batch (epoch and bytes) means the same log before it; `CommittedData` checks that on its own.
-        logs = self.view.voter_logs(group)
-        holders = sum(1 for log in logs if log.surely_holds(last))
-        if holders >= self.view.majority:
-            return
-        # A voter that lost it by damage gives no vote until it has it again: nobody is elected without a holder.
-        impaired = sum(1 for log in logs if log.decay.impairment is not None and not log.surely_holds(last))
-        if not holders or len(self.view.voters) - holders - impaired >= self.view.majority:
+        voters = committed.voters or self.view.static_voters
+        holders, lost = self._count(group, voters, last)
+        if not holders or len(voters) - holders - lost >= voters.majority:
             raise self.fail(
-                f"{group}: only {holders} of {len(self.view.voters)} voters hold [{last.base}, {last.end}) synced, "
-                f"{impaired} are impaired"
+                f"{group}: only {holders} of {len(voters)} voters hold [{last.base}, {last.end}) synced, "
+                f"{lost} are lost or impaired"
             )
+
+    def _count(self, group: GroupId, voters: VoterSet, last: StoredBatch) -> tuple[int, int]:
+        """How many of `voters` hold the batch, and how many had it or not and give no vote as long as they have not."""
+        holders = lost = 0
+        for voter in voters.voters.values():
+            log = self.view.log_of(voter.id, group)
+            if self.view.is_lost(voter):
+                lost += 1
+            # The same last batch (epoch and bytes) means the same log before it; `CommittedData` checks that on its own.
+            elif log is not None and log.surely_holds(last):
+                holders += 1
+            elif log is not None and log.decay.impairment is not None:
+                lost += 1
+        return holders, lost

@@ -26,6 +26,9 @@ class SnapshotAtLogStart(Invariant):
     def on_log_deleted(self, node_id: NodeId, group: GroupId) -> None:
         self._trimmed.get(node_id, {}).pop(group, None)
 
+    def on_wiped(self, node_id: NodeId) -> None:
+        self._trimmed.pop(node_id, None)
+
     def on_crash(self, node_id: NodeId) -> None:
         for group in self._trimmed.get(node_id, {}):
             log = self.view.log_of(node_id, group)

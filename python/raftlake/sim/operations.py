@@ -1,0 +1,95 @@
+"""What an operator sees of a cluster and does to its machines, beyond the requests that any client may send.
+
+Owns the rule that keeps the plan honest: a disk is only replaced while every group on every node has the same voters, durably,
+and none of these is lost; so at most one voter of three is ever lost at a time. Everything else that an operator asks for may
+be refused by the nodes, and may come at the worst of moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterSet
+from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, Endpoint
+from raftlake.sim.coverage import Coverage
+from raftlake.sim.invariants.base import ClusterView
+from raftlake.sim.invariants.committed_log import CommittedLogs
+from raftlake.sim.machine import Machine
+
+#: A disk is replaced only where its loss leaves a majority of the others.
+VOTERS_MIN_TO_LOSE_ONE = 3
+
+
+def bootstrap_addresses(node_id: NodeId, voters: tuple[NodeId, ...]) -> dict[NodeId, NodeId]:
+    """Whom a node finds at its bootstrap addresses: the first voters, other than itself."""
+    others = [voter for voter in voters if voter != node_id]
+    return {NodeId(BOOTSTRAP_ID_MAX - index): voter for index, voter in enumerate(others)}
+
+
+def bootstrap_servers(node_id: NodeId, voters: tuple[NodeId, ...]) -> tuple[Endpoint, ...]:
+    """The same as a setting."""
+    return tuple(Endpoint(f"node{voter}", 9092) for voter in bootstrap_addresses(node_id, voters).values())
+
+
+class Operations:
+    """One per run."""
+
+    def __init__(
+        self, machines: Mapping[NodeId, Machine], view: ClusterView, committed: CommittedLogs, coverage: Coverage
+    ) -> None:
+        self._machines = machines
+        self._view = view
+        self._committed = committed
+        self.coverage = coverage
+        self._disks_replaced = 0
+
+    # --- what is known ---
+
+    @property
+    def voters(self) -> VoterSet | None:
+        """The committed voters of the metadata group; None while they are static."""
+        return self._committed.of(METADATA_GROUP).voters
+
+    def key(self, node_id: NodeId) -> ReplicaKey:
+        """Who a node is at present."""
+        return ReplicaKey(node_id, self._view.directory_of(node_id))
+
+    def address(self, node_id: NodeId) -> Endpoint:
+        return self._machines[node_id].config.listener
+
+    def leader_id(self) -> NodeId | None:
+        """The newest leader of the metadata group that runs."""
+        replicas = [machine.replicas.get(METADATA_GROUP) for machine in self._machines.values()]
+        leaders = [replica for replica in replicas if replica is not None and replica.is_leader]
+        return max(leaders, key=lambda replica: replica.epoch).node_id if leaders else None
+
+    def lost(self) -> list[ReplicaKey]:
+        """Voters whose disk is gone."""
+        return [] if self.voters is None else [key for key in self.voters.voters.values() if self._view.is_lost(key)]
+
+    def may_lose_a_disk(self) -> bool:
+        """Whether all groups on all nodes have the same voters, for good and on disk, and enough of them."""
+        voters = self.voters
+        if voters is None or len(voters) < VOTERS_MIN_TO_LOSE_ONE:
+            return False
+        groups = dict.fromkeys(group for machine in self._machines.values() for group in machine.replicas)
+        for group in (METADATA_GROUP, *groups):
+            committed = self._committed.of(group).voters
+            if committed is None or committed.voters != voters.voters:
+                return False
+            for node_id in self._machines:
+                history, log = self._view.history_of(node_id, group), self._view.log_of(node_id, group)
+                if history is None or log is None or history.latest.voters != voters.voters:
+                    return False
+                if history.latest_offset is None or log.durable_end <= history.latest_offset:
+                    return False
+        return not self.lost()
+
+    # --- what is done ---
+
+    def replace_disk(self, node_id: NodeId) -> None:
+        """The node goes down at once; it comes back by itself, empty, as another replica."""
+        self._disks_replaced += 1
+        directory_id = DirectoryId((self._disks_replaced << 32 | node_id).to_bytes(16, "big"))
+        self._machines[node_id].wipe(directory_id, bootstrap_servers(node_id, self._view.voters))
+        self.coverage.note("voter's disk replaced")
