@@ -8,8 +8,9 @@ was formatted with.
 from __future__ import annotations
 
 import base64
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,12 +29,14 @@ from raftlake.errors import ConfigError
 
 if TYPE_CHECKING:
     from raftlake.client import Client, QuorumDescription, ReplicaDescription
+    from raftlake.client.types import Address
 
 app = typer.Typer(help="List, add and remove the voters of the quorum.", no_args_is_help=True)
 
 #: A new voter may have much to fetch.
 _TIMEOUT_MS_DEFAULT = 60_000
 _POLL_S = 0.25
+CONNECT_SECONDS = 5.0
 
 DirectoryId = Annotated[str | None, typer.Option("--directory-id", help="Which disk, where a node has been seen with two.")]
 
@@ -63,6 +66,7 @@ def add(
     node_id, host, port = parse_voter(voter)
     deadline = time.monotonic() + timeout_ms / 1000
     with connect(bootstrap_server, timeout_ms) as client:
+        require_reachable(node_id, host, port, client.describe_cluster().nodes)
         directory = _wait_for(lambda: observer_directory(client.describe_quorum(), node_id, directory_id), deadline)
         if directory is None:
             raise ConfigError(
@@ -99,7 +103,24 @@ def parse_voter(text: str) -> tuple[int, str, int]:
     host, colon, port_text = address.rpartition(":")
     if not (at and colon and host and id_text.isascii() and id_text.isdigit() and port_text.isascii() and port_text.isdigit()):
         raise ConfigError(f"{text!r} is no voter; accepted is NODE_ID@HOST:PORT, like 4@host:9092")
+    if not 0 < int(port_text) < 65536:
+        raise ConfigError(f"{text!r}: a port is a number from 1 to 65535")
     return int(id_text), host.removeprefix("[").removesuffix("]"), int(port_text)
+
+
+def require_reachable(node_id: int, host: str, port: int, nodes: Mapping[int, Address]) -> None:
+    """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter that
+    its peers cannot reach counts for the majority and gives no vote."""
+    for other_id, other in nodes.items():
+        if other_id != node_id and (other.host, other.port) == (host, port):
+            raise ConfigError(f"{host}:{port} is the address of node {other_id}, not of node {node_id}")
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConfigError(
+            f"nobody answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes reach "
+            f"node {node_id}, and start it first"
+        ) from error
 
 
 def observer_directory(described: QuorumDescription, node_id: int, wanted: str | None) -> bytes | None:

@@ -329,6 +329,20 @@ def test_remove_voter_that_the_majority_needs() -> None:
     assert replica.change_voters(remove(3)) is None, "the silent one may go"
 
 
+def test_remove_voter_right_after_another_died() -> None:
+    """The dead one has fetched within the timeout, but its connection is gone since."""
+    replica = leader(1, 2, 3)
+    fetch(replica, 2)
+    fetch(replica, 3)
+    replica.now_ms += 1
+    replica.step(on.PeerUnreachable(peer=NodeId(3)))
+    answer = replica.change_voters(remove(2))
+    assert error_of(answer) is ErrorCode.NOT_ENOUGH_REPLICAS
+    replica.now_ms += 1
+    fetch(replica, 3)
+    assert replica.change_voters(remove(2)) is None, "it is back"
+
+
 def test_add_voter_with_pending_remove_voter() -> None:
     replica = leader(1, 2, 3)
     fetch(replica, 4)

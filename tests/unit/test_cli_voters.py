@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from raftlake.cli_voters import facts_of, observer_directory, parse_voter
+from raftlake.cli_voters import facts_of, observer_directory, parse_voter, require_reachable
 from raftlake.client import QuorumDescription, ReplicaDescription
+from raftlake.client.types import Address
 from raftlake.errors import ConfigError
 
 OLD, NEW = b"o" * 16, b"n" * 16
@@ -65,3 +68,24 @@ def test_the_list_names_the_leader_the_voters_and_the_observers() -> None:
     rows = facts_of(quorum([replica(1), replica(2)], [replica(4, NEW)]))["replicas"]
     assert [(row["nodeId"], row["status"]) for row in rows] == [(1, "Leader"), (2, "Voter"), (4, "Observer")]
     assert rows[2]["directoryId"] == "bm5ubm5ubm5ubm5ubm5ubg"
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999"])
+def test_a_port_that_does_not_exist_is_refused(port: str) -> None:
+    with pytest.raises(ConfigError, match="1 to 65535"):
+        parse_voter(f"4@host:{port}")
+
+
+def test_an_address_where_nobody_answers_does_not_go_into_the_log() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        with pytest.raises(ConfigError, match="nobody answers at 127.0.0.1"):
+            require_reachable(4, "127.0.0.1", port, {})
+        closed.listen()
+        require_reachable(4, "127.0.0.1", port, {4: Address("127.0.0.1", port)})
+
+
+def test_the_address_of_another_node_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the address of node 1, not of node 4"):
+        require_reachable(4, "h", 9, {1: Address("h", 9), 4: Address("h", 10)})

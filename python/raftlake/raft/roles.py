@@ -101,6 +101,7 @@ class ReplicaProgress:
         "has_fetched",
         "key",
         "leader_end_at_fetch",
+        "lost_at_ms",
     )
 
     def __init__(self, key: ReplicaKey, now_ms: int) -> None:
@@ -109,6 +110,8 @@ class ReplicaProgress:
         self.end_offset = Offset(-1)
         #: Time of its last sign of life; a new leader gives everyone the benefit of a fresh timeout.
         self.fetched_at_ms = now_ms
+        #: When a connection to it was last lost, -1 for never.
+        self.lost_at_ms = -1
         #: When it last had everything that the leader had, -1 for never in this epoch.
         self.caught_up_at_ms = -1
         self.leader_end_at_fetch = Offset(-1)

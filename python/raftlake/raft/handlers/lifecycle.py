@@ -39,6 +39,8 @@ def on_peer_unreachable(group: GroupState, event: PeerUnreachable, now_ms: int) 
     which may be a voter by a newer log than its own.
     """
     role = group.role
+    if isinstance(role, Leader) and event.peer in role.voters:
+        role.voters[event.peer].lost_at_ms = now_ms
     if not isinstance(role, Follower) or event.peer != group.leader_id:
         return
     role.has_fetched = False
