@@ -109,8 +109,8 @@ def parse_voter(text: str) -> tuple[int, str, int]:
 
 
 def require_reachable(node_id: int, host: str, port: int, nodes: Mapping[int, Address]) -> None:
-    """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter that
-    its peers cannot reach counts for the majority and gives no vote."""
+    """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter
+    that its peers cannot reach counts for the majority and gives no vote."""
     for other_id, other in nodes.items():
         if other_id != node_id and (other.host, other.port) == (host, port):
             raise ConfigError(f"{host}:{port} is the address of node {other_id}, not of node {node_id}")
