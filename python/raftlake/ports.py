@@ -50,6 +50,30 @@ class TimestampAndOffset:
     epoch: Epoch
 
 
+class StartPoints(Protocol):
+    """What a start would have to read a whole log for: at some of its offsets, all that the records below say of producers and
+    of voters, as bytes whose meaning (and checksums) are their readers' business.
+
+    A log drops the points above a cut, durably, before it cuts; `reset` drops all of them; of those up to its start
+    `advance_start` keeps the last. So after a crash a point at or below the log's end tells of that very log; one above the
+    end is of records that a crash took, and has to be deleted before anything is appended.
+    """
+
+    @property
+    def offsets(self) -> Sequence[Offset]:
+        """Where the points are, ascending."""
+
+    def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
+        """Durable when it returns, unless `sync` is False: then a crash may leave it, nothing of it, or a damaged one. Raises
+        StorageError."""
+
+    def load(self, offset: Offset) -> tuple[bytes, bytes]:
+        """What was saved, perhaps damaged. Raises StorageError when it cannot be read."""
+
+    def delete(self, offsets: Sequence[Offset]) -> None:
+        """Durable when it returns. Raises StorageError."""
+
+
 class LogStore(Protocol):
     """The log of one group: whole record batches (v2), offsets contiguous, `end_offset` exclusive.
 
@@ -70,9 +94,17 @@ class LogStore(Protocol):
     def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
         """(epoch, its start offset), ascending: the leader-epoch-checkpoint. Kept by the log from what is appended."""
 
-    def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> None:
+    @property
+    def start_points(self) -> StartPoints: ...
+
+    @property
+    def segment_bases(self) -> Sequence[Offset]:
+        """Where the segments begin, ascending."""
+
+    def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
         """Append whole batches; `chunks` concatenated are exactly the bytes that `spans` describe, in order (one chunk
-        may hold several batches). The first base offset must be `end_offset`; epochs must not go back."""
+        may hold several batches). The first base offset must be `end_offset`; epochs must not go back. Returns where segments
+        were begun behind others, mostly nowhere."""
 
     def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
         """Whole batches from the one that contains `start` on, none with an end offset above `limit`, at most `size_max`

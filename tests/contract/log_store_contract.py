@@ -334,3 +334,61 @@ class LogStoreContract(ABC):
         data = log.read(Offset(0), NO_LIMIT, 500)
         following = log.read(end_of(data), NO_LIMIT, 0)
         assert end_of(following) == end_of(data) + 1
+
+    # --- start points -------------------------------------------------------------------------------------------------
+
+    def save_points(self, log: LogStore) -> list[Offset]:
+        """One where each segment begins behind the first."""
+        bases = list(log.segment_bases)[1:]
+        for base in bases:
+            log.start_points.save(base, b"producers %d" % base, b"voters %d" % base)
+        assert len(bases) > 2 and list(log.start_points.offsets) == bases
+        return bases
+
+    def test_an_append_tells_which_segments_it_began(self, log: LogStore) -> None:
+        begun: list[Offset] = []
+        for _ in range(40):
+            data, span = make_batch(log.end_offset)
+            begun += log.append([data], [span])
+        assert list(log.segment_bases) == [segment.base_offset for segment in log.segments()] == [0, *begun]
+
+    def test_a_point_survives_a_restart_and_may_be_replaced(self, directory: LogDirectory, log: LogStore) -> None:
+        fill(log, 40)
+        bases = self.save_points(log)
+        log.start_points.save(bases[0], b"other", b"", sync=False)
+        log.start_points.delete(bases[1:2])
+        self.flush(directory, log)
+        points = self.restart(directory).open(GROUP).start_points
+        assert list(points.offsets) == [bases[0], *bases[2:]]
+        assert points.load(bases[0]) == (b"other", b"")
+        assert points.load(bases[2]) == (b"producers %d" % bases[2], b"voters %d" % bases[2])
+        with pytest.raises(StorageError):
+            points.load(bases[1])
+
+    def test_a_truncation_takes_the_points_above_it(self, directory: LogDirectory, log: LogStore) -> None:
+        fill(log, 40)
+        bases = self.save_points(log)
+        log.truncate_to(bases[1])
+        assert list(log.start_points.offsets) == bases[:2]
+        log.truncate_to(Offset(bases[1] - 1))
+        assert list(log.start_points.offsets) == bases[:1]
+        fill(log, 40, epoch=2)
+        self.flush(directory, log)
+        assert list(self.restart(directory).open(GROUP).start_points.offsets) == bases[:1]
+
+    def test_a_reset_takes_all_points(self, directory: LogDirectory, log: LogStore) -> None:
+        fill(log, 40)
+        self.save_points(log)
+        log.reset(at(500, 3))
+        assert list(log.start_points.offsets) == []
+        self.flush(directory, log)
+        assert list(self.restart(directory).open(GROUP).start_points.offsets) == []
+
+    def test_retention_keeps_the_last_point_at_or_below_the_start(self, log: LogStore) -> None:
+        fill(log, 40)
+        bases = self.save_points(log)
+        log.start_points.delete([bases[1]])
+        assert log.advance_start(bases[1]) == bases[1]
+        assert list(log.start_points.offsets) == [bases[0], *bases[2:]]
+        log.advance_start(bases[2])
+        assert list(log.start_points.offsets) == bases[2:]

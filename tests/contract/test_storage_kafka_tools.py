@@ -10,8 +10,11 @@ import pytest
 
 from contract.batches import fill
 from raftlake.ports import GroupId
+from raftlake.raft.types import Offset
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.dump import dump
+from raftlake.wire import producer_snapshot
+from raftlake.wire.producer_snapshot import ProducerRow
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -47,3 +50,20 @@ def test_every_batch_is_valid_and_described_in_the_same_words(files: list[Path],
     theirs = [line.replace("deleteHorizonMs: OptionalLong.empty ", "") for line in text.splitlines() if "baseOffset" in line]
     assert len(theirs) == 900
     assert theirs == [line for path in segments for line in dump(path)]
+
+
+def test_producer_state_is_read_row_by_row(tmp_path: Path, kafka_tool: Tool) -> None:
+    directory = FileLogDirectory(tmp_path, post=None)
+    log = directory.open(GroupId("orders", 0, bytes(15) + b"\x01"))
+    rows = [ProducerRow(4000 + number // 2, 3, 10 * number + 9, 100 + number, 9, 1_700_000_000_000) for number in range(4)]
+    log.start_points.save(Offset(104), producer_snapshot.encode(rows), b"")
+    directory.close()
+    text = kafka_tool(DUMP, "--files", str(log.path / f"{104:020d}.snapshot")).stdout
+    found = [line for line in text.splitlines() if line.startswith("producerId")]
+    assert len(found) == 4
+    for row, line in zip(rows, found, strict=True):
+        assert line == (
+            f"producerId: {row.producer_id} producerEpoch: 3 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty "
+            f"lastTimestamp: 1700000000000 firstSequence: {row.last_sequence - 9} lastSequence: {row.last_sequence} "
+            f"lastOffset: {row.last_offset} offsetDelta: 9 timestamp: 1700000000000"
+        )

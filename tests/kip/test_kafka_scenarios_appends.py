@@ -6,6 +6,7 @@ and ends its turn with one append per group: each docstring names Kafka's test a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -41,9 +42,9 @@ def counted_appends(node: ReplicaNode, group: GroupId) -> list[int]:
     log = node.partitions[group].log
     append = log.append
 
-    def counting(chunks: Any, spans: Any) -> None:
+    def counting(chunks: Any, spans: Any) -> Sequence[Offset]:
         writes.append(len(spans))
-        append(chunks, spans)
+        return append(chunks, spans)
 
     log.append = counting  # type: ignore[method-assign]
     return writes

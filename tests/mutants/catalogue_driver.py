@@ -108,7 +108,7 @@ PRODUCERS_AND_STATE = (
     Mutant(
         name="duplicate-after-failover",
         source="KIP-98: a follower knows the sequences of what it replicates",
-        edits=(Edit(PARTITION, "            self.remember(batch.payload.header)\n", "            pass\n"),),
+        edits=(Edit(PARTITION, "            self._facts.remember(batch.payload.header, now_ms)\n", "            pass\n"),),
     ),
     Mutant(
         name="sequences-not-checked",

@@ -96,7 +96,7 @@ def test_a_retry_of_any_of_the_last_batches_is_recognised_with_its_offset() -> N
     states = ProducerStates()
     for i in range(BATCHES_KEPT + 1):
         assert _check(states, 0, 10 * i, 10) is None
-        states.record(7, 0, 10 * i, 10, 100 + 10 * i)
+        states.record(7, 0, 10 * i, 10, 100 + 10 * i, 0)
     for i in range(1, BATCHES_KEPT + 1):
         assert _check(states, 0, 10 * i, 10) == 100 + 10 * i
     # The oldest is forgotten: it cannot be told from a gap, so it is refused rather than appended twice.
@@ -107,23 +107,23 @@ def test_a_gap_is_refused_and_so_is_an_unknown_producer_in_the_middle() -> None:
     states = ProducerStates()
     assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert _check(states, 0, 3, trimmed=True) is None
-    states.record(7, 0, 0, 2, 50)
+    states.record(7, 0, 0, 2, 50, 0)
     assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert _check(states, 0, 2) is None
 
 
 def test_a_newer_producer_epoch_starts_at_zero_and_fences_the_older_one() -> None:
     states = ProducerStates()
-    states.record(7, 0, 0, 5, 50)
+    states.record(7, 0, 0, 5, 50, 0)
     assert _rejected(states, 1, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert _check(states, 1, 0) is None
-    states.record(7, 1, 0, 1, 60)
+    states.record(7, 1, 0, 1, 60, 0)
     assert _rejected(states, 0, 5) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_sequence_numbers_wrap_after_the_largest_int32() -> None:
     states = ProducerStates()
-    states.record(7, 0, SEQUENCE_MODULUS - 2, 4, 50)
+    states.record(7, 0, SEQUENCE_MODULUS - 2, 4, 50, 0)
     assert _check(states, 0, 2) is None
     assert _check(states, 0, SEQUENCE_MODULUS - 2, 4) == 50
 

@@ -10,7 +10,8 @@ from raftlake.ports import BatchSpan, GroupId, LogStore
 from raftlake.raft.types import NO_VOTERS, Offset, VoterEndpoint, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.partition import split_batches
-from raftlake.replica.voter_log import entries_of, read_voters
+from raftlake.replica.start_points import LogFacts
+from raftlake.replica.voter_log import entries_of
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.wire.batches import Record, build_batch, iterate_headers, leader_change_batch, validate, voters_batch
 
@@ -39,6 +40,10 @@ def log_of(path: Path, chunks: Sequence[bytes]) -> LogStore:
     return log
 
 
+def read_voters(log: LogStore, history: VoterHistory, start: int = 0) -> None:
+    LogFacts("t-0", log, history, Offset(start)).restore(0, with_voters=True)
+
+
 def test_the_voters_of_a_log_are_found_at_start(tmp_path: Path) -> None:
     history = VoterHistory(INITIAL)
     read_voters(log_of(tmp_path, batches()), history)
@@ -49,7 +54,7 @@ def test_the_voters_of_a_log_are_found_at_start(tmp_path: Path) -> None:
 def test_the_reading_begins_where_a_snapshot_ends(tmp_path: Path) -> None:
     history = VoterHistory(INITIAL)
     history.record(Offset(2), FIRST)
-    read_voters(log_of(tmp_path, batches()), history, Offset(3))
+    read_voters(log_of(tmp_path, batches()), history, 3)
     assert [history.at(Offset(offset)) for offset in (3, 5)] == [FIRST, SECOND]
 
 

@@ -24,7 +24,7 @@ from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.voter_log import read_voters
+from raftlake.replica.start_points import LogFacts
 from raftlake.runtime.probe import answers
 from raftlake.runtime.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage.directory import FileLogDirectory
@@ -100,7 +100,7 @@ def test_every_record_is_kept_and_this_node_alone_votes(place: Path) -> None:
         assert elections.load(group) == ElectionState(Epoch(epoch + EPOCHS_AHEAD))
         assert list(log.epochs) == [(4, 0), (epoch + EPOCHS_AHEAD, records)]
         voters = VoterHistory(SimpleNamespace())  # type: ignore[arg-type]
-        read_voters(log, voters)
+        LogFacts(group, log, voters, log.start_offset).restore(0, with_voters=True)
         assert dict(voters.latest.voters) == {ME: ReplicaKey(ME, directory_id)}
         assert [(each.host, each.port) for each in voters.latest.endpoints[ME]] == [("127.0.0.1", 9093)]
         assert voters.kraft_version == 1
@@ -157,7 +157,7 @@ def test_a_kill_at_any_call_is_finished_by_the_next_recovery(place: Path, tmp_pa
             state = elections.load(group)
             assert state is not None and log.epochs[-1][0] == state.epoch
             voters = VoterHistory(SimpleNamespace())  # type: ignore[arg-type]
-            read_voters(log, voters)
+            LogFacts(group, log, voters, log.start_offset).restore(0, with_voters=True)
             assert dict(voters.latest.voters) == {ME: ReplicaKey(ME, directory_id)}
             if was_pending:
                 assert state.epoch == next(each[3] for each in planned["groups"] if each[0] == group.topic)

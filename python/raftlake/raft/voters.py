@@ -44,6 +44,11 @@ class VoterHistory:
         return self._offsets[-1] if self._offsets else None
 
     @property
+    def entries(self) -> list[tuple[Offset, VoterSet]]:
+        """Each offset with the set that begins to count there, ascending."""
+        return list(zip(self._offsets, self._sets, strict=True))
+
+    @property
     def kraft_version(self) -> int:
         """Kafka's name for it: 1 once the log says who votes, else 0."""
         return 1 if self._sets else 0

@@ -18,7 +18,7 @@ from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
 from raftlake.replica.snapshot_files import choose_at_start
-from raftlake.replica.voter_log import read_voters
+from raftlake.replica.start_points import LogFacts
 from raftlake.wire.ids import id_to_text
 
 if TYPE_CHECKING:
@@ -84,11 +84,12 @@ class Hosting:
         voters = VoterHistory(node.quorum.static)
         if initial is not None and snapshot is None:
             voters.begin_with(initial)
-        if snapshot is None:
-            read_voters(log, voters)
-        else:
-            voters.reset(snapshot.snapshot_id.offset, snapshot.voters)
-            read_voters(log, voters, snapshot.snapshot_id.offset)
+        voters_from = log.start_offset
+        if snapshot is not None:
+            voters_from = snapshot.snapshot_id.offset
+            voters.reset(voters_from, snapshot.voters)
+        facts = LogFacts(group, log, voters, voters_from)
+        facts.restore(node.clock.wall_ms(), with_voters=True)
         if voters.kraft_version and group != node.config.quorum_group:
             # Were its log cut to nothing, then not the static voters would count but those of its topic (`begin_with`).
             voters.initial = NO_VOTERS
@@ -107,7 +108,7 @@ class Hosting:
             bootstrap_peers=node.config.bootstrap_peers,
             impairment=node.damage.impairment(group, election.epoch),
         )
-        partition = Partition(group, core, log)
+        partition = Partition(group, core, log, facts, node.clock.wall_ms)
         if snapshot is not None and group == METADATA_GROUP and node.kv.machine.applied_offset < snapshot.snapshot_id.offset:
             node.kv.restore(snapshot.snapshot_id)
         return partition
@@ -155,6 +156,11 @@ class Hosting:
         partition.on_leadership_lost()
         self._node.forget(partition)
         self._node.snapshot_transfer.abandon(partition.group)
+
+    def save_start_points(self) -> None:
+        """The node stops in good order: what the next start wants to know of each log. Raises StorageError."""
+        for partition in self._node.partitions.values():
+            partition.save_start_point()
 
     # --- finding ---
 

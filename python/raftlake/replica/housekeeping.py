@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 INTERVAL_MS = 250
 CHECKPOINT_INTERVAL_MS = 1_000
+EXPIRATION_INTERVAL_MS = 600_000
 
 
 class Housekeeping:
@@ -21,6 +22,7 @@ class Housekeeping:
         self._node = node
         self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
         self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
+        self._next_expiration_ms = node.now_ms + EXPIRATION_INTERVAL_MS
 
     def run(self) -> None:
         """One round, which schedules the next."""
@@ -36,6 +38,10 @@ class Housekeeping:
             self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
             node.logs.checkpoint()
             node.damage.scrub(CHECKPOINT_INTERVAL_MS)
+        if node.now_ms >= self._next_expiration_ms:
+            self._next_expiration_ms = node.now_ms + EXPIRATION_INTERVAL_MS
+            for partition in node.partitions.values():
+                partition.producers.expire(node.clock.wall_ms() - node.config.producer_id_expiration_ms)
         if node.now_ms >= self._next_retention_ms and max(node.config.retention_ms, node.config.retention_bytes) >= 0:
             self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
             self._apply_retention()

@@ -19,12 +19,11 @@ from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, App
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
-from raftlake.replica.intact import headers_from, require_intact
+from raftlake.replica.intact import require_intact
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
+from raftlake.replica.start_points import LogFacts
 from raftlake.replica.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.wire.batches import BatchHeader, parse_header, stamp
-
-HEADER_READ_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -65,11 +64,12 @@ class ReceivedBatch:
 class Partition:
     """A group, and who waits for it on this node."""
 
-    def __init__(self, group: GroupId, core: RaftGroup, log: LogStore) -> None:
+    def __init__(self, group: GroupId, core: RaftGroup, log: LogStore, facts: LogFacts, wall_ms: Callable[[], int]) -> None:
         self.group = group
         self.core = core
         self.log = log
-        self.producers = ProducerStates()
+        self._facts = facts
+        self._wall_ms = wall_ms
         self.outbox: list[Action] = []
         self.appending: list[PendingAppend] = []
         self.waiting: deque[WaitingAppend] = deque()
@@ -80,7 +80,6 @@ class Partition:
         self.deleted = False
         #: The high watermark as clients see it: everything below is applied here. The core may already know a higher one.
         self.high_watermark = Offset(0)
-        self.rebuild_producers()
 
     @property
     def is_serving(self) -> bool:
@@ -97,24 +96,21 @@ class Partition:
 
     # --- producers ---
 
-    def rebuild_producers(self) -> None:
-        """Read every batch header of the log again: at start and after a truncation."""
-        self.producers.clear()
-        offset, end = self.log.start_offset, self.log.end_offset
-        while offset < end:
-            chunk = self.log.read(Offset(offset), end, HEADER_READ_BYTES)
-            if not chunk:
-                break
-            for header in headers_from(self.group, chunk, offset):
-                self.remember(header)
-                offset = Offset(header.base_offset + header.last_offset_delta + 1)
+    @property
+    def producers(self) -> ProducerStates:
+        return self._facts.producers
 
-    def remember(self, header: BatchHeader) -> None:
-        """Note the sequence numbers of a batch that is in the log."""
-        if header.producer_id != NO_PRODUCER and not header.is_control:
-            self.producers.record(
-                header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, header.base_offset
-            )
+    def rebuild_producers(self) -> None:
+        """After a truncation: what the log still says."""
+        self._facts.restore(self._wall_ms(), with_voters=False)
+
+    def save_start_point(self) -> None:
+        """The node stops: let the next start have nothing to read."""
+        self._facts.save_at_stop()
+
+    def _append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
+        self.needs_flush = True
+        return self.log.append(chunks, spans)
 
     # --- the leader's appends ---
 
@@ -125,6 +121,7 @@ class Partition:
         """
         admitted: list[PendingAppend] = []
         next_offset = self.core.log_end
+        now_ms = self._wall_ms()
         for pending in self.appending:
             first = pending.headers[0]
             try:
@@ -138,7 +135,12 @@ class Partition:
             for header in pending.headers:
                 if header.producer_id != NO_PRODUCER:
                     self.producers.record(
-                        header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, next_offset
+                        header.producer_id,
+                        header.producer_epoch,
+                        header.base_sequence,
+                        header.record_count,
+                        next_offset,
+                        now_ms,
                     )
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
@@ -175,8 +177,7 @@ class Partition:
                 self._wait_for(offset, first_offset, pending)
             else:
                 written.append((pending, first_offset))
-        self.log.append(chunks, spans)
-        self.needs_flush = True
+        self._facts.appended(self._append(chunks, spans))
         for pending, first_offset in written:
             pending.done(ErrorCode.NONE, first_offset)
 
@@ -197,8 +198,9 @@ class Partition:
         """Write a control batch without a timestamp: it must not answer a search for records by time."""
         batch = control_batch(action)
         end_offset = action.offset + parse_header(batch).record_count
-        self.log.append([batch], [BatchSpan(action.offset, end_offset, action.epoch, NO_TIMESTAMP, len(batch))])
-        self.needs_flush = True
+        self._facts.appended(
+            self._append([batch], [BatchSpan(action.offset, end_offset, action.epoch, NO_TIMESTAMP, len(batch))])
+        )
 
     def append_fetched(self, action: AppendFetched) -> None:
         """Write batches from the leader as they came; neighbours of one answer are written as one piece."""
@@ -217,10 +219,11 @@ class Partition:
             spans.append(BatchSpan(batch.base_offset, batch.end_offset, batch.epoch, header.timestamp_ms_max, header.size))
         if run_of is not None:
             chunks.append(run_of[run_start:run_end])
-        self.log.append(chunks, spans)
+        begun = self._append(chunks, spans)
+        now_ms = self._wall_ms()
         for batch in action.batches:
-            self.remember(batch.payload.header)
-        self.needs_flush = True
+            self._facts.remember(batch.payload.header, now_ms)
+        self._facts.appended(begun)
 
     def truncate(self, end_offset: Offset) -> None:
         self.log.truncate_to(end_offset)
@@ -230,7 +233,7 @@ class Partition:
     def reset(self, start: OffsetAndEpoch) -> None:
         """Begin anew at `start`: the leader no longer has what lies before it."""
         self.log.reset(start)
-        self.rebuild_producers()
+        self._facts.reset()
         self.needs_flush = True
 
     # --- answers ---

@@ -1,34 +1,35 @@
 """Idempotent producers of one partition: which sequence numbers were appended last, and where.
 
-Pure bookkeeping over batch headers. It is rebuilt from the log (every batch names its producer, epoch and first
-sequence), so it survives failover and restart without a file of its own. As in Kafka the last five batches of a
-producer are kept: a retry of any of them is answered with its first offset instead of being appended again.
+Pure bookkeeping over batch headers. It follows from the log (every batch names its producer, epoch and first sequence) and is
+kept beside it in Kafka's form, so that it survives failover, restart and retention. As in Kafka the last five batches of
+a producer are kept: a retry of any of them is answered with its first offset instead of being appended again. Sequences are
+noted before their batches are in the log; `at` tells how things stood at an offset that the log has just reached.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.producer_snapshot import ProducerRow
 
 BATCHES_KEPT = 5
 SEQUENCE_MODULUS = 1 << 31
 NO_PRODUCER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedBatch:
+class AppendedBatch(NamedTuple):
     base_sequence: int
     last_sequence: int
     base_offset: int
     end_offset: int
 
 
-@dataclass(slots=True)
-class ProducerEntry:
+class ProducerEntry(NamedTuple):
     epoch: int
-    batches: deque[AppendedBatch]
+    #: When this node last saw it write, in milliseconds since 1970; not what its records say, which may be any time.
+    seen_ms: int
+    batches: tuple[AppendedBatch, ...]
 
 
 def last_sequence_of(base_sequence: int, record_count: int) -> int:
@@ -39,16 +40,17 @@ def last_sequence_of(base_sequence: int, record_count: int) -> int:
 class ProducerStates:
     """Per producer id: its epoch and its last batches."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_undo", "has_forgotten")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        #: What stood in place of the entries of batches that `settle` has not heard of: (base offset, producer id, entry).
+        self._undo: list[tuple[int, int, ProducerEntry | None]] = []
+        #: Some producers wrote to the log and are not known any more.
+        self.has_forgotten = False
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def clear(self) -> None:
-        self._entries.clear()
 
     def check(
         self, producer_id: int, epoch: int, base_sequence: int, count: int, *, history_trimmed: bool
@@ -59,7 +61,7 @@ class ProducerStates:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            if base_sequence != 0 and not history_trimmed:
+            if base_sequence != 0 and not history_trimmed and not self.has_forgotten:
                 raise RequestRejected(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {producer_id} is new here and must start at sequence 0, not {base_sequence}",
@@ -88,11 +90,52 @@ class ProducerStates:
             )
         return None
 
-    def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int) -> None:
+    def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int, now_ms: int) -> None:
         """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from."""
         entry = self._entries.get(producer_id)
-        if entry is None or entry.epoch != epoch:
-            entry = self._entries[producer_id] = ProducerEntry(epoch, deque(maxlen=BATCHES_KEPT))
-        entry.batches.append(
-            AppendedBatch(base_sequence, last_sequence_of(base_sequence, count), base_offset, base_offset + count)
-        )
+        batch = AppendedBatch(base_sequence, last_sequence_of(base_sequence, count), base_offset, base_offset + count)
+        kept = entry.batches[1 - BATCHES_KEPT :] if entry is not None and entry.epoch == epoch else ()
+        self._undo.append((base_offset, producer_id, entry))
+        self._entries[producer_id] = ProducerEntry(epoch, now_ms, (*kept, batch))
+
+    def settle(self, end_offset: int) -> None:
+        """The log reaches to `end_offset`, and nobody will ask how things stood before that."""
+        if self._undo and self._undo[-1][0] < end_offset:
+            self._undo.clear()
+        elif self._undo:
+            self._undo = [each for each in self._undo if each[0] >= end_offset]
+
+    def at(self, offset: int) -> list[ProducerRow]:
+        """What the records below `offset` say, which is not below the last `settle`: each producer's batches, oldest first."""
+        entries: dict[int, ProducerEntry | None] = dict(self._entries)
+        entries.update({each[1]: each[2] for each in reversed(self._undo) if each[0] >= offset})
+        return [
+            ProducerRow(
+                producer_id,
+                entry.epoch,
+                batch.last_sequence,
+                batch.end_offset - 1,
+                batch.end_offset - 1 - batch.base_offset,
+                entry.seen_ms,
+            )
+            for producer_id, entry in entries.items()
+            if entry is not None
+            for batch in entry.batches
+        ]
+
+    def restore(self, rows: list[ProducerRow]) -> None:
+        """Begin with what `at` told."""
+        for row in rows:
+            count = row.offset_delta + 1
+            base_sequence = (row.last_sequence - row.offset_delta) % SEQUENCE_MODULUS
+            base_offset = row.last_offset - row.offset_delta
+            self.record(row.producer_id, row.epoch, base_sequence, count, base_offset, row.timestamp_ms)
+        self._undo.clear()
+
+    def expire(self, seen_before_ms: int) -> None:
+        """Forget who has not written since."""
+        idle = [producer_id for producer_id, entry in self._entries.items() if entry.seen_ms < seen_before_ms]
+        for producer_id in idle:
+            del self._entries[producer_id]
+        if idle:
+            self.has_forgotten = True

@@ -236,6 +236,11 @@ class NodeServer:
             event(logger, logging.INFO, "closing connections that are still busy", node=self._settings.node_id)
             if self._http is not None:
                 await self._http.abandon()
+        if self._fatal is None:
+            try:
+                self.node.hosting.save_start_points()
+            except StorageError as error:
+                self._driver.fail(error)
         took_ms = self._clock.now_ms() - started_ms
         event(logger, logging.INFO, "stopped", node=self._settings.node_id, ms=took_ms)
 

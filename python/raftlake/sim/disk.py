@@ -23,6 +23,7 @@ from raftlake.sim.disk_damage import Decay
 from raftlake.sim.disk_observer import DiskObserver, SilentObserver
 from raftlake.sim.log_image import LogImage, StoredBatch, check_batch_bytes
 from raftlake.sim.snapshot_store import SimulatedSnapshots
+from raftlake.sim.start_points import SimulatedStartPoints
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 
@@ -59,6 +60,9 @@ class MemoryLog:
         #: Oldest first; the last one is what the process sees, the others are what a crash may bring back.
         self._images = [LogImage()]
         self._image = self._images[0]
+        self.start_points = SimulatedStartPoints(self, disk.machine)
+        #: Bytes in the last segment; None where that has to be found out.
+        self._active_size: int | None = None
         self._segments: list[SegmentInfo] = []
         #: What the segments were computed from.
         self._segments_of: tuple[LogImage, int, int] | None = None
@@ -81,15 +85,24 @@ class MemoryLog:
         # The epoch before the log start is not shown once the first record has another one.
         return epochs[1:] if len(epochs) > 1 and epochs[0][1] == epochs[1][1] else epochs
 
-    def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> None:
+    def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
         self._disk.machine.port_call("append")
         data = b"".join(chunks)
         if len(data) != sum(span.size for span in spans):
             raise InvariantViolation(f"{self.group}: {len(data)} bytes do not match the spans {spans}")
         position = 0
+        begun: list[Offset] = []
         for span in spans:
+            size = self._active_size
+            if size is None:
+                size = self.segments()[-1].size
+            if size and size + span.size > self._disk.segment_bytes:
+                begun.append(Offset(span.base_offset))
+                size = 0
             self._append_one(span, data[position : position + span.size])
+            self._active_size = size + span.size
             position += span.size
+        return begun
 
     def _append_one(self, span: BatchSpan, data: bytes) -> None:
         image = self._image
@@ -132,6 +145,7 @@ class MemoryLog:
             raise InvariantViolation(f"{self.group}: truncation to {end_offset} before the log start {image.start}")
         if end_offset < image.end and end_offset != (image.ends[count - 1] if count else image.start):
             raise InvariantViolation(f"{self.group}: truncation to {end_offset} inside a batch")
+        self.start_points.cut(end_offset)
         self._replace(image.cut(count))
 
     def reset(self, start: OffsetAndEpoch) -> None:
@@ -144,6 +158,7 @@ class MemoryLog:
     def _replace(self, image: LogImage) -> None:
         self._images.append(image)
         self._image = image
+        self._active_size = None
         self.decay.forget_from(image.end)
         self._disk.observer.log_cut(self.group, self.end_offset)
 
@@ -156,6 +171,8 @@ class MemoryLog:
             count = bisect_right(image.ends, segment.end_offset)
             del image.batches[:count], image.ends[:count]
             image.start = segment.end_offset
+        self._active_size = None
+        self.start_points.advance(Offset(image.start))
         self.decay.forget_below(image.start)
         before = [epoch for epoch, offset in image.epochs if offset < image.start]
         if before:
@@ -172,6 +189,10 @@ class MemoryLog:
     def latest_timestamp(self) -> TimestampAndOffset | None:
         batch = max(self._image.batches, key=lambda batch: batch.timestamp_ms, default=None)
         return None if batch is None else TimestampAndOffset(batch.timestamp_ms, Offset(batch.base), Epoch(batch.epoch))
+
+    @property
+    def segment_bases(self) -> Sequence[Offset]:
+        return [segment.base_offset for segment in self.segments()]
 
     def segments(self) -> Sequence[SegmentInfo]:
         image = self._image
@@ -207,10 +228,16 @@ class MemoryLog:
         image, reason = self.decay.cut(self._image, damage, epoch)
         self._images = [image]
         self._image = image
+        self._active_size = None
         self._disk.observer.log_cut(self.group, self.end_offset)
         return reason
 
     # --- durability ---
+
+    @property
+    def images(self) -> Sequence[LogImage]:
+        """All that a crash may bring back, oldest first; the last one is `image`."""
+        return self._images
 
     @property
     def image(self) -> LogImage:
@@ -269,6 +296,7 @@ class MemoryLog:
         image.synced_end = image.end
         self._images = [image]
         self._image = image
+        self._active_size = None
 
 
 class SimulatedDisk:

@@ -39,6 +39,8 @@ class LogImage:
     synced_end: int = 0
     #: Up to this end offset it took over the batches of the image before it.
     inherited_end: int = 0
+    #: Beside the batches: `ports.StartPoints`. All of them are durable.
+    points: dict[Offset, tuple[bytes, bytes]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -55,6 +57,7 @@ class LogImage:
             epochs=[entry for index, entry in enumerate(self.epochs) if entry[1] < end or (index == 0 and self.start > 0)],
             synced_end=min(self.synced_end, end),
             inherited_end=end,
+            points=dict(self.points),
         )
 
 

@@ -23,6 +23,8 @@ from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.scan import BatchAt
 from raftlake.storage.scrub import Scrub
 from raftlake.storage.segment import Segment
+from raftlake.storage.start_points import SUFFIXES as POINT_SUFFIXES
+from raftlake.storage.start_points import FileStartPoints
 
 #: Relative offsets in the index files are 32 bits wide.
 SEGMENT_OFFSETS_MAX = (1 << 31) - 1
@@ -74,6 +76,7 @@ class FileLog:
         self._active = segments[-1]
         self._epochs = epochs
         self._points = points
+        self.start_points = FileStartPoints(path)
         self._names_changed = names_changed
         self._failure: str | None = None
         self._deleted = False
@@ -97,24 +100,30 @@ class FileLog:
     def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
         return self._epochs.entries
 
+    @property
+    def segment_bases(self) -> Sequence[Offset]:
+        return [segment.base_offset for segment in self._segments]
+
     def segments(self) -> Sequence[SegmentInfo]:
         self._require_usable()
         return tuple(segment.info() for segment in self._segments)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def append(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan]) -> None:
+    def append(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
         """Raises StorageError (disk), InvariantViolation when the batches do not continue the log."""
         if self._failure is not None:
             raise StorageError(self._failure)
         if not spans:
-            return
+            return ()
         size = self._require_next(chunks, spans)
         active = self._active
+        begun: tuple[Offset, ...] = ()
         if active.size and (
             active.size + size > self._segment_bytes or spans[-1].end_offset - active.base_offset > SEGMENT_OFFSETS_MAX
         ):
             active = self._roll()
+            begun = (active.base_offset,)
         try:
             active.append(chunks, spans, size)
         except OSError as error:
@@ -122,6 +131,7 @@ class FileLog:
         if spans[-1].epoch > self._epochs.last or not self._epochs.entries:
             for span in spans:
                 self._epochs.note(Epoch(span.epoch), Offset(span.base_offset))
+        return begun
 
     def _require_next(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan]) -> int:
         size = 0
@@ -162,6 +172,7 @@ class FileLog:
             raise InvariantViolation(f"{self.group}: truncation to {end_offset}, but the log begins at {self.start_offset}")
         try:
             if end_offset < self.end_offset:
+                self.start_points.cut(end_offset)
                 self._points.lower(self.group, end_offset)
                 self._cuts += 1
                 self._truncate_segments(end_offset)
@@ -191,6 +202,7 @@ class FileLog:
             for segment in self._segments:
                 segment.close()
             self._active = perform_reset(self.path, start, self._pool, self._epochs)
+            self.start_points.forget()
         except StorageError as error:
             raise self._fail(error) from error
         self._segments = [self._active]
@@ -205,6 +217,7 @@ class FileLog:
             while len(self._segments) > 1 and self._segments[0].end_offset <= start_offset:
                 self._segments.pop(0).delete()
                 self._sync_names()
+            self.start_points.advance(self.start_offset)
         except StorageError as error:
             raise self._fail(error) from error
         self._epochs.advance_to(self.start_offset)
@@ -353,7 +366,7 @@ def perform_reset(path: Path, start: OffsetAndEpoch, pool: FilePool, epochs: Lea
     """Carry out the reset that RESET_FILE_NAME announces; a crash anywhere in here is finished by the next open."""
     try:
         for file in sorted(path.iterdir()):
-            if file.suffix in (".log", ".index", ".timeindex"):
+            if file.suffix in (".log", ".index", ".timeindex", *POINT_SUFFIXES):
                 file.unlink()
         segment = Segment.create(path, start.offset, pool)
         epochs.reset_to(start)

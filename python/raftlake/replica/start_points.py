@@ -1,0 +1,197 @@
+"""What a log's records say of producers and voters, kept beside it at some offsets, so that a start reads only what follows.
+
+A point is saved where a segment begins and at a clean stop. Owns the content of both its parts, the choice of the one to begin
+with, and the reading of the rest: headers only, once, for producers and voters together. Points that the reading passes
+and that are missing are saved again. Invariant: what is restored is what reading the whole log would give, and for
+a log that retention has trimmed also what its lost beginning said of producers.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from raftlake.errors import CorruptBatch, DamagedData, StorageError
+from raftlake.ports import LogStore
+from raftlake.raft.types import Epoch, Offset, VoterSet
+from raftlake.raft.voters import VoterHistory
+from raftlake.replica.intact import headers_from
+from raftlake.replica.producer_state import NO_PRODUCER, ProducerStates
+from raftlake.replica.voter_log import NO_TIMESTAMP, entries_of, read_batch_voters
+from raftlake.wire import producer_snapshot
+from raftlake.wire.batches import BatchHeader, validate, voters_batch
+from raftlake.wire.producer_snapshot import ProducerRow
+
+logger = logging.getLogger("raftlake.start_points")
+
+READ_BYTES = 1024 * 1024
+VERSION = 1
+#: Version, CRC-32C of all that follows, whether producers were forgotten, from which offset on the voters are complete.
+_NOTES = struct.Struct(">hI?q")
+_COUNTED_FROM = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Our own part of a point."""
+
+    has_forgotten: bool
+    #: Of the records before it nothing is said: a snapshot stands for them.
+    voters_from: Offset
+    voters: tuple[tuple[Offset, VoterSet], ...]
+
+    def encode(self) -> bytes:
+        data = bytearray(_NOTES.pack(VERSION, 0, self.has_forgotten, self.voters_from))
+        for offset, voters in self.voters:
+            data += voters_batch(offset, Epoch(0), NO_TIMESTAMP, entries_of(voters), kraft_version=1)
+        struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_COUNTED_FROM:]))
+        return bytes(data)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Notes:
+        """Raises CorruptBatch."""
+        if len(data) < _NOTES.size:
+            raise CorruptBatch(f"{len(data)} bytes are no notes of voters")
+        version, crc, has_forgotten, voters_from = _NOTES.unpack_from(data)
+        if version != VERSION or crc != crc32c(memoryview(data)[_COUNTED_FROM:]):
+            raise CorruptBatch(f"notes of voters: version {version}, or a CRC that does not match")
+        batches = memoryview(data)[_NOTES.size :]
+        voters = []
+        for header in validate(batches):
+            found = read_batch_voters(batches[header.position : header.end_position])
+            if found is None:
+                raise CorruptBatch(f"notes of voters: none at {header.base_offset}")
+            voters.append((Offset(header.base_offset), found))
+        return cls(has_forgotten=has_forgotten, voters_from=Offset(voters_from), voters=tuple(voters))
+
+
+class LogFacts:
+    """Of one open log: its producers, and from where on `history` knows all of its voters."""
+
+    def __init__(self, name: object, log: LogStore, history: VoterHistory, voters_from: Offset) -> None:
+        self._name = name
+        self._log = log
+        self._history = history
+        self._voters_from = voters_from
+        self.producers = ProducerStates()
+
+    def remember(self, header: BatchHeader, now_ms: int) -> None:
+        """Note the sequence numbers of a batch that is in the log."""
+        if header.producer_id != NO_PRODUCER and not header.is_control:
+            self.producers.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.record_count,
+                header.base_offset,
+                now_ms,
+            )
+
+    # --- saving ---
+
+    def save(self, offset: Offset, *, sync: bool = True) -> None:
+        """Save a point at `offset`, which the log reaches. Raises StorageError."""
+        log = self._log
+        voters_from = max(self._voters_from, log.start_offset)
+        notes = Notes(
+            has_forgotten=self.producers.has_forgotten,
+            voters_from=voters_from,
+            voters=tuple(each for each in self._history.entries if voters_from <= each[0] < offset),
+        )
+        rows = self.producers.at(offset)
+        log.start_points.save(offset, producer_snapshot.encode(rows), notes.encode(), sync=sync)
+
+    def save_at_stop(self) -> None:
+        """Save a point at the log's end unless there is one; nothing else relies on it. Raises StorageError."""
+        end = self._log.end_offset
+        if end > self._log.start_offset and end not in self._log.start_points.offsets:
+            self.save(end, sync=False)
+            self._drop_strays(end)
+
+    def appended(self, begun: Sequence[Offset]) -> None:
+        """The log has grown, and began segments at `begun`. Raises StorageError."""
+        for offset in begun:
+            self.save(offset)
+            self._drop_strays(offset)
+        self.producers.settle(self._log.end_offset)
+
+    def _drop_strays(self, saved: Offset) -> None:
+        """Of the points of clean stops only one behind the last segment's start is worth anything."""
+        bases = self._log.segment_bases
+        points = self._log.start_points
+        points.delete([each for each in points.offsets if each < saved and each > self._log.start_offset and each not in bases])
+
+    # --- restoring ---
+
+    def reset(self) -> None:
+        """The log was emptied, and begins behind a snapshot that tells the voters."""
+        self.producers = ProducerStates()
+        self._voters_from = self._log.start_offset
+
+    def restore(self, now_ms: int, *, with_voters: bool) -> None:
+        """Begin with the newest intact point and read on. `with_voters`: record in the history what the log says from where it
+        is complete. Raises DamagedData, StorageError."""
+        self.producers = ProducerStates()
+        log, read_voters_from = self._log, self._voters_from
+        point = self._begin()
+        producers_from = log.start_offset
+        if point is not None:
+            producers_from, rows, notes = point
+            self.producers.restore(rows)
+            self.producers.has_forgotten = notes.has_forgotten
+            if notes.voters_from <= self._voters_from:
+                read_voters_from = max(producers_from, self._voters_from)
+                for offset, voters in notes.voters if with_voters else ():
+                    if offset >= self._voters_from:
+                        self._history.record(offset, voters)
+        if not with_voters:
+            read_voters_from = log.end_offset
+        missing = [base for base in log.segment_bases if base > producers_from and base not in log.start_points.offsets]
+        for chunk, header in self._read(min(producers_from, read_voters_from)):
+            if missing and header.base_offset == missing[0]:
+                self.save(missing.pop(0))
+            if header.position == 0:
+                self.producers.settle(header.base_offset)
+            if header.base_offset >= producers_from:
+                self.remember(header, now_ms)
+            if header.is_control and header.base_offset >= read_voters_from:
+                self._read_voters(chunk, header)
+        self.producers.settle(log.end_offset)
+
+    def _begin(self) -> tuple[Offset, list[ProducerRow], Notes] | None:
+        """The newest intact point within the log; those that are of no use are deleted."""
+        log, points = self._log, self._log.start_points
+        useless = [offset for offset in points.offsets if not log.start_offset <= offset <= log.end_offset]
+        points.delete(useless)
+        for offset in reversed(points.offsets):
+            try:
+                producers, notes = points.load(offset)
+                return offset, producer_snapshot.decode(producers), Notes.decode(notes)
+            except (CorruptBatch, StorageError) as error:
+                logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
+                points.delete([offset])
+        return None
+
+    def _read(self, offset: Offset) -> Iterator[tuple[bytes, BatchHeader]]:
+        """The headers from `offset` on, each with the bytes that it stands in."""
+        end = self._log.end_offset
+        while offset < end:
+            chunk = self._log.read(offset, end, READ_BYTES)
+            if not chunk:
+                return
+            for header in headers_from(self._name, chunk, offset):
+                yield chunk, header
+                offset = Offset(header.end_offset)
+
+    def _read_voters(self, chunk: bytes, header: BatchHeader) -> None:
+        try:
+            voters = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
+        except CorruptBatch as error:
+            offset = header.base_offset
+            raise DamagedData(f"{self._name}: damaged at offset {offset}: {error}", offset=offset) from error
+        if voters is not None:
+            self._history.record(Offset(header.base_offset), voters)

@@ -1,0 +1,88 @@
+"""Start points on disk: `ports.StartPoints` as two files beside the segments, `<offset>.snapshot` and `<offset>.voters`.
+
+The first is Kafka's producer state, the second our own. Both are written and synced under temporary names, then renamed, the
+`.snapshot` last: a point is there when that is. Knows nothing of what they mean; damage shows in their checksums, which are
+their readers' business.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from raftlake.errors import StorageError
+from raftlake.raft.types import Offset
+from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
+
+PRODUCERS_SUFFIX = ".snapshot"
+VOTERS_SUFFIX = ".voters"
+SUFFIXES = (PRODUCERS_SUFFIX, VOTERS_SUFFIX)
+_NAME = re.compile(r"(\d{20})\.snapshot", re.ASCII)
+
+
+class FileStartPoints:
+    """The points of the log in `path`. Used from the driver's thread only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: list[Offset] | None = None
+
+    @property
+    def offsets(self) -> Sequence[Offset]:
+        if self._known is None:
+            try:
+                matches = [_NAME.fullmatch(name) for name in os.listdir(self._path)]
+            except OSError as error:
+                raise storage_error("list", self._path, error) from error
+            self._known = sorted(Offset(int(match[1])) for match in matches if match is not None)
+        return self._known
+
+    def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
+        known = self.offsets
+        try:
+            for suffix, data in ((VOTERS_SUFFIX, voters), (PRODUCERS_SUFFIX, producers)):
+                file = self._file(offset, suffix)
+                temporary = file.with_name(file.name + ".tmp")
+                write_file(temporary, data, sync=sync)
+                os.rename(temporary, file)
+            if sync:
+                sync_directory(self._path)
+        except OSError as error:
+            raise storage_error("write", file, error) from error
+        self._known = sorted({*known, offset})
+
+    def load(self, offset: Offset) -> tuple[bytes, bytes]:
+        found = [read_file(self._file(offset, suffix)) for suffix in SUFFIXES]
+        producers, voters = found
+        if producers is None or voters is None:
+            raise StorageError(f"{self._file(offset, SUFFIXES[found.index(None)])} is missing")
+        return producers, voters
+
+    def delete(self, offsets: Sequence[Offset]) -> None:
+        if not offsets:
+            return
+        try:
+            for offset in offsets:
+                for suffix in SUFFIXES:
+                    self._file(offset, suffix).unlink(missing_ok=True)
+            sync_directory(self._path)
+        except OSError as error:
+            raise storage_error("delete", self._file(offset, suffix), error) from error
+        self._known = [known for known in self.offsets if known not in offsets]
+
+    def cut(self, end_offset: Offset) -> None:
+        """The log is about to be cut to `end_offset`. Raises StorageError."""
+        self.delete([offset for offset in self.offsets if offset > end_offset])
+
+    def advance(self, start_offset: Offset) -> None:
+        """The log begins at `start_offset` now: of the points up to there the last one stays. Raises StorageError."""
+        self.delete([offset for offset in self.offsets if offset <= start_offset][:-1])
+
+    def forget(self) -> None:
+        """Somebody else has deleted the files."""
+        self._known = None
+
+    def _file(self, offset: Offset, suffix: str) -> Path:
+        return self._path / f"{offset:020d}{suffix}"
