@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raftlake.cli_output import AsJson, print_json, print_table
-from raftlake.errors import ConfigError
 
 if TYPE_CHECKING:
     from raftlake.runtime.recover import GroupFacts
-    from raftlake.runtime.settings import Settings
 
-PROBE_SECONDS = 2.0
 _COLUMNS = ["Group", "LogStart", "LogEnd", "LastEpoch", "CommittedAtLeast", "NewEpoch", "Damage"]
 
 
@@ -35,9 +32,9 @@ def recover(
     from raftlake.runtime.settings import load_settings
 
     loaded = load_settings(config, environ=os.environ, overrides=settings or [])
-    require_lost_majority(loaded)
     recovery = Recovery(loaded.data_dir, loaded.node_id, loaded.advertised_listener, loaded.quorum_group)
     try:
+        recovery.require_lost_majority(loaded)
         facts = recovery.examine()
         if as_json and confirm is None:
             print_json([group_facts(each) for each in facts])
@@ -62,19 +59,6 @@ def recover(
     else:
         print(f"recovered: node {loaded.node_id} with directory id {id_to_text(directory_id)} is the only voter.")
         print(f"Set quorum.voters={voter} in {config}, start the node, and give the others empty directories before they join.")
-
-
-def require_lost_majority(settings: Settings) -> None:
-    """Raises ConfigError when enough of the other voters answer to make a majority with this node."""
-    from raftlake.runtime.probe import answers
-
-    others = {node_id: place for node_id, place in settings.voters.items() if node_id != settings.node_id}
-    alive = [node_id for node_id, place in others.items() if answers(place, PROBE_SECONDS)]
-    if len(alive) + 1 > len(settings.voters) // 2 and len(settings.voters) > 1:
-        raise ConfigError(
-            f"quorum.voters: {', '.join(f'node {node_id} answers at {others[node_id]}' for node_id in alive)}; with this node "
-            "that is a majority, so nothing is lost: start this node with `raftlake serve`"
-        )
 
 
 def describe(facts: list[GroupFacts], cluster_id: str, *, is_resumed: bool) -> None:

@@ -37,9 +37,17 @@ def test_the_survivor_goes_on_alone_and_an_old_disk_disturbs_nobody(tmp_path: Pa
         ends = lambda: [voter.log_end_offset for voter in client.describe_quorum("t", 0).voters]  # noqa: E731
         wait_until(lambda: len(set(ends())) == 1, "all copies are equal")
         properties = quorum.nodes[3].properties
-        running = raftlake("recover", "--config", str(properties), "--confirm", "any")
-        assert running.returncode == 1
-        assert "with this node that is a majority" in running.stderr
+        quorum.kill(3)
+        healthy = raftlake("recover", "--config", str(properties), "--confirm", "any")
+        assert healthy.returncode == 1
+        assert "leads the quorum: with a live leader nothing is lost" in healthy.stderr
+        # Settings that name nobody else make no difference: the log knows who votes and where.
+        for override in (f"quorum.voters=3@{quorum.nodes[3].address}", "quorum.bootstrap.servers=127.0.0.1:1"):
+            alone = raftlake("recover", "--config", str(properties), "--confirm", "any", "--set", override)
+            assert alone.returncode == 1
+            assert "leads the quorum" in alone.stderr
+        quorum.start(3)
+        wait_until(lambda: len(set(ends())) == 1, "the node has caught up")
         for node_id in (1, 2, 3):
             quorum.kill(node_id)
         shutil.copytree(tmp_path / "quorum" / "node-1", tmp_path / "old-disk")
@@ -51,6 +59,9 @@ def test_the_survivor_goes_on_alone_and_an_old_disk_disturbs_nobody(tmp_path: Pa
         cluster_id = told.stdout.rpartition("--confirm ")[2].strip()
         done = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
         assert done.returncode == 0, done.stderr
+        again = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
+        assert again.returncode == 1
+        assert "nothing is to be recovered" in again.stderr
         (voters,) = [line for line in properties.read_text().splitlines() if line.startswith("quorum.voters=")]
         alone = next(each for each in voters.partition("=")[2].split(",") if each.startswith("3@"))
         properties.write_text(properties.read_text().replace(voters, f"quorum.voters={alone}"))

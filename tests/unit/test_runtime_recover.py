@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +22,6 @@ from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, Repli
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.start_points import LogFacts
-from raftlake.runtime.probe import answers
 from raftlake.runtime.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
@@ -215,58 +211,6 @@ def examine_once(place: Path) -> None:
         recovery.examine()
     finally:
         recovery.close()
-
-
-# --- the others -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def listening() -> Iterator[Endpoint]:
-    """Something that answers ApiVersions, as far as the probe looks."""
-    server = socket.create_server(("127.0.0.1", 0))
-    stopping = threading.Event()
-
-    def serve() -> None:
-        while not stopping.is_set():
-            connection, _ = server.accept()
-            with connection:
-                request = connection.recv(100)
-                if request:
-                    connection.sendall(b"\0\0\0\6" + request[8:12] + b"\0\0")
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    yield Endpoint("127.0.0.1", server.getsockname()[1])
-    stopping.set()
-    socket.create_connection(server.getsockname()).close()
-    thread.join()
-    server.close()
-
-
-def closed() -> Endpoint:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return Endpoint("127.0.0.1", server.getsockname()[1])
-
-
-def test_the_probe_tells_who_answers(listening: Endpoint) -> None:
-    assert answers(listening, 5)
-    assert not answers(closed(), 5)
-
-
-def test_a_quorum_that_still_has_a_majority_is_refused(listening: Endpoint) -> None:
-    """One of the two others and this node are a majority of three: there is nothing to recover from."""
-
-    def settings(*others: Endpoint) -> Any:
-        voters = {ME: HERE, **{NodeId(10 + number): place for number, place in enumerate(others)}}
-        return SimpleNamespace(node_id=ME, voters=voters)
-
-    cli_recover.require_lost_majority(settings())
-    cli_recover.require_lost_majority(settings(closed(), closed()))
-    with pytest.raises(ConfigError, match=r"node 10 answers at .*start this node"):
-        cli_recover.require_lost_majority(settings(listening, closed()))
-    cli_recover.require_lost_majority(settings(listening, closed(), closed(), closed()))
-    with pytest.raises(ConfigError, match="node 10 answers"):
-        cli_recover.require_lost_majority(settings(listening, listening, closed(), closed()))
 
 
 def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Does a node answer at an address? One ApiVersions request, as any Kafka client begins.
+"""Does a node answer at an address, and whom does it follow? ApiVersions and Metadata requests, as any Kafka client begins.
 
 For tools that have to know whether a quorum is alive without joining it; raises nothing for one that is not.
 """
@@ -7,28 +7,93 @@ from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import dataclass
 
 from raftlake.replica.config import Endpoint
 
 _REQUEST = struct.Struct(">ihhih")
 _HEAD = struct.Struct(">ii")
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+METADATA = 3
 API_VERSIONS = 18
 CORRELATION = 4_711
+#: More than any answer without topics holds.
+ANSWER_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Something speaks the protocol; what it did not say is None and -1."""
+
+    cluster_id: str | None = None
+    leader_id: int = -1
 
 
 def answers(endpoint: Endpoint, timeout_seconds: float) -> bool:
     """Whether something at `endpoint` speaks the protocol."""
+    return ask(endpoint, timeout_seconds) is not None
+
+
+def ask(endpoint: Endpoint, timeout_seconds: float) -> Answer | None:
+    """What the node at `endpoint` says of its quorum; None when nothing there speaks the protocol."""
     try:
         with socket.create_connection((endpoint.host, endpoint.port), timeout_seconds) as connection:
             connection.settimeout(timeout_seconds)
-            # Version 0, no client id, no body.
-            connection.sendall(_REQUEST.pack(_REQUEST.size - 4, API_VERSIONS, 0, CORRELATION, -1))
-            head = b""
-            while len(head) < _HEAD.size:
-                part = connection.recv(_HEAD.size - len(head))
-                if not part:
-                    return False
-                head += part
+            if _request(connection, API_VERSIONS, 0, b"") is None:
+                return None
+            return _ask_leader(connection)
     except OSError:
-        return False
-    return int(_HEAD.unpack(head)[1]) == CORRELATION
+        return None
+
+
+def _ask_leader(connection: socket.socket) -> Answer:
+    """A node that hangs or closes now has answered all the same."""
+    try:
+        # Version 2, no topics.
+        answer = _request(connection, METADATA, 2, _INT.pack(0))
+        return Answer() if answer is None else _parse_metadata(answer)
+    except (OSError, struct.error, UnicodeDecodeError):
+        return Answer()
+
+
+def _request(connection: socket.socket, api_key: int, version: int, body: bytes) -> bytes | None:
+    """The body of the answer; None when it is none. Raises OSError."""
+    # No client id.
+    connection.sendall(_REQUEST.pack(_REQUEST.size - 4 + len(body), api_key, version, CORRELATION, -1) + body)
+    head = _receive(connection, _HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    size, correlation = _HEAD.unpack(head)
+    if correlation != CORRELATION or not _INT.size <= size <= ANSWER_BYTES_MAX:
+        return None
+    return _receive(connection, size - _INT.size)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes, or fewer where the other side closed."""
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            break
+        data += part
+    return data
+
+
+def _parse_metadata(answer: bytes) -> Answer:
+    """Version 2 behind its correlation id: nodes (id, host, port, rack), cluster id, controller id. Raises
+    struct.error, UnicodeDecodeError."""
+    (nodes,) = _INT.unpack_from(answer)
+    position = _INT.size
+    for _ in range(nodes):
+        _, position = _string(answer, position + _INT.size)
+        _, position = _string(answer, position + _INT.size)
+    cluster_id, position = _string(answer, position)
+    return Answer(cluster_id, _INT.unpack_from(answer, position)[0])
+
+
+def _string(answer: bytes, position: int) -> tuple[str | None, int]:
+    (size,) = _SHORT.unpack_from(answer, position)
+    start = position + _SHORT.size
+    return (None, start) if size < 0 else (answer[start : start + size].decode(), start + size)

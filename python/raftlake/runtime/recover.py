@@ -20,8 +20,10 @@ from raftlake.errors import ConfigError, StorageError
 from raftlake.kv.commands import encode, put
 from raftlake.kv.keys import INCARNATION_KEY
 from raftlake.ports import BatchSpan, GroupId
-from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, Offset
+from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, Offset, ReplicaKey
 from raftlake.replica.config import Endpoint
+from raftlake.runtime.lost_majority import require_lost_majority, survey
+from raftlake.runtime.settings import Settings
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.files import read_file, replace_file, storage_error, sync_directory
@@ -94,6 +96,20 @@ class Recovery:
         # The quorum's own log last: with it the recovery takes effect.
         ordered = [group for group in groups if group != self._quorum_group] + [self._quorum_group]
         return [self._examine(group) for group in ordered]
+
+    def require_lost_majority(self, settings: Settings) -> None:
+        """Raises ConfigError unless a majority of the voters that this directory's log names is gone, and this node is one of
+        them. A recovery that was interrupted behind the quorum's log has been through this."""
+        if self._quorum_group not in self._logs.groups():
+            raise StorageError(f"{self.data_dir} holds no log of {self._quorum_group}: there is nothing to recover from")
+        me = ReplicaKey(self.meta.node_id, self.meta.directory_id)
+        survivor = survey(self._logs, self._quorum_group, me, self.meta.cluster_id)
+        if self._pending is not None and survivor.voters is not None:
+            (*others, last) = survivor.voters.voters.values()
+            if not others and last == ReplicaKey(me.id, DirectoryId(self._pending.directory_id)):
+                return
+        own = [each for each in (settings.advertised_listener, settings.controller_listener) if each is not None]
+        require_lost_majority(survivor, static=settings.voters, bootstrap_servers=settings.bootstrap_servers, own=own)
 
     def _examine(self, group: GroupId) -> GroupFacts:
         log = self._logs.open(group)
