@@ -66,13 +66,13 @@ def add(
     node_id, host, port = parse_voter(voter)
     deadline = time.monotonic() + timeout_ms / 1000
     with connect(bootstrap_server, timeout_ms) as client:
-        require_reachable(node_id, host, port, client.describe_cluster().nodes)
         directory = _wait_for(lambda: observer_directory(client.describe_quorum(), node_id, directory_id), deadline)
         if directory is None:
             raise ConfigError(
                 f"node {node_id} does not fetch from the leader: start it first, with quorum.bootstrap.servers set to nodes of "
                 "this quorum"
             )
+        require_reachable(node_id, host, port, client.describe_cluster().nodes)
         note(f"node {node_id} fetches; asking the leader to make it a voter")
         client.add_voter(node_id, directory, host, port, timeout_ms=_left_ms(deadline))
         _follow(client, deadline, as_json)
@@ -119,7 +119,7 @@ def require_reachable(node_id: int, host: str, port: int, nodes: Mapping[int, Ad
     except OSError as error:
         raise ConfigError(
             f"nobody answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes reach "
-            f"node {node_id}, and start it first"
+            f"node {node_id}"
         ) from error
 
 
