@@ -202,6 +202,9 @@ class LogDirectory(Protocol):
         if it is open and cut it before the damage, keeping the damaged rest. Returns what was found and where the rest is.
         Raises StorageError where there is no damage after all."""
 
+    def file_at(self, group: GroupId, offset: int) -> str:
+        """The file that holds, or held, the record at `offset`, as an operator finds it."""
+
     def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
         """What `set_aside` has noted and `mend` has not taken back, and why."""
 

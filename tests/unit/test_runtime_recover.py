@@ -221,3 +221,10 @@ def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "was interrupted" in said
     assert "orders-0" in said and "LogEnd" in said
     assert "acknowledged at or above LogEnd is lost" in said
+
+
+def test_an_offset_is_told_with_its_file(place: Path) -> None:
+    directory = FileLogDirectory(place, post=None)
+    assert directory.file_at(ORDERS, 7) == str(place / "orders-0" / f"{0:020d}.log")
+    assert directory.file_at(GroupId("none", 0, bytes(16)), 7) == str(place / "none-0")
+    directory.close()

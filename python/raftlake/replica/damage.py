@@ -26,7 +26,8 @@ from raftlake.raft.actions import (
     SendRequest,
 )
 from raftlake.raft.events import ResignRequested
-from raftlake.raft.types import Epoch, Impairment
+from raftlake.raft.types import Epoch, Impairment, VoterSet
+from raftlake.replica.alone import votes_alone
 from raftlake.replica.partition import Partition
 
 if TYPE_CHECKING:
@@ -80,12 +81,13 @@ class DamageControl:
             return Impairment(epoch, impairment.end_offset)
         return impairment
 
-    def _set_aside(self, group: GroupId, damage: DamagedData) -> None:
+    def _set_aside(self, group: GroupId, damage: DamagedData, running: VoterSet | None = None) -> None:
         node = self._node
-        me = node.config.node_id
-        if not any(voter != me for voter in node.quorum.latest.ids):
+        if votes_alone(node, group, running):
+            file = node.logs.file_at(group, damage.offset)
+            told = str(damage) if file in str(damage) else f"{file}: {damage}"
             raise StorageError(
-                f"{damage}. This node is the only voter, so no other has these records, and nothing was cut. Restore the file "
+                f"{told}. This node is the only voter, so no other has these records, and nothing was cut. Restore the file "
                 "from a copy; what can still be read of it `raftlake dump --records` shows"
             ) from damage
         election = node.elections.load(group)
@@ -139,7 +141,7 @@ class DamageControl:
             if isinstance(action, SAYING):
                 node.perform(partition, action)
         node.hosting.let_go(partition)
-        self._set_aside(partition.group, damage)
+        self._set_aside(partition.group, damage, partition.core.voters)
         node.hosting.open(partition.group)
         partition.on_deleted()
 

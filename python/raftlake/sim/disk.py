@@ -312,8 +312,6 @@ class SimulatedDisk:
         self.elections: dict[GroupId, ElectionState] = {}
         self.snapshots = SimulatedSnapshots(machine, self.observer)
 
-    # --- LogDirectory ---
-
     def open(self, group: GroupId) -> MemoryLog:
         self.machine.port_call("open")
         log = self.logs.get(group)
@@ -332,6 +330,9 @@ class SimulatedDisk:
         if damage.offset < log.start_offset:
             self.snapshots.forget(group)
         return log.set_aside(damage, epoch)
+
+    def file_at(self, group: GroupId, offset: int) -> str:
+        return f"{group} at {offset}"
 
     def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
         return self.logs[group].decay.impairment

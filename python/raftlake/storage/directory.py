@@ -26,8 +26,9 @@ from raftlake.storage.partition import (
     remove_partition,
     sweep,
 )
-from raftlake.storage.recovery import Recovery, sync_ahead
+from raftlake.storage.recovery import Recovery, list_segments, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
+from raftlake.storage.segment import file_name
 from raftlake.storage.snapshots import FileSnapshotStore
 
 SEGMENT_BYTES = 128 << 20
@@ -116,6 +117,12 @@ class FileLogDirectory:
         self.snapshots.forget(group)
         aside = found.put_aside()
         return f"{found.reason}; the log was cut to offset {found.offset}, the damaged rest is in {aside}"
+
+    def file_at(self, group: GroupId, offset: int) -> str:
+        path = partition_path(self.path, group)
+        bases = list_segments(path) if path.is_dir() else []
+        found = [base for base in bases if base <= offset] or bases[:1]
+        return str(path / file_name(found[-1])) if found else str(path)
 
     def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
         return read_impairment(partition_path(self.path, group))
