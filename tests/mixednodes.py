@@ -219,7 +219,9 @@ class JavaNode(Node):
         return re.findall(r"^Throughput .*", self.output, re.MULTILINE)
 
     def trouble(self) -> list[str]:
-        return [match[0] for match in TROUBLE.finditer(self.output)]
+        found = [match[0] for match in TROUBLE.finditer(self.output)]
+        # TestRaftServer offers UpdateRaftVoter and has no handler for it; its own voters send it to each other.
+        return [line for line in found if "apiKey=UPDATE_RAFT_VOTER" not in line]
 
 
 @dataclass
