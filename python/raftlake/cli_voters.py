@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,7 +66,7 @@ def add(
     node_id, host, port = parse_voter(voter)
     deadline = time.monotonic() + timeout_ms / 1000
     with connect(bootstrap_server, timeout_ms) as client:
-        directory = _wait_for(lambda: observer_directory(client.describe_quorum(), node_id, directory_id), deadline)
+        directory = _fetching_directory(client, node_id, directory_id, deadline)
         if directory is None:
             raise ConfigError(
                 f"node {node_id} does not fetch from the leader: start it first, with quorum.bootstrap.servers set to nodes of "
@@ -123,16 +123,28 @@ def require_reachable(node_id: int, host: str, port: int, nodes: Mapping[int, Ad
         ) from error
 
 
-def observer_directory(described: QuorumDescription, node_id: int, wanted: str | None) -> bytes | None:
-    """The disk under which a node fetches as an observer; None while it does not. ConfigError when it votes already."""
+def observer_directory(
+    described: QuorumDescription, node_id: int, wanted: str | None, before: QuorumDescription
+) -> bytes | None:
+    """The disk under which a node has fetched since `before`; None when it has not. ConfigError when it votes already.
+
+    A leader remembers an observer for minutes after its last fetch, so that a disk that is gone may stand beside the new one.
+    """
     if any(replica.replica_id == node_id and _text(replica) == (wanted or _text(replica)) for replica in described.voters):
         if not any(replica.replica_id == node_id for replica in described.observers):
             raise ConfigError(f"node {node_id} is a voter already")
         raise ConfigError(
             f"node {node_id} is a voter with another disk: remove it first (raftlake voters remove {node_id}), then add it"
         )
-    found = [replica for replica in described.observers if replica.replica_id == node_id and wanted in (None, _text(replica))]
-    return found[-1].directory_id if found else None
+    fetched_before = {
+        replica.directory_id: replica.last_fetch_timestamp_ms for replica in before.observers if replica.replica_id == node_id
+    }
+    for replica in described.observers:
+        if replica.replica_id == node_id and wanted in (None, _text(replica)):
+            then = fetched_before.get(replica.directory_id)
+            if then is None or replica.last_fetch_timestamp_ms > then:
+                return replica.directory_id
+    return None
 
 
 def facts_of(described: QuorumDescription) -> dict[str, Any]:
@@ -184,8 +196,12 @@ def _voters(described: QuorumDescription) -> frozenset[tuple[int, bytes]]:
     return frozenset((replica.replica_id, replica.directory_id) for replica in described.voters)
 
 
-def _wait_for(ask: Callable[[], bytes | None], deadline: float) -> bytes | None:
-    while (found := ask()) is None and time.monotonic() < deadline:
+def _fetching_directory(client: Client, node_id: int, wanted: str | None, deadline: float) -> bytes | None:
+    """Ask until the node is seen to fetch; None when it does not in time."""
+    before = client.describe_quorum()
+    while (found := observer_directory(client.describe_quorum(), node_id, wanted, before)) is None:
+        if time.monotonic() > deadline:
+            return None
         time.sleep(_POLL_S)
     return found
 

@@ -12,10 +12,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from raftlake import Client, LocalQuorum
+from raftlake.errors import RaftlakeError
 from raftlake.raft.types import NodeId
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.sockets import bind
@@ -61,15 +63,22 @@ def start_node(directory: Path, node_id: int, cluster_id: str, bootstrap: str) -
 
 
 class Writer:
-    """Appends numbers until told to stop; remembers those that were acknowledged."""
+    """Appends numbers within its `with` block; remembers those that were acknowledged, and what ended it."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: list[int] = []
-        self.failure: BaseException | None = None
+        self.failure: RaftlakeError | None = None
         self._bootstrap = bootstrap
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -79,15 +88,8 @@ class Writer:
                     client.append("numbers", b"%d" % number)
                     self.acknowledged.append(number)
                     number += 1
-        except BaseException as error:
+        except RaftlakeError as error:
             self.failure = error
-            raise
-
-    def stop(self) -> list[int]:
-        self._stop.set()
-        self._thread.join(PATIENCE_SECONDS)
-        assert self.failure is None
-        return self.acknowledged
 
 
 def read_values(client: Client, partition: int) -> list[int]:
@@ -120,20 +122,21 @@ def test_voters_come_and_go_while_clients_write(tmp_path: Path) -> None:
                 client.create_topic("numbers", 2)
                 cluster_id = client.describe_cluster().cluster_id
                 wait_until(lambda: all(any(voter.directory_id) for voter in client.describe_quorum().voters))
-            writer = Writer(bootstrap)
-            fourth, fourth_address = start_node(tmp_path / "node-4", 4, cluster_id, bootstrap)
-            processes.append(fourth)
-            assert changed(bootstrap, "add", f"4@{fourth_address}") == [1, 2, 3, 4]
-            assert changed(bootstrap, "remove", "1") == [2, 3, 4]
-            refused = voters(bootstrap, "remove", "1")
-            assert refused.returncode == 1 and "node 1 is no voter; the voters are 2, 3, 4" in refused.stderr
-            quorum.kill(1)
-            first_directory = tmp_path / "local" / "node-1"
-            shutil.rmtree(first_directory)
-            again, again_address = start_node(first_directory, 1, cluster_id, bootstrap)
-            processes.append(again)
-            assert changed(bootstrap, "add", f"1@{again_address}") == [1, 2, 3, 4]
-            acknowledged = writer.stop()
+            with Writer(bootstrap) as writer:
+                fourth, fourth_address = start_node(tmp_path / "node-4", 4, cluster_id, bootstrap)
+                processes.append(fourth)
+                assert changed(bootstrap, "add", f"4@{fourth_address}") == [1, 2, 3, 4]
+                assert changed(bootstrap, "remove", "1") == [2, 3, 4]
+                refused = voters(bootstrap, "remove", "1")
+                assert refused.returncode == 1 and "node 1 is no voter; the voters are 2, 3, 4" in refused.stderr
+                quorum.kill(1)
+                first_directory = tmp_path / "local" / "node-1"
+                shutil.rmtree(first_directory)
+                again, again_address = start_node(first_directory, 1, cluster_id, bootstrap)
+                processes.append(again)
+                assert changed(bootstrap, "add", f"1@{again_address}") == [1, 2, 3, 4]
+            assert writer.failure is None
+            acknowledged = writer.acknowledged
             assert len(acknowledged) > 20
             with Client(f"{again_address},{fourth_address}") as client:
                 read = sorted(number for partition in (0, 1) for number in read_values(client, partition))

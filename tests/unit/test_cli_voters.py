@@ -14,12 +14,12 @@ from raftlake.errors import ConfigError
 OLD, NEW = b"o" * 16, b"n" * 16
 
 
-def replica(node_id: int, directory: bytes = OLD) -> ReplicaDescription:
+def replica(node_id: int, directory: bytes = OLD, fetched_at_ms: int = -1) -> ReplicaDescription:
     return ReplicaDescription(
         replica_id=node_id,
         directory_id=directory,
         log_end_offset=1,
-        last_fetch_timestamp_ms=-1,
+        last_fetch_timestamp_ms=fetched_at_ms,
         last_caught_up_timestamp_ms=-1,
     )
 
@@ -48,20 +48,30 @@ def test_anything_else_is_refused_with_the_form_that_is_accepted(text: str) -> N
 
 
 def test_a_new_voter_is_known_by_the_disk_it_fetches_with() -> None:
+    before = quorum([replica(1), replica(2)], [])
     described = quorum([replica(1), replica(2)], [replica(4, NEW)])
-    assert observer_directory(described, 4, None) == NEW
-    assert observer_directory(described, 4, "b2xk") is None
-    assert observer_directory(described, 5, None) is None
+    assert observer_directory(described, 4, None, before) == NEW
+    assert observer_directory(described, 4, "b2xk", before) is None
+    assert observer_directory(described, 5, None, before) is None
+
+
+def test_a_disk_that_no_longer_fetches_is_not_taken_for_the_new_one() -> None:
+    before = quorum([replica(1)], [replica(4, OLD, 100)])
+    assert observer_directory(before, 4, None, before) is None
+    appeared = quorum([replica(1)], [replica(4, OLD, 100), replica(4, NEW, 250)])
+    assert observer_directory(appeared, 4, None, before) == NEW
+    fetches_again = quorum([replica(1)], [replica(4, NEW, 300), replica(4, OLD, 100)])
+    assert observer_directory(fetches_again, 4, None, appeared) == NEW
 
 
 def test_who_votes_already_is_not_added() -> None:
     with pytest.raises(ConfigError, match="a voter already"):
-        observer_directory(quorum([replica(1), replica(2)], []), 2, None)
+        observer_directory(quorum([replica(1), replica(2)], []), 2, None, quorum([], []))
 
 
 def test_a_replaced_disk_is_added_after_the_old_one_was_removed() -> None:
     with pytest.raises(ConfigError, match="raftlake voters remove 2"):
-        observer_directory(quorum([replica(1), replica(2)], [replica(2, NEW)]), 2, None)
+        observer_directory(quorum([replica(1), replica(2)], [replica(2, NEW)]), 2, None, quorum([], []))
 
 
 def test_the_list_names_the_leader_the_voters_and_the_observers() -> None:

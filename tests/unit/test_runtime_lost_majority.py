@@ -13,54 +13,27 @@ from typing import Any
 
 import pytest
 
-from contract.batches import fill
 from contract.file_faults import without_sync
 from raftlake.errors import ConfigError
 from raftlake.kv.commands import encode, put
-from raftlake.ports import BatchSpan, GroupId
-from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.ports import BatchSpan
+from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.runtime.lost_majority import Survivor, _is_ours, _refuse_leader, require_lost_majority
 from raftlake.runtime.probe import Answer, _parse_metadata, answers
-from raftlake.runtime.recover import PENDING_NAME, Recovery
+from raftlake.runtime.recover import PENDING_NAME
 from raftlake.storage.directory import FileLogDirectory
-from raftlake.storage.election import FileElectionStore
-from raftlake.storage.meta import format_directory, read_meta
+from raftlake.storage.meta import read_meta
 from raftlake.storage.partition import uuid_text
 from raftlake.wire.batches import Record, VoterEntry, build_batch, iterate_headers
 from raftlake.wire.control import voters_batch
-
-ORDERS = GroupId("orders", 0, bytes(range(16)))
-ME = NodeId(3)
-HERE = Endpoint("127.0.0.1", 9093)
+from recoverkit import HERE, ME, ORDERS, begin, make_survivor, recover
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The surviving directory of three: 12 records in `orders-0`, 5 in the metadata log, in epoch 4."""
     without_sync(monkeypatch)
-    path = tmp_path / "survivor"
-    format_directory(path, node_id=ME, cluster_id="mine")
-    directory = FileLogDirectory(path, post=None)
-    fill(directory.open(ORDERS), 12, epoch=4)
-    fill(directory.open(METADATA_GROUP), 5, epoch=4)
-    elections = FileElectionStore(path)
-    elections.save({group: ElectionState(Epoch(4)) for group in (ORDERS, METADATA_GROUP)})
-    elections.close()
-    directory.close()
-    return path
-
-
-def begin(place: Path, node_id: NodeId = ME) -> Recovery:
-    return Recovery(place, node_id, HERE, METADATA_GROUP)
-
-
-def recover(place: Path) -> DirectoryId:
-    recovery = begin(place)
-    try:
-        return recovery.perform(recovery.examine(), "mine")
-    finally:
-        recovery.close()
+    return make_survivor(tmp_path)
 
 
 @pytest.fixture

@@ -18,47 +18,22 @@ from raftlake.errors import ConfigError, StorageError
 from raftlake.kv.commands import decode
 from raftlake.kv.keys import INCARNATION_KEY
 from raftlake.ports import GroupId
-from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.raft.types import ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.raft.voters import VoterHistory
-from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.start_points import LogFacts
 from raftlake.runtime.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
-from raftlake.storage.meta import format_directory, read_meta
+from raftlake.storage.meta import read_meta
 from raftlake.wire.batches import decode_records
-
-ORDERS = GroupId("orders", 0, bytes(range(16)))
-ME = NodeId(3)
-HERE = Endpoint("127.0.0.1", 9093)
+from recoverkit import ME, ORDERS, begin, make_survivor, recover
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The surviving directory of three: 12 records in `orders-0`, 5 in the metadata log, in epoch 4; once a vote in 6."""
     without_sync(monkeypatch)
-    path = tmp_path / "survivor"
-    format_directory(path, node_id=ME, cluster_id="mine")
-    directory = FileLogDirectory(path, post=None)
-    fill(directory.open(ORDERS), 12, epoch=4)
-    fill(directory.open(METADATA_GROUP), 5, epoch=4)
-    elections = FileElectionStore(path)
-    elections.save({ORDERS: ElectionState(Epoch(4)), METADATA_GROUP: ElectionState(Epoch(6), None, ReplicaKey(NodeId(1)))})
-    elections.close()
-    directory.close()
-    return path
-
-
-def begin(place: Path, node_id: NodeId = ME) -> Recovery:
-    return Recovery(place, node_id, HERE, METADATA_GROUP)
-
-
-def recover(place: Path) -> DirectoryId:
-    recovery = begin(place)
-    try:
-        return recovery.perform(recovery.examine(), "mine")
-    finally:
-        recovery.close()
+    return make_survivor(tmp_path)
 
 
 def tree(place: Path) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 """What a leader appended last, kept in memory for the replicas that are about to fetch it.
 
 A follower that keeps up asks for exactly what was appended a moment ago. Its bytes were checked when they came and need not
-be read back and checked again; a busy leader spent a fifth of its time on that. Owns a bounded number of bytes over all groups;
+be read back and checked again. Owns a bounded number of bytes over all groups;
 what is older is read from the log. An entry is of one epoch, in which its leader cuts nothing, so it is never stale.
 """
 

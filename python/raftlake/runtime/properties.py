@@ -1,7 +1,8 @@
 """The java properties syntax of `node.properties`, read as `java.util.Properties.load` reads it.
 
 Owns: logical lines (a trailing backslash joins the next line, its leading blanks dropped), comments (`#`, `!`), the
-separators `=`, `:` and blank, and the escapes (backslash t, n, r, f, uXXXX; any other escaped character stands for itself).
+separators `=`, `:` and blank, and the escapes (backslash t, n, r, f, or u with four hexadecimal digits; any other escaped
+character stands for itself).
 Knows no setting. Stricter than Java: a key may stand only once, and a broken escape is refused. Files are UTF-8.
 """
 
