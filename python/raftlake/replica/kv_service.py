@@ -19,6 +19,7 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.kv_restore import KvRestore
 from raftlake.replica.partition import Partition, PendingAppend
+from raftlake.replica.recent_results import RecentResults
 from raftlake.replica.timers import Timer
 from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers, validate
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 APPLY_READ_BYTES = 4 * 1024 * 1024
-#: Results kept for proposals that were forwarded: their reply may arrive after this node has applied them.
-RESULTS_KEPT = 65_536
+#: Results kept, at least, for proposals that were forwarded: their reply may arrive after this node has applied them.
+RESULTS_KEPT_MIN = 32_768
 
 
 class ProposeStatus(Enum):
@@ -58,7 +59,7 @@ class KvService:
         #: Called after each apply that changed something, with the applied offset.
         self.listeners: list[Callable[[int], None]] = []
         self._collected: list[tuple[bytes, ProposeDone]] = []
-        self._results: dict[int, TxnResult] = {}
+        self._results = RecentResults(RESULTS_KEPT_MIN)
         self._awaiting: dict[int, tuple[ProposeDone, Timer]] = {}
         self._restoring: KvRestore | None = None
         #: A restored state that nothing has been applied to yet: the next high watermark is news even so.
@@ -125,7 +126,7 @@ class KvService:
         def on_committed(error: ErrorCode, base_offset: int) -> None:
             for index, (_, done) in enumerate(collected):
                 if error is ErrorCode.NONE:
-                    done(ProposeOutcome(ProposeStatus.DONE, self._results[base_offset + index]))
+                    done(self._outcome_at(base_offset + index))
                 elif error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._partition.core.leader_id))
                 elif error is ErrorCode.REQUEST_TIMED_OUT:
@@ -216,9 +217,7 @@ class KvService:
             self._node.advance(self._partition, Offset(restored.high_watermark))
 
     def _applied(self, offset: int, result: TxnResult) -> None:
-        self._results[offset] = result
-        if len(self._results) > RESULTS_KEPT:
-            del self._results[next(iter(self._results))]
+        self._results.note(offset, result)
         awaiting = self._awaiting.pop(offset, None)
         if awaiting is not None:
             done, timer = awaiting
@@ -228,14 +227,16 @@ class KvService:
     def await_result(self, offset: int, done: ProposeDone) -> None:
         """Call `done` with the result of the command that was committed at `offset`, now or when it is applied here; as unknown
         when that takes longer than a proposal may."""
-        result = self._results.get(offset)
-        if result is not None:
-            done(ProposeOutcome(ProposeStatus.DONE, result))
-        elif offset < self.machine.applied_offset:
-            done(ProposeOutcome(ProposeStatus.UNKNOWN))
+        if offset < self.machine.applied_offset:
+            done(self._outcome_at(offset))
         else:
             at_ms = self._node.now_ms + self._node.config.propose_timeout_ms
             self._awaiting[offset] = (done, self._node.timers.schedule(at_ms, lambda: self._give_up(offset)))
+
+    def _outcome_at(self, offset: int) -> ProposeOutcome:
+        """Of the command at `offset`, which has been applied, or was in a snapshot."""
+        result = self._results.get(offset)
+        return ProposeOutcome(ProposeStatus.UNKNOWN if result is None else ProposeStatus.DONE, result)
 
     def _give_up(self, offset: int) -> None:
         done, _ = self._awaiting.pop(offset)
