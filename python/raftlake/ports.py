@@ -380,9 +380,11 @@ PeerReply = ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | P
 @dataclass(slots=True)
 class PeerConnection:
     """What the server side remembers of one connection: `answer_sequence` is the driver's answer counter when it last
-    answered a Fetch on it (0: never). One request is in flight on it at a time."""
+    answered a Fetch on it (0: never), `fetch_session` the number of the Fetch session that was opened on it last (0: none).
+    One request is in flight on it at a time."""
 
     answer_sequence: int = 0
+    fetch_session: int = 0
 
 
 class Network(Protocol):

@@ -220,7 +220,9 @@ SESSIONS = (
         edits=(
             Edit(
                 "raftlake.replica.fetch_server",
-                "            session.follows = session.answered_sequence\n",
+                "        session.last_round_ms = now_ms\n",
+                "        session.last_round_ms = now_ms\n"
+                "        if rpc.session_epoch > 0:\n"
                 "            session.follows = self.answer_sequence\n",
             ),
         ),

@@ -245,3 +245,11 @@ def test_groups_with_other_voters_are_told_in_the_end() -> None:
     sets.append((sets[-1][0] + 1, sets[-1][1].without(cluster.node_ids[0])))
     with pytest.raises(Violation, match="node 1 orders-0 has the voters"):
         invariant.on_end([replica for replica in cluster.replicas() if replica.group != METADATA_GROUP])
+
+
+def test_two_ways_to_one_peer_do_not_end_each_others_sessions() -> None:
+    """A node without a vote fetched one group from a leader it knew, and asked the same node by its address who leads another.
+    The peer kept one session with each node: each round ended the other's, and both were begun anew at once, 17,000 times."""
+    covered = Cluster(replace(QUIET, operators=1, spares=1, safety_ms=60_000)).run().covered
+    assert covered["voter's disk replaced"] >= 2
+    assert covered.get("error FETCH_SESSION_ID_NOT_FOUND", 0) + covered.get("error INVALID_FETCH_SESSION_EPOCH", 0) < 100

@@ -11,7 +11,7 @@ from raftlake.errors import ErrorCode
 from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
 from raftlake.raft.messages import FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
-from raftlake.replica.fetch_server import SESSIONS_MAX
+from raftlake.replica.fetch_sessions import SESSIONS_MAX
 from raftlake.replica.fetcher import cut_into_batches
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
@@ -316,8 +316,28 @@ def test_whoever_claims_to_be_a_replica_is_remembered_only_up_to_a_number() -> N
             messages=(),
         )  # fmt: skip
         fetching.leader.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
-    assert len(server._sessions) == SESSIONS_MAX
-    assert set(fetching.cluster.voters) - {fetching.leader.config.node_id} <= set(server._sessions), "voters stay"
+    remembered = [session.replica_id for session in server._sessions.all()]
+    assert len(remembered) == SESSIONS_MAX
+    assert set(fetching.cluster.voters) - {fetching.leader.config.node_id} <= set(remembered), "voters stay"
     gone = [reply.error for reply in replies]
     assert gone and set(gone) == {ErrorCode.FETCH_SESSION_ID_NOT_FOUND}, "whoever waited was told"
     assert fetching.cluster.produce(fetching.group, batch(b"x")).error is ErrorCode.NONE
+
+
+def test_an_answer_does_not_speak_for_a_group_that_was_asked_about_after_it() -> None:
+    """A leader that had resigned kept followers of one group from campaigning: it went on answering rounds for other groups,
+    and whenever a fetch timeout ended, the question about the one was on its way again."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    cluster.run(1000)
+    follower = next(node for node in cluster.nodes.values() if node is not leader)
+    fetcher = follower._fetchers[leader.config.node_id]
+    assert fetcher.confirm(group)
+    follower.begin_input()
+    fetcher.want(group, fetcher._parked[group])
+    cluster.run(600, until=lambda: group not in fetcher._wanted)
+    assert not fetcher.confirm(group), "the round with the question is under way"
+    cluster.run(600, until=lambda: not fetcher._under_way)
+    cluster.run(600)
+    assert fetcher.confirm(group)

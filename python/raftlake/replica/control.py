@@ -164,7 +164,7 @@ class ControlPlane:
                 self._node.step(partition, ResponseReceived(source=peer, request=request, response=answer))
                 if isinstance(request, BeginQuorumEpochRequest):
                     # The peer wants to fetch this group now: do not make it wait for the round that it left here before.
-                    self._node.fetch_server.release_session(peer)
+                    self._node.fetch_server.release_replica(peer)
 
         return on_reply
 

@@ -1,7 +1,7 @@
 """The leader's side of replication: Fetch rounds of other replicas, as incremental sessions (KIP-227) over all groups.
 
-One session per replica. A round is one FetchRpc; it is answered when any of its groups has something to say, when a
-read needs proof of leadership, or after its wait. Groups whose position did not change are not in the round: their
+A round is one FetchRpc; it is answered when any of its groups has something to say, when a read needs proof of
+leadership, or after its wait. Groups whose position did not change are not in the round: their
 fetch stays parked in the core, and their followers' liveness is passed on only when a group asks for it (`confirm`), so
 an idle group costs nothing per round.
 
@@ -16,7 +16,6 @@ after the answer to the round before it had arrived, so its `follows` is that an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
@@ -24,77 +23,33 @@ from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMe
 from raftlake.raft.actions import AnswerFetch, AppendRecords
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
-from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.raft.types import UNKNOWN_OFFSET, Epoch, NodeId, Offset
+from raftlake.replica.fetch_sessions import SESSION_ID_START_MAX, FetchSessions, Round, Session
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.recent_appends import RecentAppends
-from raftlake.replica.timers import Timer
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-NO_SESSION_EPOCH = -1
-SESSION_ID_START_MAX = 1 << 30
-#: Replicas that this node remembers. Anybody may claim to be one.
-SESSIONS_MAX = 256
-SESSION_ID_MAX = (1 << 31) - 1
-#: Leaderless answers are held this long: Kafka's own replicas ask again without any pause.
+#: Answers that bring nothing are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
-
-
-@dataclass(slots=True)
-class Round:
-    """A FetchRpc that has not been answered."""
-
-    rpc: FetchRpc
-    connection: PeerConnection
-    reply: Callable[[FetchReply], None]
-    timer: Timer | None = None
-
-
-@dataclass(slots=True)
-class Session:
-    """What this node remembers of one fetching replica."""
-
-    replica_id: NodeId
-    session_id: int
-    epoch: int = 0
-    #: The groups whose fetch is parked in their core. A group leaves when its core answers and comes back with its next fetch:
-    #: a round says nothing about the others.
-    parked: dict[GroupId, None] = field(default_factory=dict)
-    #: Answers of the cores that have not been sent yet.
-    ready: dict[GroupId, AnswerFetch] = field(default_factory=dict)
-    #: Answers without a leader, held until the round ends so that the other side does not spin.
-    held: dict[GroupId, AnswerFetch] = field(default_factory=dict)
-    round: Round | None = None
-    #: Where the records began that the last answer brought of each group: who asks for them again could not use them.
-    given: dict[GroupId, int] = field(default_factory=dict)
-    #: Answer the next round at once: a read waits for it, or what is ready has waited long enough.
-    release_next: bool = False
-    #: Runs while news of a high watermark waits for records to travel with.
-    linger: Timer | None = None
-    last_round_ms: int = 0
-    #: `follows` of the round that is being handled or was handled last.
-    follows: int = 0
-    #: The answer counter at this session's last answer.
-    answered_sequence: int = 0
 
 
 class FetchServer:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
-        self._sessions: dict[NodeId, Session] = {}
         # Random, so that a session of this process is never taken for one of the process before it.
-        self._session_counter = node.rng.randrange(SESSION_ID_START_MAX)
+        self._sessions = FetchSessions(node.rng.randrange(SESSION_ID_START_MAX), node.config.voters, self._drop)
         self.answer_sequence = 0
         self._recent = RecentAppends()
         #: Sessions whose round is complete; answered at the end of the turn.
-        self._complete: dict[NodeId, Session] = {}
+        self._complete: dict[Session, None] = {}
 
     # --- rounds in ---
 
     def receive(self, connection: PeerConnection, rpc: FetchRpc, reply: Callable[[FetchReply], None]) -> None:
         """Take one round. The top-level checks (cluster id) are done."""
-        session = self._session_of(connection, rpc)
+        session = self._sessions.of_round(connection, rpc)
         if session is None:
             reply(FetchReply(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
             return
@@ -108,7 +63,8 @@ class FetchServer:
             session.ready.pop(group, None)
         for message in rpc.messages:
             assert isinstance(message.body, FetchRequest)
-            session.parked[message.group] = None
+            self._take_over(session, message.group)
+            session.parked[message.group] = message.body
             session.ready.pop(message.group, None)
             session.held.pop(message.group, None)
             self._step(session, message.group, message.body)
@@ -123,46 +79,31 @@ class FetchServer:
         round_ = session.round
         round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
 
-    def _session_of(self, connection: PeerConnection, rpc: FetchRpc) -> Session | None:
-        """The session that the round belongs to, with its `follows` worked out; None for a broken session."""
-        session = self._sessions.get(rpc.replica_id)
-        if rpc.session_epoch == NO_SESSION_EPOCH:
-            if session is None or session.session_id != 0:
-                self._drop(session)
-                session = self._open(rpc.replica_id, 0)
-            session.follows = connection.answer_sequence
-            return session
-        if rpc.session_id == 0:
-            if rpc.session_epoch != 0:
-                return None
-            self._drop(session)
-            self._session_counter = self._session_counter % SESSION_ID_MAX + 1
-            return self._open(rpc.replica_id, self._session_counter)
-        if session is None or session.session_id != rpc.session_id or rpc.session_epoch != session.epoch + 1:
-            return None
-        session.epoch = rpc.session_epoch
-        # A sender that did not wait for the answer to its last round has seen nothing newer than the one before it.
-        if session.round is None:
-            session.follows = session.answered_sequence
-        return session
-
-    def _open(self, replica_id: NodeId, session_id: int) -> Session:
-        """A new session. Of too many, the one of a replica without a vote goes that was heard of longest ago."""
-        if replica_id not in self._sessions and len(self._sessions) >= SESSIONS_MAX:
-            others = [each for each in self._sessions.values() if each.replica_id not in self._node.config.voters]
-            oldest = min(others, key=lambda each: (each.last_round_ms, each.replica_id))
-            self._drop(oldest)
-            del self._sessions[oldest.replica_id]
-        session = self._sessions[replica_id] = Session(replica_id, session_id)
-        return session
-
-    def _drop(self, session: Session | None) -> None:
-        """A replica began a new session: let go of its old round, which nobody reads any more."""
-        if session is not None and session.round is not None:
+    def _drop(self, session: Session) -> None:
+        """A session ended, mostly for a new one on its connection: let go of its round, which nobody reads any more."""
+        if session.round is not None:
             round_, session.round = session.round, None
             if round_.timer is not None:
                 round_.timer.cancel()
             round_.reply(FetchReply(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+
+    def _take_over(self, session: Session, group: GroupId) -> None:
+        """Of the sessions in which a replica has asked for a group the last one counts. Where the round is a late one, its
+        sender waits in the other, and is told to ask there again; not at once, for two processes may go by one number."""
+        other = self._sessions.waiting(session.replica_id, group)
+        partition = self._node.partitions.get(group)
+        if other is None or other is session or partition is None:
+            return
+        # The core has perhaps not answered that request: nothing may be said about its position.
+        other.held[group] = AnswerFetch(
+            replica_id=session.replica_id,
+            request=other.parked.pop(group),
+            error=ErrorCode.REQUEST_TIMED_OUT,
+            leader_id=partition.core.leader_id,
+            leader_epoch=partition.core.epoch,
+            high_watermark=UNKNOWN_OFFSET,
+        )
+        self._shorten(other)
 
     def _step(self, session: Session, group: GroupId, request: FetchRequest) -> None:
         partition = self._node.partitions.get(group)
@@ -184,8 +125,9 @@ class FetchServer:
 
     def answer(self, group: GroupId, action: AnswerFetch) -> None:
         """A core completed the parked fetch of a replica."""
-        session = self._sessions.get(action.replica_id)
-        if session is None or group not in session.parked:
+        session = self._sessions.waiting(action.replica_id, group)
+        # It may have asked anew since, here or in another session.
+        if session is None or session.parked[group] is not action.request:
             return
         del session.parked[group]
         if action.error is not ErrorCode.NONE and action.leader_id < 0:
@@ -203,7 +145,7 @@ class FetchServer:
         pending: list[PendingAppend] = action.payload  # type: ignore[assignment]
         end_offset = self._node.partitions[group].log.end_offset
         self._recent.add(group, action.base_offset, end_offset, action.epoch, [each.buffer for each in pending])
-        for session in self._sessions.values():
+        for session in self._sessions.all():
             if group in session.ready:
                 self._release(session)
 
@@ -238,7 +180,7 @@ class FetchServer:
 
     def _finish(self, session: Session) -> None:
         """Answer the session's round at the end of the turn."""
-        self._complete[session.replica_id] = session
+        self._complete[session] = None
         self._node.request_turn()
 
     def _shorten(self, session: Session) -> None:
@@ -252,19 +194,18 @@ class FetchServer:
 
     def release(self) -> None:
         """A read needs proof: answer the rounds that are held, and the next ones of replicas whose rounds are on their way."""
-        for replica_id in self._sessions:
-            self.release_session(replica_id)
+        for session in self._sessions.all():
+            self._release(session)
 
-    def release_session(self, replica_id: NodeId) -> None:
-        """Answer the replica's round now, or its next one as soon as it arrives."""
-        session = self._sessions.get(replica_id)
-        if session is not None:
+    def release_replica(self, replica_id: NodeId) -> None:
+        """Answer the replica's rounds now, or its next ones as soon as they arrive."""
+        for session in self._sessions.of(replica_id):
             self._release(session)
 
     def confirm(self, group: GroupId, replica_id: NodeId | None = None) -> None:
         """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
         partition = self._node.partitions[group]
-        for session in self._sessions.values():
+        for session in self._sessions.all():
             if group in session.parked and (replica_id is None or session.replica_id == replica_id):
                 self._node.step(
                     partition,
@@ -283,7 +224,7 @@ class FetchServer:
         if not self._complete:
             return
         complete, self._complete = self._complete, {}
-        for session in complete.values():
+        for session in complete:
             if session.round is not None:
                 self._answer(session)
 
@@ -326,12 +267,10 @@ class FetchServer:
             partition = self._node.partitions.get(message.group)
             if message.group not in session.parked or partition is None:
                 continue
-            del session.parked[message.group]
-            core, request = partition.core, message.body
-            assert isinstance(request, FetchRequest)
+            core = partition.core
             unchanged = AnswerFetch(
                 replica_id=session.replica_id,
-                request=request,
+                request=session.parked.pop(message.group),
                 error=ErrorCode.NONE if core.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 leader_id=core.leader_id,
                 leader_epoch=core.epoch,

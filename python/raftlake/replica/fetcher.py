@@ -33,6 +33,8 @@ class PeerFetcher:
         #: What the peer holds parked for us.
         self._parked: dict[GroupId, FetchRequest] = {}
         self._forgotten: dict[GroupId, None] = {}
+        #: Groups whose request went out with a round that has not been answered: earlier answers say nothing about them.
+        self._unproven: dict[GroupId, None] = {}
         #: Groups that got records with the last answer and have not asked for more yet.
         self._writing: dict[GroupId, None] = {}
         self._under_way = False
@@ -56,7 +58,7 @@ class PeerFetcher:
     def confirm(self, group: GroupId) -> bool:
         """Tell the core when the leader last completed a round in which this group was parked."""
         partition = self._node.partitions[group]
-        if group not in self._parked or self._last_answer_ms < 0:
+        if group not in self._parked or group in self._unproven or self._last_answer_ms < 0:
             return False
         self._node.step(partition, LeaderConfirmed(leader_id=self._peer, at_ms=self._last_answer_ms))
         return True
@@ -67,6 +69,7 @@ class PeerFetcher:
         """End of turn: send the next round unless it would leave out a group that is still writing."""
         if self._under_way or self._writing or not (self._wanted or self._parked):
             return
+        self._unproven.update(dict.fromkeys(self._wanted))
         if self._session_id == 0:
             # A new session lists everything.
             self._wanted = {**self._parked, **self._wanted}
@@ -105,6 +108,7 @@ class PeerFetcher:
         # A peer that keeps no sessions (Kafka's own Raft) is asked for a new one each time.
         self._session_epoch = self._session_epoch + 1 if reply.session_id else 0
         self._last_answer_ms = node.now_ms
+        self._unproven.clear()
         for message in reply.messages:
             assert isinstance(message.body, FetchResponse)
             self._deliver(message.group, message.body)
@@ -134,6 +138,7 @@ class PeerFetcher:
             self._node.mark_fetcher(self)
             return
         failed = {**self._parked, **self._wanted}
+        self._unproven.clear()
         self._parked.clear()
         self._wanted.clear()
         for group, request in failed.items():
