@@ -7,13 +7,15 @@ from raftlake.replica.recent_results import RecentResults
 
 
 def result(offset: int) -> TxnResult:
-    return TxnResult(succeeded=offset % 2 == 0, offset=offset)
+    if offset % 3 == 0:
+        return TxnResult(succeeded=True, offset=offset)
+    return TxnResult(succeeded=False, offset=offset, current=(("k", 7),) if offset % 3 == 1 else ())
 
 
 def test_the_last_ones_are_there_and_the_oldest_are_gone() -> None:
     results = RecentResults(kept_min=4)
     for offset in range(100, 200):
-        results.note(offset, result(offset))
+        results.note(result(offset))
         assert 4 <= len(results) <= 8 or offset < 104
         assert all(results.get(earlier) == result(earlier) for earlier in range(max(offset - 3, 100), offset + 1))
     assert results.get(191) is None and results.get(200) is None
@@ -22,5 +24,5 @@ def test_the_last_ones_are_there_and_the_oldest_are_gone() -> None:
 def test_offsets_may_be_missing() -> None:
     results = RecentResults(kept_min=2)
     for offset in (3, 7, 8):
-        results.note(offset, result(offset))
+        results.note(result(offset))
     assert [results.get(offset) is not None for offset in (3, 4, 7, 8)] == [True, False, True, True]

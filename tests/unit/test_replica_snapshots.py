@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from raftlake.errors import CorruptBatch, ErrorCode, StorageError
 from raftlake.kv.commands import delete, put
+from raftlake.kv.keyspace import LEAF_KEYS_MAX, KeySpace, pack
 from raftlake.ports import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerConnection, PeerMessage, PeerReply
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
@@ -287,7 +290,7 @@ def test_a_snapshot_that_ends_above_what_a_repaired_log_reaches_is_dropped() -> 
     node.snapshots.take(partition)
     known = partition.core.high_watermark
     partition.core.high_watermark = Offset(known - 3)
-    cluster.run(4)
+    cluster.run(2 * snapshots.SLICE_INTERVAL_MS + 2)
     assert list(node.logs.snapshots.ids(METADATA_GROUP)) == [] and partition.core.snapshot_id is None
     write(cluster, "more")
     node.kv.bytes_since_snapshot = 1 << 31
@@ -381,3 +384,16 @@ def test_damage_that_shows_only_in_the_restored_state_stops_the_node(monkeypatch
     with pytest.raises(StorageError, match="checkpoint is damaged: an entry is missing"):
         cluster.run(1_000)
     assert node.fatal is not None
+
+
+def test_a_state_that_was_replaced_is_freed_over_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_restore, "RELEASED_LEAVES", 2)
+    cluster, space = Cluster(), KeySpace()
+    for number in range(20 * LEAF_KEYS_MAX):
+        space.put(f"{number:06d}", pack(1, b""))
+    kv_restore.release(cluster.leader(), space)
+    left = []
+    while leaves := len(space.freeze()):
+        left.append(leaves)
+        cluster.run(1)
+    assert left[0] == 18 and all(before - after in (0, 2) for before, after in itertools.pairwise(left))

@@ -1,7 +1,8 @@
 """The recent changes of the key space, for watchers: bounded by count and by bytes.
 
 The invariant: for every version v >= `floor`, the changes with a version above v are all here. What is older has been
-dropped, whole transactions at a time, and asking for it raises `Compacted` rather than leaving a gap unsaid.
+dropped, whole transactions at a time, and asking for it raises `Compacted` rather than leaving a gap unsaid. What is kept are
+tuples that share the key space's rows: the garbage collector has nothing to follow in them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,19 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.kv.keyspace import unpack, value_bytes
 
 #: What one change costs beside its key and value, in bytes, roughly.
 _CHANGE_OVERHEAD_BYTES = 160
+#: Changes that are dropped are freed so many at a time.
+_FREED_AT_ONCE = 1024
+
+#: A key, the version that it got, and its row; None where it was deleted.
+Noted = tuple[str, int, bytes | None]
+_version_of = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +53,8 @@ class History:
         self.floor = floor
         self._changes_max = changes_max
         self._bytes_max = bytes_max
-        self._changes: list[Change] = []
-        # The first _head changes are dropped; the list is cut once they are half of it, so that dropping costs O(1) a change.
+        self._changes: list[Noted] = []
+        # The first _head changes are dropped, and freed now and then: moving the rest costs little more than nothing for each.
         self._head = 0
         self._bytes = 0
 
@@ -56,14 +65,14 @@ class History:
     def bytes(self) -> int:
         return self._bytes
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, changes: Sequence[Noted]) -> None:
         """Take the changes of one transaction; their version is above all earlier ones."""
         for change in changes:
             self._bytes += _size_of(change)
         self._changes.extend(changes)
         while len(self) > self._changes_max or self._bytes > self._bytes_max:
             self._drop_oldest_version()
-        if self._head > 1024 and self._head * 2 > len(self._changes):
+        if self._head >= _FREED_AT_ONCE:
             del self._changes[: self._head]
             self._head = 0
 
@@ -75,23 +84,20 @@ class History:
         first = bisect_right(self._changes, version, lo=self._head, key=_version_of)
         found: list[Change] = []
         for index in range(first, len(self._changes)):
-            change = self._changes[index]
-            if len(found) >= limit and change.version != found[-1].version:
+            key, changed_at, row = self._changes[index]
+            if len(found) >= limit and changed_at != found[-1].version:
                 break
-            if change.key.startswith(prefix):
-                found.append(change)
+            if key.startswith(prefix):
+                found.append(Change(key, changed_at, None if row is None else unpack(row).value))
         return found
 
     def _drop_oldest_version(self) -> None:
-        self.floor = self._changes[self._head].version
-        while self._head < len(self._changes) and self._changes[self._head].version == self.floor:
+        self.floor = _version_of(self._changes[self._head])
+        while self._head < len(self._changes) and _version_of(self._changes[self._head]) == self.floor:
             self._bytes -= _size_of(self._changes[self._head])
             self._head += 1
 
 
-def _version_of(change: Change) -> int:
-    return change.version
-
-
-def _size_of(change: Change) -> int:
-    return _CHANGE_OVERHEAD_BYTES + len(change.key) + len(change.value or b"")
+def _size_of(change: Noted) -> int:
+    key, _, row = change
+    return _CHANGE_OVERHEAD_BYTES + len(key) + (0 if row is None else value_bytes(row))

@@ -11,20 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from sortedcontainers import SortedList
-
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.kv import snapshot as snapshots
 from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, Put, Txn, decode
-from raftlake.kv.frozen import Entry, FrozenView
-from raftlake.kv.history import Change, History
+from raftlake.kv.frozen import FrozenView
+from raftlake.kv.history import Change, History, Noted
+from raftlake.kv.keyspace import Entry, KeySpace, pack, unpack, value_bytes
 from raftlake.kv.restoration import Restoration
 
-#: New keys wait unsorted until a list needs them or this many have come: inserting them together is cheaper, and the
-#: list that has to sort them in never waits longer than a few milliseconds.
-_UNSORTED_KEYS_MAX = 4096
-#: Rows of one chunk of a snapshot: about two milliseconds' work.
-SLICE_ROWS = 2000
+#: Rows of one chunk of a snapshot: about a millisecond's work.
+SLICE_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +42,11 @@ class StateMachine:
         self._history_changes_max = history_changes_max
         self._history_bytes_max = history_bytes_max
         self._applied_offset = 0
-        self._entries: dict[str, Entry] = {}
-        self._sorted = SortedList()
-        # A dict, not a set: its order is that of insertion, the same in every run.
-        self._unsorted: dict[str, None] = {}
-        self._value_bytes = 0
-        self._frozen: FrozenView | None = None
+        self._space = KeySpace()
         self.history = self._empty_history()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._space)
 
     @property
     def applied_offset(self) -> int:
@@ -64,7 +55,7 @@ class StateMachine:
     @property
     def value_bytes(self) -> int:
         """The sum of the lengths of all values."""
-        return self._value_bytes
+        return self._space.value_bytes
 
     # --- applying ----------------------------------------------------------------------------------------------------
 
@@ -99,61 +90,31 @@ class StateMachine:
     def _failed_compares(self, compares: tuple[Compare, ...]) -> tuple[tuple[str, int], ...]:
         failed: list[tuple[str, int]] = []
         for compare in compares:
-            entry = self._entries.get(compare.key)
-            version = ABSENT if entry is None else entry.version
+            version = self._space.version_of(compare.key)
             if not (version != ABSENT if compare.version == ANY else version == compare.version):
                 failed.append((compare.key, version))
         return tuple(failed)
 
     def _perform(self, txn: Txn, version: int) -> None:
-        changes: list[Change] = []
+        changes: list[Noted] = []
         for operation in txn.ops:
             match operation:
                 case Put(key=key, value=value):
-                    self._put(key, Entry(value, version))
-                    changes.append(Change(key, version, value))
+                    row = pack(version, value)
+                    self._space.put(key, row)
+                    changes.append((key, version, row))
                 case Delete(key=key):
-                    if self._delete(key):
-                        changes.append(Change(key, version, None))
+                    if self._space.delete(key):
+                        changes.append((key, version, None))
                 case _:
                     assert_never(operation)
         if changes:
             self.history.add(changes)
 
-    def _put(self, key: str, entry: Entry) -> None:
-        replaced = self._entries.get(key)
-        if self._frozen is not None:
-            self._frozen.preserve(key, replaced)
-        self._entries[key] = entry
-        self._value_bytes += len(entry.value)
-        if replaced is not None:
-            self._value_bytes -= len(replaced.value)
-            return
-        self._unsorted[key] = None
-        if len(self._unsorted) >= _UNSORTED_KEYS_MAX:
-            self._sort_in()
-
-    def _delete(self, key: str) -> bool:
-        removed = self._entries.pop(key, None)
-        if removed is None:
-            return False
-        if self._frozen is not None:
-            self._frozen.preserve(key, removed)
-        self._value_bytes -= len(removed.value)
-        if key in self._unsorted:
-            del self._unsorted[key]
-        else:
-            self._sorted.remove(key)
-        return True
-
-    def _sort_in(self) -> None:
-        self._sorted.update(self._unsorted)
-        self._unsorted.clear()
-
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        return self._entries.get(key)
+        return self._space.get(key)
 
     def list(
         self, prefix: str, after: str | None, limit: int, bytes_max: int | None = None
@@ -161,22 +122,19 @@ class StateMachine:
         """At most `limit` entries whose keys start with `prefix` and follow `after`, in key order (by code point, which is
         the order of the UTF-8 bytes), and whether more follow them. With `bytes_max`, a page ends early rather than hold
         more bytes of values than that (but holds at least one entry)."""
-        if self._unsorted:
-            self._sort_in()
         from_prefix = after is None or after < prefix
         found: list[tuple[str, Entry]] = []
         bytes_left = bytes_max
-        for key in self._sorted.irange(minimum=prefix if from_prefix else after, inclusive=(from_prefix, True)):
+        for key, row in self._space.rows_from(prefix if after is None or from_prefix else after, inclusive=from_prefix):
             if not key.startswith(prefix):
                 break
-            entry = self._entries[key]
             if len(found) >= limit:
                 return tuple(found), True
             if bytes_left is not None:
-                bytes_left -= len(entry.value)
+                bytes_left -= value_bytes(row)
                 if bytes_left < 0 and found:
                     return tuple(found), True
-            found.append((key, entry))
+            found.append((key, unpack(row)))
         return tuple(found), False
 
     def changes_since(self, prefix: str, version: int, limit: int = 1024) -> Sequence[Change]:
@@ -187,26 +145,12 @@ class StateMachine:
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def freeze(self) -> FrozenView:
-        """The state as it is at this call, to be read in slices, at no cost now. An earlier view is no longer kept up."""
-        self._sort_in()
-        self._frozen = FrozenView(self._applied_offset, self._sorted, self._entries)
-        return self._frozen
-
-    def thaw(self, view: FrozenView) -> None:
-        """The view is not read any more."""
-        if self._frozen is view:
-            self._frozen = None
+        """The state as it is at this call, to be read in slices."""
+        return FrozenView(self._applied_offset, self._space)
 
     def snapshot(self) -> Iterator[bytes]:
         """The whole state as chunks of bounded size, as it is at this call: later commands do not show in it."""
-        return self._chunks(self.freeze())
-
-    def _chunks(self, view: FrozenView) -> Iterator[bytes]:
-        yield snapshots.encode_header(view.applied_offset, view.entry_count)
-        while rows := view.rows(SLICE_ROWS, snapshots.CHUNK_BYTES):
-            yield snapshots.encode_rows(rows)
-        yield snapshots.FOOTER
-        self.thaw(view)
+        return _chunks(self.freeze())
 
     def restore(self, chunks: Iterable[bytes | bytearray | memoryview]) -> None:
         """Become the state that `snapshot` wrote. Raises WireError on damage, and is unchanged then.
@@ -218,19 +162,24 @@ class StateMachine:
             restoration.feed(chunk)
         self.adopt(restoration)
 
-    def adopt(self, restoration: Restoration) -> None:
-        """Become the state that a complete restoration holds, at once. Raises WireError when it is not complete."""
+    def adopt(self, restoration: Restoration) -> KeySpace:
+        """Become the state that a complete restoration holds, at once; the old one is returned, since freeing it takes time
+        (`KeySpace.release`). Raises WireError when the restoration is not complete."""
         restoration.require_complete()
         self._applied_offset = restoration.applied_offset
-        self._entries = restoration.entries
-        self._sorted = restoration.keys
-        self._unsorted = {}
-        self._value_bytes = restoration.value_bytes
-        self._frozen = None
+        retired, self._space = self._space, restoration.space
         self.history = self._empty_history()
+        return retired
 
     def _empty_history(self) -> History:
         return History(floor=self._applied_offset - 1, changes_max=self._history_changes_max, bytes_max=self._history_bytes_max)
+
+
+def _chunks(view: FrozenView) -> Iterator[bytes]:
+    yield snapshots.encode_header(view.applied_offset, view.entry_count)
+    while rows := view.rows(SLICE_ROWS, snapshots.CHUNK_BYTES):
+        yield snapshots.encode_rows(rows)
+    yield snapshots.FOOTER
 
 
 __all__ = ["SLICE_ROWS", "Entry", "StateMachine", "TxnResult"]

@@ -1,30 +1,26 @@
 """A key space on its way back from a snapshot, chunk by chunk, beside the one that still serves.
 
-Owns the order and completeness of the chunks. The work of a chunk is bounded by its size, also the sorting: rows come by key,
-and what comes out of order (changed while the snapshot was taken) is inserted where it belongs. Invariant: `require_complete`
-returns only when every entry that the header announced is there.
+Owns the order and completeness of the chunks. The work of a chunk is bounded by its size. Rows come by key, but need not: a row
+goes where it belongs. Invariant: `require_complete` returns only when every entry that the header announced is there.
 """
 
 from __future__ import annotations
 
-from sortedcontainers import SortedList
-
 from raftlake.errors import WireError
 from raftlake.kv import snapshot as snapshots
-from raftlake.kv.frozen import Entry
+from raftlake.kv.keyspace import KeySpace
 
 
 class Restoration:
     """`feed` it every chunk in order. Raises WireError at the first that does not fit."""
 
-    __slots__ = ("_entry_count", "_is_complete", "applied_offset", "entries", "keys", "value_bytes")
+    __slots__ = ("_entry_count", "_is_complete", "_row_count", "applied_offset", "space")
 
     def __init__(self) -> None:
         self.applied_offset = -1
-        self.entries: dict[str, Entry] = {}
-        self.keys = SortedList()
-        self.value_bytes = 0
+        self.space = KeySpace()
         self._entry_count = -1
+        self._row_count = 0
         self._is_complete = False
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> None:
@@ -36,12 +32,11 @@ class Restoration:
         elif piece == snapshots.FOOTER:
             self._is_complete = True
         else:
-            for key, version, value in snapshots.decode_rows(piece):
-                self.entries[key] = Entry(value, version)
-                self.keys.add(key)
-                self.value_bytes += len(value)
+            for key, row in snapshots.decode_rows(piece):
+                self.space.put(key, row)
+                self._row_count += 1
 
     def require_complete(self) -> None:
         """Raises WireError unless header, footer and every entry have come, none of them twice."""
-        if not self._is_complete or not len(self.entries) == len(self.keys) == self._entry_count:
-            raise WireError(f"snapshot is cut short: {len(self.keys)} of {max(self._entry_count, 0)} entries")
+        if not self._is_complete or not len(self.space) == self._row_count == self._entry_count:
+            raise WireError(f"snapshot is cut short: {len(self.space)} of {max(self._entry_count, 0)} entries")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from raftlake.errors import WireError
 from raftlake.kv.commands import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from raftlake.kv.frozen import Row
+from raftlake.kv.keyspace import ROW_HEAD, Row
 
 #: A chunk is closed once its values are longer than this; one more entry of the largest size may stand at its end.
 CHUNK_BYTES = 64 << 10
@@ -21,8 +21,6 @@ _FORMAT = 1
 _HEADER, _ENTRIES, _FOOTER = 0, 1, 2
 _HEADER_BODY = struct.Struct(">BBQQ")
 _KEY_LENGTH = struct.Struct(">H")
-_VERSION_AND_LENGTH = struct.Struct(">qI")
-
 
 #: The last chunk.
 FOOTER = bytes([_FOOTER])
@@ -36,10 +34,11 @@ def encode_header(applied_offset: int, entry_count: int) -> bytes:
 def encode_rows(rows: Sequence[Row]) -> bytes:
     """One chunk of entries."""
     chunk = bytearray([_ENTRIES])
-    for key, version, value in rows:
+    for key, row in rows:
         encoded = key.encode()
-        chunk += _KEY_LENGTH.pack(len(encoded)) + encoded + _VERSION_AND_LENGTH.pack(version, len(value))
-        chunk += value
+        chunk += _KEY_LENGTH.pack(len(encoded))
+        chunk += encoded
+        chunk += row
     return bytes(chunk)
 
 
@@ -68,12 +67,11 @@ def _decode_rows(chunk: bytes) -> Iterator[Row]:
             position += _KEY_LENGTH.size
             key = chunk[position : position + length].decode()
             position += length
-            version, value_length = _VERSION_AND_LENGTH.unpack_from(chunk, position)
-            position += _VERSION_AND_LENGTH.size
-            value = chunk[position : position + value_length]
-            position += value_length
-            if not 1 <= length <= KEY_BYTES_MAX or version < 1 or value_length > VALUE_BYTES_MAX or position > len(chunk):
+            version, value_length = ROW_HEAD.unpack_from(chunk, position)
+            end = position + ROW_HEAD.size + value_length
+            if not 1 <= length <= KEY_BYTES_MAX or version < 1 or value_length > VALUE_BYTES_MAX or end > len(chunk):
                 raise WireError("snapshot entry is out of bounds")
-            yield key, version, value
+            yield key, chunk[position:end]
+            position = end
     except (struct.error, UnicodeDecodeError) as error:
         raise WireError(f"undecodable snapshot entry: {error}") from error

@@ -1,8 +1,8 @@
 """The key space on its way back from a snapshot file, in slices: elections and replication go on meanwhile.
 
 Owns the pace. A slice decodes about a quarter of a megabyte; the state that is there meanwhile (at start: none) stays readable
-and stale. The file was checked when the group was opened or when it arrived, so damage here means that the disk changed its
-mind: the node stops and names the file.
+and stale, and is freed in slices too. The file was checked when the group was opened or when it arrived, so damage here means
+that the disk changed its mind: the node stops and names the file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from raftlake.errors import StorageError, WireError
+from raftlake.kv.keyspace import KeySpace
 from raftlake.kv.restoration import Restoration
 from raftlake.raft.types import OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SLICE_BYTES = 256 * 1024
 SLICE_INTERVAL_MS = 1
+#: Some thousand keys: a millisecond.
+RELEASED_LEAVES = 16
 
 
 class KvRestore:
@@ -73,3 +76,9 @@ class KvRestore:
         if self.restoration.applied_offset != self._snapshot_id.offset:
             raise WireError(f"it is of offset {self.restoration.applied_offset}")
         return True
+
+
+def release(node: ReplicaNode, retired: KeySpace) -> None:
+    """Free a state that was replaced."""
+    if retired.release(RELEASED_LEAVES):
+        node.timers.schedule(node.now_ms + SLICE_INTERVAL_MS, lambda: release(node, retired))

@@ -17,7 +17,7 @@ from raftlake.kv.machine import StateMachine, TxnResult
 from raftlake.ports import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
-from raftlake.replica.kv_restore import KvRestore
+from raftlake.replica.kv_restore import KvRestore, release
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.recent_results import RecentResults
 from raftlake.replica.timers import Timer
@@ -176,7 +176,7 @@ class KvService:
                 break
             for record in decode_records(chunk):
                 if offset <= record.offset < high_watermark:
-                    self._applied(record.offset, machine.apply(record.offset, record.value or b""))
+                    self._applied(machine.apply(record.offset, record.value or b""))
             for header in iterate_headers(chunk):
                 offset = header.base_offset + header.last_offset_delta + 1
                 self.applied_timestamp_ms = max(self.applied_timestamp_ms, header.timestamp_ms_max)
@@ -204,7 +204,7 @@ class KvService:
 
     def _on_restored(self, restored: KvRestore) -> None:
         self._restoring = None
-        self.machine.adopt(restored.restoration)
+        release(self._node, self.machine.adopt(restored.restoration))
         self.bytes_since_snapshot = 0
         for offset in [offset for offset in self._awaiting if offset < self.machine.applied_offset]:
             # Its result is in the snapshot somewhere, but no longer to be told.
@@ -216,9 +216,9 @@ class KvService:
         if restored.high_watermark > 0:
             self._node.advance(self._partition, Offset(restored.high_watermark))
 
-    def _applied(self, offset: int, result: TxnResult) -> None:
-        self._results.note(offset, result)
-        awaiting = self._awaiting.pop(offset, None)
+    def _applied(self, result: TxnResult) -> None:
+        self._results.note(result)
+        awaiting = self._awaiting.pop(result.offset, None)
         if awaiting is not None:
             done, timer = awaiting
             timer.cancel()

@@ -1,13 +1,17 @@
 """What became of the commands that were applied last, for those who ask a moment later.
 
 Owns two generations of results; when the newer one is full, the older one goes as a whole. So noting a result costs the same
-however many there are (taking the first key out of one large dict looks at all the places where earlier first keys were).
-Invariant: of the results noted, at least the last `kept_min` are here, at most twice as many.
+however many there are (taking the first key out of one large dict looks at all the places where earlier first keys were), and
+a success is kept without an object of its own. Invariant: of the results noted, at least the last `kept_min` are here, at most
+twice as many.
 """
 
 from __future__ import annotations
 
 from raftlake.kv.machine import TxnResult
+
+#: The compares that failed; None for success.
+_Kept = tuple[tuple[str, int], ...] | None
 
 
 class RecentResults:
@@ -15,18 +19,22 @@ class RecentResults:
 
     def __init__(self, kept_min: int) -> None:
         self._kept_min = kept_min
-        self._newer: dict[int, TxnResult] = {}
-        self._older: dict[int, TxnResult] = {}
+        self._newer: dict[int, _Kept] = {}
+        self._older: dict[int, _Kept] = {}
 
     def __len__(self) -> int:
         return len(self._newer) + len(self._older)
 
-    def note(self, offset: int, result: TxnResult) -> None:
-        """The command at `offset` was applied."""
+    def note(self, result: TxnResult) -> None:
+        """A command was applied."""
         if len(self._newer) >= self._kept_min:
             self._older, self._newer = self._newer, {}
-        self._newer[offset] = result
+        self._newer[result.offset] = None if result.succeeded else result.current
 
     def get(self, offset: int) -> TxnResult | None:
         """None when it was never applied here, or too long ago."""
-        return self._newer.get(offset) or self._older.get(offset)
+        for generation in (self._newer, self._older):
+            if offset in generation:
+                current = generation[offset]
+                return TxnResult(succeeded=current is None, offset=offset, current=current or ())
+        return None
