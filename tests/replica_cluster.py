@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from raftlake.ports import FetchRpc, GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import FetchRpc, GroupId, KraftVersions, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 from raftlake.replica.config import METADATA_GROUP, ClientContext, Endpoint, NodeConfig
@@ -59,6 +59,9 @@ class _Network:
     def meet(self, peer: NodeId, host: str, port: int) -> None:
         self._cluster.met.setdefault(self._source, {})[peer] = Endpoint(host, port)
 
+    def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
+        self._cluster.probe(Endpoint(host, port), done)
+
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         self._cluster.deliver(self._source, peer, rpc, done)
 
@@ -82,6 +85,8 @@ class Cluster:
         #: How often each node's disk was replaced.
         self.wipes: dict[NodeId, int] = {}
         self.listeners: dict[NodeId, Endpoint] = {}
+        #: What runs knows these kraft.versions.
+        self.kraft_versions: KraftVersions = (0, 1)
         self._seed = seed
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._counter = 0
@@ -204,6 +209,15 @@ class Cluster:
             self.after(1, back)
 
         self.after(1, arrive)
+
+    def probe(self, address: Endpoint, done: Callable[[KraftVersions | FailureReason], None]) -> None:
+        """After a round trip each for the connection and for the question."""
+
+        def answer() -> None:
+            owners = [node_id for node_id, listener in self.listeners.items() if listener == address]
+            done(self.kraft_versions if any(owner in self.nodes for owner in owners) else FailureReason.DISCONNECTED)
+
+        self.after(4, answer)
 
     # --- questions and requests ---
 

@@ -11,25 +11,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from raftlake.errors import DamagedData, ErrorCode, StorageError
+from raftlake.errors import DamagedData, StorageError
+from raftlake.peer_rpcs import (
+    ControlReply,
+    ControlRpc,
+    DescribeReply,
+    DescribeRpc,
+    FetchReply,
+    FetchRpc,
+    FetchSnapshotReply,
+    FetchSnapshotRpc,
+    GroupId,
+    PeerMessage,
+    PeerReply,
+    PeerRpc,
+    ProposeReply,
+    ProposeRpc,
+    ReadOffsetReply,
+    ReadOffsetResult,
+    ReadOffsetRpc,
+)
 from raftlake.raft.events import FailureReason
-from raftlake.raft.messages import Request, Response
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
-from raftlake.values import value
-
-
-class GroupId(NamedTuple):
-    """One Raft group: a topic partition. `topic_id` is the 16 bytes of the topic's UUID.
-
-    A tuple, because it is the key of most dictionaries of a node and is hashed several times for every message.
-    """
-
-    topic: str
-    partition: int
-    topic_id: bytes = bytes(16)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class BatchSpan(NamedTuple):
@@ -238,143 +241,12 @@ class ElectionStore(Protocol):
         """Write all of them atomically each and return when all are durable (file and directory synced)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerMessage:
-    """One group's part of an RPC."""
-
-    group: GroupId
-    body: Request | Response
-
-
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Monotonic milliseconds."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970; may jump."""
-
-
-# --- peers -----------------------------------------------------------------------------------------------------------
-
-
-@value
-class ControlRpc:
-    """A Vote, BeginQuorumEpoch or EndQuorumEpoch RPC: the same kind of request for one or more groups (KIP-595 multi-raft)."""
-
-    cluster_id: str | None
-    messages: tuple[PeerMessage, ...]
-
-
-@value
-class ControlReply:
-    """`error` is the top-level one (INCONSISTENT_CLUSTER_ID, INVALID_REQUEST); then there are no messages."""
-
-    error: ErrorCode
-    messages: tuple[PeerMessage, ...] = ()
-
-
-@value
-class FetchRpc:
-    """One Fetch round of a replica for all groups that it follows at one peer, as an incremental fetch session (KIP-227).
-
-    `session_id` 0 with `session_epoch` 0 opens a session and lists every group; then `session_id` is the one that was given,
-    the epoch counts up by one a round, and only groups whose position changed are listed. (0, -1) is a fetch without a
-    session (Kafka's own Raft): every group is listed each time and the connection's order is the causal order.
-    """
-
-    cluster_id: str | None
-    replica_id: NodeId
-    session_id: int
-    session_epoch: int
-    wait_ms_max: int
-    size_max: int
-    messages: tuple[PeerMessage, ...]
-    forgotten: tuple[GroupId, ...] = ()
-
-
-@value
-class FetchReply:
-    """Lists the groups that have something to say; a group of the session that is absent is unchanged and still led here."""
-
-    error: ErrorCode
-    session_id: int = 0
-    messages: tuple[PeerMessage, ...] = ()
-
-
-@value
-class ReadOffsetRpc:
-    """KIP-650 ReadOffset: a follower asks the leader for a proven applied offset of each group."""
-
-    cluster_id: str | None
-    read_timestamp_ms: int
-    groups: tuple[GroupId, ...]
-    #: The asking node, or -1 for a client: only a client's question is passed on to the leader.
-    replica_id: NodeId = NodeId(-1)
-
-
-@value
-class ReadOffsetResult:
-    group: GroupId
-    error: ErrorCode
-    applied_offset: Offset
-    leader_id: NodeId
-    leader_epoch: Epoch
-
-
-@value
-class ReadOffsetReply:
-    error: ErrorCode
-    results: tuple[ReadOffsetResult, ...] = ()
-
-
-@value
-class ProposeRpc:
-    """Key-value commands that a node forwards to the leader of the metadata log (a Produce to `__cluster_metadata-0`)."""
-
-    batch: bytes
-
-
-@value
-class ProposeReply:
-    """`base_offset` is where the first command stands in the log, once it is committed."""
-
-    error: ErrorCode
-    base_offset: Offset = Offset(-1)
-
-
-@value
-class DescribeRpc:
-    """A client's DescribeQuorum (KIP-595) that a node passes on to the group's leader, as Kafka's brokers do: the request as
-    decoded from the wire, in the client's version."""
-
-    request: object
-
-
-@value
-class DescribeReply:
-    """The leader's answer to the client, of the same version."""
-
-    response: object
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSnapshotRpc:
-    """A replica asks for pieces of snapshots, `size_max` bytes of all together."""
-
-    cluster_id: str | None
-    replica_id: NodeId
-    size_max: int
-    messages: tuple[PeerMessage, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSnapshotReply:
-    error: ErrorCode
-    messages: tuple[PeerMessage, ...] = ()
-
-
-PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc
-PeerReply = ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply
 
 
 @dataclass(slots=True)
@@ -387,13 +259,30 @@ class PeerConnection:
     fetch_session: int = 0
 
 
+#: The first and the last kraft.version that a node knows.
+KraftVersions = tuple[int, int]
+
+
 class Network(Protocol):
     """RPCs to peers. Never raises for a peer that is down: `done` is called with the reason, later, on the driver's thread."""
 
     def meet(self, peer: NodeId, host: str, port: int) -> None:
         """`peer` is reached there from now on (KIP-853: voters come and go). Harmless when nothing is new."""
 
+    def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
+        """Ask whoever listens there which kraft.versions it knows (ApiVersions, KIP-853); who speaks of none knows only 0.
+        `done` is called as by `send`, within `quorum.request.timeout.ms`."""
+
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         """Send; `done` is called exactly once, never from within `send`. One FetchRpc per peer may be under way, any number
         of others. TIMED_OUT comes after `quorum.request.timeout.ms` (for a Fetch: plus its `wait_ms_max`); DISCONNECTED when
         the connection was refused or closed before an answer."""
+
+
+__all__ = [
+    "BatchSpan", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc", "ElectionStore", "FetchReply",
+    "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "LogDirectory", "LogStore", "Network",
+    "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc", "ReadOffsetReply",
+    "ReadOffsetResult", "ReadOffsetRpc", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
+    "TimestampAndOffset",
+]  # fmt: skip

@@ -9,9 +9,10 @@ from typing import Any
 from raftkit.replica import key, voter_set
 from raftlake.errors import ErrorCode
 from raftlake.raft.actions import AnswerVoterChange
+from raftlake.raft.config import RaftConfig
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter
 from raftlake.raft.types import Epoch, NodeId, VoterEndpoint
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.voter_changes import next_steps
 from raftlake.wire.api import ApiKey
@@ -161,3 +162,80 @@ def test_the_steps_from_one_set_to_another() -> None:
     assert next_steps(current.without(NodeId(2)), replaced, me, epoch) == [AddVoter(voter=key(2, b"new"), endpoints=here)]
     moved = current.with_voter(key(3), here)
     assert next_steps(current, moved, me, epoch) == [UpdateVoter(voter=key(3), endpoints=here, leader_epoch=epoch)]
+
+
+# --- the endpoint of a new voter ---
+
+
+def joining() -> tuple[Cluster, ReplicaNode]:
+    """A fourth node fetches; whoever adds it asks the leader."""
+    cluster = grown()
+    cluster.wipe(4)
+    cluster.start(4)
+    leader = cluster.leader()
+    cluster.run(5_000, lambda: cluster.nodes[NodeId(4)].quorum.committed is not None)
+    return cluster, leader
+
+
+def test_a_voter_at_whose_endpoint_nobody_answers_is_refused_at_once() -> None:
+    """It would count for the majority, and its peers could not ask it for its vote."""
+    cluster, leader = joining()
+    cluster.listeners[NodeId(4)] = Endpoint("elsewhere", 9094)
+    refused = ask(cluster, leader, "AddRaftVoter", 4, directory_of(cluster, 4))
+    assert refused.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert refused.error_message == (
+        "nobody answers at 127.0.0.1:9094 (disconnected): give the address at which the other voters reach node 4"
+    )
+    assert NodeId(4) not in leader.quorum.latest
+    cluster.listeners[NodeId(4)] = Endpoint("127.0.0.1", 9094)
+    assert ask(cluster, leader, "AddRaftVoter", 4, directory_of(cluster, 4)).error_code == ErrorCode.NONE
+
+
+def test_a_voter_that_does_not_know_our_kraft_version_is_refused() -> None:
+    cluster, leader = joining()
+    cluster.kraft_versions = (0, 0)
+    refused = ask(cluster, leader, "AddRaftVoter", 4, directory_of(cluster, 4))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST and "kraft.version 1" in refused.error_message
+
+
+def test_while_an_endpoint_is_being_asked_there_is_no_other_addition() -> None:
+    cluster, leader = joining()
+    change = AddVoter(voter=key(4, directory_of(cluster, 4)), endpoints=(VoterEndpoint("CONTROLLER", "127.0.0.1", 9094),))
+    answers: list[AnswerVoterChange] = []
+    partition = leader.partitions[METADATA_GROUP]
+    leader.begin_input()
+    leader.voter_changes.admit(partition, change, answers.append)
+    leader.voter_changes.admit(partition, change, answers.append)
+    (refused,) = answers
+    assert refused.error is ErrorCode.REQUEST_TIMED_OUT and "is being asked" in refused.message
+    cluster.run(1_000, lambda: len(answers) == 2)
+    assert answers[1].error is ErrorCode.NONE
+
+
+def test_who_no_longer_leads_when_the_endpoint_has_answered_adds_nobody() -> None:
+    cluster, leader = joining()
+    change = AddVoter(voter=key(4, directory_of(cluster, 4)), endpoints=(VoterEndpoint("CONTROLLER", "127.0.0.1", 9094),))
+    answers: list[AnswerVoterChange] = []
+    leader.begin_input()
+    leader.voter_changes.admit(leader.partitions[METADATA_GROUP], change, answers.append)
+    leader.resign()
+    cluster.run(2_000, lambda: bool(answers))
+    assert answers[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_idle_observer_is_heard_of_while_its_endpoint_is_asked() -> None:
+    """Its round is held for longer than the fetch timeout; it was called lagging, 0 offsets behind."""
+    cluster = Cluster(
+        directories=True,
+        raft=RaftConfig(election_timeout_ms=200, fetch_timeout_ms=300),
+        replica_fetch_wait_ms=2_000,
+    )
+    cluster.leader()
+    cluster.run(5_000, lambda: all(node.quorum.committed is not None for node in cluster.nodes.values()))
+    cluster.wipe(4)
+    cluster.start(4)
+    leader = cluster.leader()
+    cluster.run(5_000, lambda: cluster.nodes[NodeId(4)].quorum.committed is not None)
+    cluster.run(5_900)
+    assert ask(cluster, cluster.leader(), "AddRaftVoter", 4, directory_of(cluster, 4)).error_code == ErrorCode.NONE
+    assert leader is cluster.leader()

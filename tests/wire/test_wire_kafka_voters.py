@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from raftlake import Client, LocalQuorum
+from raftlake.runtime.sockets import bind
+from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.java
 
@@ -31,6 +33,20 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to that")
 
 
+def write_properties(config: Path, quorum: LocalQuorum, node_id: int, address: str) -> None:
+    """What Kafka's tool reads of a controller that it is to add."""
+    properties = {
+        "process.roles": "controller",
+        "node.id": node_id,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"CONTROLLER://{address}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": quorum.bootstrap_servers,
+        "log.dirs": config.parent / "quorum" / f"node-{node_id}",
+    }
+    config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+
 def test_a_controller_is_removed_and_added_by_kafkas_tool(tmp_path: Path, kafka_tool: Tool) -> None:
     with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
         wait_until(lambda: all(any(directory) for directory in voters_of(client).values()))
@@ -42,17 +58,15 @@ def test_a_controller_is_removed_and_added_by_kafkas_tool(tmp_path: Path, kafka_
         kafka_tool(QUORUM, *at, "remove-controller", "--controller-id", str(gone), "--controller-directory-id", text)
         assert gone not in voters_of(client)
         wait_until(lambda: gone in {replica.replica_id for replica in client.describe_quorum().observers})
-        properties = {
-            "process.roles": "controller",
-            "node.id": gone,
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"CONTROLLER://{address}",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
-            "controller.quorum.bootstrap.servers": quorum.bootstrap_servers,
-            "log.dirs": tmp_path / "quorum" / f"node-{gone}",
-        }
         config = tmp_path / "controller.properties"
-        config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        with bind(LOOPBACK, "x") as unused:
+            nowhere = address_of(unused)
+        write_properties(config, quorum, gone, str(nowhere))
+        refused = kafka_tool(QUORUM, "--command-config", str(config), *at, "add-controller", check=False)
+        assert refused.returncode != 0
+        assert f"nobody answers at {nowhere}" in refused.stdout + refused.stderr
+        assert gone not in voters_of(client)
+        write_properties(config, quorum, gone, address)
         added = kafka_tool(QUORUM, "--command-config", str(config), *at, "add-controller").stdout
         assert f"Added controller {gone} with directory id {text}" in added
         assert voters_of(client)[gone] == directory

@@ -6,7 +6,7 @@ one is what other groups and new topics are given. Knows nothing of how a set ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from raftlake.raft.types import NO_VOTERS, DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
@@ -26,8 +26,12 @@ def endpoints_of(address: Endpoint) -> tuple[VoterEndpoint, ...]:
 
 
 def address_in(voters: VoterSet, node_id: NodeId) -> Endpoint | None:
-    """Where a set says that a voter is reached: at its CONTROLLER listener, or at its first one."""
-    places = voters.endpoints.get(node_id, ())
+    """Where a set says that a voter is reached."""
+    return endpoint_of(voters.endpoints.get(node_id, ()))
+
+
+def endpoint_of(places: Sequence[VoterEndpoint]) -> Endpoint | None:
+    """The CONTROLLER listener of a voter, or its first one."""
     chosen = next((place for place in places if place.name == LISTENER_NAME), places[0] if places else None)
     return None if chosen is None else Endpoint(chosen.host, chosen.port)
 

@@ -7,17 +7,19 @@ its group to the metadata group's committed set, one voter at a time, each by th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId
+from raftlake.ports import GroupId, KraftVersions
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.core import RaftGroup
-from raftlake.raft.events import VoterChangeRequested
+from raftlake.raft.events import FailureReason, VoterChangeRequested
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from raftlake.raft.roles import Leader
-from raftlake.raft.types import Epoch, NodeId, VoterSet
+from raftlake.raft.types import Epoch, NodeId, ReplicaKey, VoterSet
 from raftlake.replica.partition import Partition
+from raftlake.replica.quorum import endpoint_of
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -35,6 +37,8 @@ class VoterChanges:
         #: Groups with a change under way, and how many attempts each has had.
         self._under_way: dict[GroupId, None] = {}
         self._attempts: dict[GroupId, int] = {}
+        #: The new voter whose endpoint is being asked.
+        self._probed: NodeId | None = None
 
     def request(self, partition: Partition, change: VoterChange, done: Answered) -> None:
         """Ask the group's core; `done` is called once, now or when the change is committed."""
@@ -44,6 +48,37 @@ class VoterChanges:
         if partition.core.is_leader:
             self._node.fetch_server.confirm(partition.group)
         self._node.step(partition, VoterChangeRequested(request_id=self._counter, change=change))
+
+    def admit(self, partition: Partition, change: AddVoter, done: Answered) -> None:
+        """As `request`, behind a question to the new voter's endpoint, as Kafka's leaders do: a voter that its peers cannot
+        reach counts for the majority and helps nobody to one. The core checks the kraft.versions that the answer tells."""
+        core, voter_id = partition.core, change.voter.id
+        address = endpoint_of(change.endpoints)
+        if address is None or not _is_observer(core, change.voter):
+            # Refused for another reason, which the core knows.
+            self.request(partition, change, done)
+            return
+        if self._probed is not None:
+            done(_not_now(core, f"the endpoint of node {self._probed}, which is to be added, is being asked"))
+            return
+        self._probed = voter_id
+        # An observer that has nothing to fetch is silent for as long as its round is held: hear of it meanwhile.
+        self._node.fetch_server.release_replica(voter_id)
+        group = partition.group
+
+        def answered(answer: KraftVersions | FailureReason) -> None:
+            self._node.begin_input()
+            self._probed = None
+            asked = self._node.partitions.get(group)
+            if isinstance(answer, FailureReason):
+                told = f"nobody answers at {address} ({answer.value})"
+                done(_not_now(core, f"{told}: give the address at which the other voters reach node {voter_id}"))
+            elif asked is None:
+                done(_not_now(core, "the quorum's log is being repaired"))
+            else:
+                self.request(asked, replace(change, kraft_versions=answer), done)
+
+        self._node.network.probe(address.host, address.port, answered)
 
     def answered(self, action: AnswerVoterChange) -> None:
         self._waiting.pop(action.request_id)(action)
@@ -84,6 +119,20 @@ class VoterChanges:
 
         self._under_way[group] = None
         self.request(partition, steps[attempt % len(steps)], done)
+
+
+def _not_now(core: RaftGroup, message: str) -> AnswerVoterChange:
+    return AnswerVoterChange(
+        request_id=-1, error=ErrorCode.REQUEST_TIMED_OUT, message=message, leader_id=core.leader_id, leader_epoch=core.epoch
+    )
+
+
+def _is_observer(core: RaftGroup, replica: ReplicaKey) -> bool:
+    """It has fetched from this leader and may be made a voter as far as that goes."""
+    if not isinstance(core.role, Leader) or core.voter_history.kraft_version == 0 or replica.id in core.voters:
+        return False
+    seen = core.role.observers.get(replica.id)
+    return seen is not None and seen.key == replica
 
 
 def silent_voters(core: RaftGroup, now_ms: int) -> frozenset[NodeId]:

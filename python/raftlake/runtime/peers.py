@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import cast
 
 from raftlake.errors import WireError
-from raftlake.ports import ControlRpc, FetchRpc, FetchSnapshotRpc, PeerReply, PeerRpc
+from raftlake.ports import ControlRpc, FetchRpc, FetchSnapshotRpc, KraftVersions, PeerReply, PeerRpc
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
+from raftlake.runtime.endpoint_probe import ask_kraft_versions
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
 from raftlake.wire.api import ApiKey, decode_response, encode_request
@@ -304,6 +305,7 @@ class TcpNetwork:
         #: Where each peer is reached; negative numbers stand for addresses whose node is not known.
         self.addresses: dict[NodeId, Endpoint] = {}
         self._channels: dict[NodeId, dict[str, _Channel]] = {}
+        self._probes: set[asyncio.Task[KraftVersions | FailureReason]] = set()
         for peer, address in peers.items():
             self.meet(peer, address.host, address.port)
 
@@ -319,6 +321,19 @@ class TcpNetwork:
             channel.retire()
         names = ("fetch", "control", "snapshot", "forward")
         self._channels[peer] = {name: _Channel(self, peer, address, name) for name in names}
+
+    def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
+        """See `ports.Network`."""
+        asking = ask_kraft_versions(Endpoint(host, port), self.client_id, self.timing.request_timeout_ms / 1000)
+        task = self.loop.create_task(asking)
+        self._probes.add(task)
+
+        def answered(task: asyncio.Task[KraftVersions | FailureReason]) -> None:
+            self._probes.discard(task)
+            if not task.cancelled():
+                done(task.result())
+
+        task.add_done_callback(answered)
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: DoneCallback) -> None:
         channels = self._channels.get(peer)
@@ -347,3 +362,5 @@ class TcpNetwork:
         for channels in self._channels.values():
             for channel in channels.values():
                 channel.close()
+        for task in self._probes:
+            task.cancel()

@@ -84,6 +84,9 @@ class Cluster:
         world = World(settings, self.scheduler, self.network, self.trace, self.invariants, self.coverage, self.role_traps)
         self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
+        self.network.places = {
+            (machine.config.listener.host, machine.config.listener.port): node_id for node_id, machine in self.machines.items()
+        }
         self.network.addresses = {
             (node_id, address): peer
             for node_id in self.node_ids

@@ -338,6 +338,10 @@ class Machine:
             self._world.trace.write(f"{self.node_id}<-{source}", describe_answer(answer))
         done(answer)
 
+    def deliver(self, incarnation: int, call: Callable[[], None]) -> None:
+        if incarnation == self.incarnation:
+            self._enter(incarnation, call)
+
     def deliver_unreachable(self, incarnation: int, peer: NodeId) -> None:
         if incarnation == self.incarnation and self.node is not None:
             self._enter(incarnation, self.node.peer_unreachable, peer)

@@ -21,10 +21,11 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from raftlake.ports import FetchRpc, PeerConnection, PeerReply, PeerRpc, ProposeRpc
+from raftlake.ports import FetchRpc, KraftVersions, PeerConnection, PeerReply, PeerRpc, ProposeRpc
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.sim.clock import US_PER_MS, Scheduler
+from raftlake.wire.control import KRAFT_VERSION_MAX, KRAFT_VERSION_MIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,9 @@ class Peer(Protocol):
 
     def deliver_unreachable(self, incarnation: int, peer: NodeId) -> None:
         """Tell the node that its connection to `peer` closed or was refused."""
+
+    def deliver(self, incarnation: int, call: Callable[[], None]) -> None:
+        """Let the node take in what `call` tells it."""
 
 
 @dataclass(slots=True)
@@ -115,6 +119,8 @@ class SimulatedNetwork:
         self.peers: dict[NodeId, Peer] = {}
         #: Whom a node reaches at an address of which it does not know whose it is: (node, number of the address) -> node.
         self.addresses: dict[tuple[NodeId, NodeId], NodeId] = {}
+        #: Whose address is what.
+        self.places: dict[tuple[str, int], NodeId] = {}
         #: How many faults hold a link cut.
         self._cut: dict[tuple[NodeId, NodeId], int] = {}
         #: Directed links on which every message takes longer, and by how much.
@@ -226,6 +232,22 @@ class SimulatedNetwork:
             again = Connection(PeerConnection(), server_incarnation)
             self._scheduler.call_after(self._delay_us() * 4, self._arrive, call, again)
 
+    def probe(
+        self, source: NodeId, incarnation: int, place: tuple[str, int], done: Callable[[KraftVersions | FailureReason], None]
+    ) -> None:
+        """See `ports.Network.probe`; all that run know the same."""
+        self.counters.sent += 1
+        destination = self.places.get(place)
+        answer: KraftVersions | FailureReason = (KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
+        delay_us = self._delay_us() + self._delay_us()
+        if destination is None:
+            answer = FailureReason.DISCONNECTED
+        elif (source, destination) in self._cut or (destination, source) in self._cut or self._is_lost():
+            answer, delay_us = FailureReason.TIMED_OUT, self.settings.request_timeout_ms * US_PER_MS
+        elif not self.peers[destination].incarnation:
+            answer = FailureReason.DISCONNECTED
+        self._scheduler.call_after(delay_us, self.peers[source].deliver, incarnation, lambda: done(answer))
+
     def _connect(self, client: NodeId, server: NodeId, server_incarnation: int, lane_name: NodeId | None) -> Connection:
         self._established[client, server] = server_incarnation
         if lane_name is None:
@@ -309,6 +331,9 @@ class Endpoint:
 
     def meet(self, peer: NodeId, host: str, port: int) -> None:
         """Machines are found by their numbers here."""
+
+    def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
+        self._network.probe(self._node_id, self._incarnation, (host, port), done)
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         self._network.send(self._node_id, self._incarnation, peer, rpc, done)

@@ -67,7 +67,10 @@ def _ask(node: ReplicaNode, request: Any, change: VoterChange, answer: Any) -> N
     if partition is None:
         answer(_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node has not opened the quorum's log yet"))
         return
-    node.voter_changes.request(partition, change, answer)
+    if isinstance(change, AddVoter):
+        node.voter_changes.admit(partition, change, answer)
+    else:
+        node.voter_changes.request(partition, change, answer)
 
 
 def _refusal(error: ErrorCode, message: str) -> AnswerVoterChange:
