@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from raftlake.errors import ConfigError, CorruptBatch, WireError
 from raftlake.kv.commands import Put, decode
 from raftlake.kv.keys import NODES_PREFIX
+from raftlake.kv.keyspace import unpack
 from raftlake.kv.snapshot import decode_rows
 from raftlake.ports import GroupId, LogStore
 from raftlake.raft.types import NO_DIRECTORY, NO_VOTERS, NodeId, Offset, ReplicaKey, VoterSet
@@ -104,7 +105,7 @@ def _values(logs: FileLogDirectory) -> Iterable[tuple[str, bytes]]:
 
 def _rows_of(chunk: bytes) -> list[tuple[str, bytes]]:
     try:
-        return [(key, value) for key, _, value in decode_rows(chunk)]
+        return [(key, unpack(row).value) for key, row in decode_rows(chunk)]
     except WireError:
         return []
 
