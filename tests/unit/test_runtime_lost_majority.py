@@ -16,10 +16,13 @@ import pytest
 from contract.file_faults import without_sync
 from raftlake.errors import ConfigError
 from raftlake.kv.commands import encode, put
+from raftlake.kv.keyspace import pack
+from raftlake.kv.snapshot import FOOTER, encode_header, encode_rows
 from raftlake.ports import BatchSpan
-from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey
+from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.runtime.lost_majority import Survivor, _is_ours, _refuse_leader, require_lost_majority
+from raftlake.replica.snapshot_files import SnapshotMaker
+from raftlake.runtime.lost_majority import Survivor, _is_ours, _refuse_leader, registered, require_lost_majority
 from raftlake.runtime.probe import Answer, _parse_metadata, answers
 from raftlake.runtime.recover import PENDING_NAME
 from raftlake.storage.directory import FileLogDirectory
@@ -159,6 +162,22 @@ def test_voters_are_asked_where_they_registered_and_at_the_bootstrap_servers(pla
     register(place, 1, listening)
     with pytest.raises(ConfigError, match="node 1 answers"):
         ask_whether_lost(place)
+
+
+def test_addresses_are_read_from_snapshots_too(tmp_path: Path) -> None:
+    """A log that was trimmed no longer holds the records in which nodes registered."""
+    directory = FileLogDirectory(tmp_path, post=None)
+    directory.open(METADATA_GROUP)
+    snapshot_id = OffsetAndEpoch(Offset(5), Epoch(4))
+    maker = SnapshotMaker(directory.snapshots.create(METADATA_GROUP, snapshot_id), snapshot_id, None, 0, 0)
+    maker.add(encode_header(5, 2))
+    address = json.dumps({"host": "there", "port": 9097}).encode()
+    maker.add(encode_rows([("/raftlake/nodes/7", pack(3, address)), ("key", pack(4, b"value"))]))
+    maker.add(FOOTER)
+    maker.end()
+    maker.writer.freeze(lambda error: None)
+    assert registered(directory) == {7: Endpoint("there", 9097)}
+    directory.close()
 
 
 def test_who_is_no_voter_by_its_own_log_recovers_nothing(place: Path) -> None:
