@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import put
 from raftlake.runtime.http_connection import KEEP_ALIVE_SECONDS, split_target
-from raftlake.runtime.http_exchange import Waiter
+from raftlake.runtime.http_exchange import Exchange, Waiter
 from runtime_fakes import run, until
 from runtime_http_fakes import Front, http_front
 
@@ -289,5 +291,29 @@ def test_a_large_answer_under_way_when_the_node_stops_is_dropped() -> None:
             on.front.close()
             await asyncio.wait_for(on.front.abandon(), 5)
             await until(lambda: on.front.connection_count == 0 and on.front._answers.held == 0)
+
+    run(main())
+
+
+def test_answered_requests_leave_nothing_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with http_front() as on, wire_to(on) as wire:
+            exchanges = weakref.WeakSet[Exchange]()
+            begin = Exchange.start
+
+            def start(exchange: Exchange) -> None:
+                exchanges.add(exchange)
+                begin(exchange)
+
+            monkeypatch.setattr(Exchange, "start", start)
+            gc.disable()
+            try:
+                for request in (b"GET /v1/kv/a HTTP/1.1\r\nhost: h\r\n\r\n", LIVE, LIVE):
+                    wire.writer.write(request)
+                    await wire.answer()
+            finally:
+                gc.enable()
+            # The connection remembers no exchange but its current one.
+            assert not exchanges
 
     run(main())

@@ -238,6 +238,9 @@ class Exchange:
         if not self.is_answered:
             self.is_answered = True
             self._body.clear()
+            # Both know this exchange. As cycles they, and their bodies, would all wait for the garbage collector.
+            self._coroutine = None
+            del self.request
             self.connection.app.finished(self)
             self.connection.exchange_ended(self)
 
