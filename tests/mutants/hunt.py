@@ -15,8 +15,9 @@ def main(name: str, seeds: int) -> int:
     plant(mutant)
     # Only now: what this imports carries the bug.
     from raftlake.sim.faults import Settings
-    from raftlake.sim.runner import judge
+    from raftlake.sim.runner import judge, settle
 
+    settle()
     chosen = (seed for seed in count(1) if mutant.theme in (None, Settings.draw(seed).theme))
     for tried, seed in enumerate(islice(chosen, seeds), start=1):
         verdict = judge(seed)

@@ -220,4 +220,4 @@ def test_decay_of_an_empty_log_is_nothing() -> None:
     decay = Decay()
     decay.look_at_start(LogImage())
     assert decay.is_sound
-    assert decay.scrub([], 0, 100) == 0
+    assert decay.scrub(LogImage(), 0, 100) == 0

@@ -15,7 +15,7 @@ from contract.log_store_contract import SEGMENT_BYTES, LogStoreContract
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports import ElectionStore, GroupId, LogDirectory
 from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
-from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
+from raftlake.sim.disk import MemoryLog, SimulatedCrash, SimulatedDisk
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
 
@@ -243,3 +243,39 @@ def test_the_disk_is_both_ports(disk: SimulatedDisk) -> None:
     logs: LogDirectory = disk
     elections: ElectionStore = disk
     assert logs.groups() == [] and elections.load(GROUP) is None
+
+
+def plain_segments(log: MemoryLog, segment_bytes: int) -> list[tuple[int, int, int]]:
+    """Base, end and size of each segment, worked out from all batches."""
+    found: list[tuple[int, int, int]] = []
+    base, end, size = log.start_offset, log.start_offset, 0
+    for batch in log.batches:
+        if size and size + len(batch.data) > segment_bytes:
+            found.append((base, end, size))
+            base, size = Offset(batch.base), 0
+        end, size = Offset(batch.end), size + len(batch.data)
+    return [*found, (base, log.end_offset, size)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_segments_follow_every_change_of_the_log(seed: int) -> None:
+    rng = Random(seed)
+    disk = SimulatedDisk(QuietMachine(), segment_bytes=700)
+    log = disk.open(GROUP)
+    epoch = 1
+    for _ in range(150):
+        match rng.randrange(12):
+            case 0:
+                epoch += 1
+                log.truncate_to(Offset(rng.choice([log.start_offset, *(batch.end for batch in log.batches)])))
+            case 1:
+                log.advance_start(Offset(rng.randrange(log.start_offset, log.end_offset + 1)))
+            case 2:
+                disk.crash(rng)
+            case 3 if rng.randrange(4) == 0:
+                log.reset(OffsetAndEpoch(Offset(log.end_offset + 5), Epoch(epoch)))
+            case _:
+                fill(log, rng.randrange(4), epoch=epoch, size=rng.randrange(1, 400))
+        if rng.randrange(3):
+            found = [(each.base_offset, each.end_offset, each.size) for each in log.segments()]
+            assert found == plain_segments(log, 700)

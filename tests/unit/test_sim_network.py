@@ -113,6 +113,29 @@ def test_a_fetch_may_wait_longer_than_other_requests() -> None:
     assert wires.results == [FailureReason.TIMED_OUT]
 
 
+def test_each_call_times_out_in_its_own_time_whatever_becomes_of_the_others() -> None:
+    wires = Wires(request_timeout_ms=700)
+    wires.two.holding = True
+    for _ in range(4):
+        wires.send()
+        wires.run(100)
+    wires.two.held[0](OK)
+    wires.two.held[2](OK)
+    wires.run(100)
+    assert wires.results == [OK, OK]
+    wires.run(299)
+    assert wires.results == [OK, OK], "the second call was sent after 100 ms"
+    wires.run(1)
+    assert wires.results == [OK, OK, FailureReason.TIMED_OUT]
+    wires.run(199)
+    assert len(wires.results) == 3
+    wires.run(1)
+    assert wires.results == [OK, OK, FailureReason.TIMED_OUT, FailureReason.TIMED_OUT]
+    wires.send()
+    wires.run(700)
+    assert len(wires.results) == 5, "a call after all the others were over"
+
+
 def test_a_request_that_arrives_twice_is_answered_once_to_its_sender() -> None:
     wires = Wires(duplicate_ppm=1_000_000)
     wires.send()

@@ -118,9 +118,8 @@ class RaftGroup(GroupState):
         check(self)
         return actions
 
-    def next_deadline_ms(self) -> int | None:
-        """When to report `DeadlineReached` next, None for never. May move either way with each step."""
-        return timers.next_deadline_ms(self)
+    #: When to report `DeadlineReached` next, None for never. May move either way with each step.
+    next_deadline_ms = timers.next_deadline_ms
 
     @property
     def is_serving_leader(self) -> bool:

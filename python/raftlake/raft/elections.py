@@ -193,7 +193,7 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
 
 def may_campaign(group: GroupState) -> bool:
     """Whether this replica stands for elections at all."""
-    return group.may_stand() and not group.is_resigning and group.impairment is None
+    return (group.is_voter or group.may_stand()) and not group.is_resigning and group.impairment is None
 
 
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:

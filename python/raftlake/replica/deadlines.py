@@ -34,9 +34,11 @@ class GroupDeadlines:
         if partition.deleted or partition.armed_deadline_ms != armed_ms:
             return
         partition.armed_deadline_ms = None
-        if self._is_due(partition):
+        is_due = self._is_due(partition)
+        if is_due:
             self._node.confirm_peers(partition)
-        if self._is_due(partition):
+            is_due = self._is_due(partition)
+        if is_due:
             self._node.step(partition, DeadlineReached())
         else:
             self.arm(partition)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.config import Endpoint
+from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.wire.ids import id_to_text
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 CLUSTER_KEY = "/raftlake/cluster"
 NODES_PREFIX = "/raftlake/nodes/"
 RETRY_INTERVAL_MS = 2_000
+
+
+def addresses_value(config: NodeConfig) -> bytes:
+    """What a node writes under its own key."""
+    http = config.http_listener
+    fields: dict[str, object] = {"host": config.listener.host, "port": config.listener.port}
+    if http is not None:
+        fields |= {"http_host": http.host, "http_port": http.port}
+    return json.dumps(fields, sort_keys=True).encode()
 
 
 class Membership:
@@ -35,6 +44,7 @@ class Membership:
         self.cluster_id_listeners: list[Callable[[str], None]] = []
         node.kv.listeners.append(self._on_applied)
         self._seen_version = -1
+        self._own_value = addresses_value(node.config)
 
     # --- what is known ---
 
@@ -97,12 +107,7 @@ class Membership:
             cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
             value = json.dumps({"cluster_id": cluster_id}).encode()
             return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, value),))
-        key = f"{NODES_PREFIX}{node.config.node_id}"
-        http = node.config.http_listener
-        fields: dict[str, object] = {"host": node.config.listener.host, "port": node.config.listener.port}
-        if http is not None:
-            fields |= {"http_host": http.host, "http_port": http.port}
-        value = json.dumps(fields, sort_keys=True).encode()
+        key, value = f"{NODES_PREFIX}{node.config.node_id}", self._own_value
         entry = machine.get(key)
         if entry is not None and entry.value == value:
             return None

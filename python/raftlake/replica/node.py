@@ -184,7 +184,9 @@ class ReplicaNode:
         """An established connection to `peer` was closed by it, or a new one refused."""
         self.begin_input()
         for partition in list(self.partitions.values()):
-            self.step(partition, PeerUnreachable(peer=peer))
+            # Nobody else minds.
+            if partition.core.is_leader or partition.core.leader_id == peer:
+                self.step(partition, PeerUnreachable(peer=peer))
 
     def next_deadline_ms(self) -> int | None:
         return self.timers.next_ms()
@@ -247,7 +249,8 @@ class ReplicaNode:
         try:
             self.damage.repair_found()
             for _ in range(PASSES_MAX):
-                self._step_appends()
+                if self._to_append:
+                    self._step_appends()
                 if not self._dirty:
                     break
                 self._perform_dirty()
@@ -255,9 +258,10 @@ class ReplicaNode:
                 raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
             self.fetch_server.send_answers()
             self.control.send_all()
-            fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
-            for fetcher in fetchers:
-                fetcher.send_round()
+            if self._fetchers_to_send:
+                fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
+                for fetcher in fetchers:
+                    fetcher.send_round()
             self._syncer.start()
         except (StorageError, InvariantViolation) as error:
             self.fail(error)
@@ -267,8 +271,7 @@ class ReplicaNode:
             self.request_turn()
 
     def _step_appends(self) -> None:
-        if self._to_append:
-            self.kv.batch_collected()
+        self.kv.batch_collected()
         to_append, self._to_append = self._to_append, {}
         for partition in to_append.values():
             if not partition.core.is_leader:

@@ -34,6 +34,9 @@ VERSION = 1
 _NOTES = struct.Struct(">hI?q")
 _COUNTED_FROM = 6
 
+#: Sets by their offset, each with the batch that says it.
+EncodedVoters = dict[Offset, tuple[VoterSet, bytes]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
@@ -44,10 +47,20 @@ class Notes:
     voters_from: Offset
     voters: tuple[tuple[Offset, VoterSet], ...]
 
-    def encode(self) -> bytes:
+    def encode(self, known: EncodedVoters | None = None) -> bytes:
+        """`known`: batches that were made before, to be used again and added to; what is of no use any more is dropped."""
         data = bytearray(_NOTES.pack(VERSION, 0, self.has_forgotten, self.voters_from))
+        used: EncodedVoters = {}
         for offset, voters in self.voters:
-            data += voters_batch(offset, Epoch(0), NO_TIMESTAMP, entries_of(voters), kraft_version=1)
+            entry = None if known is None else known.get(offset)
+            if entry is None or entry[0] is not voters:
+                batch = voters_batch(offset, Epoch(0), NO_TIMESTAMP, entries_of(voters), kraft_version=1)
+                entry = (voters, bytes(batch))
+            used[offset] = entry
+            data += entry[1]
+        if known is not None:
+            known.clear()
+            known.update(used)
         struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_COUNTED_FROM:]))
         return bytes(data)
 
@@ -78,6 +91,8 @@ class LogFacts:
         self._history = history
         self._voters_from = voters_from
         self.producers = ProducerStates()
+        #: Of the point saved last: the next one, a segment later, says nearly the same.
+        self._encoded_voters: EncodedVoters = {}
 
     def remember(self, header: BatchHeader, now_ms: int) -> None:
         """Note the sequence numbers of a batch that is in the log."""
@@ -103,7 +118,7 @@ class LogFacts:
             voters=tuple(each for each in self._history.entries if voters_from <= each[0] < offset),
         )
         rows = self.producers.at(offset)
-        log.start_points.save(offset, producer_snapshot.encode(rows), notes.encode(), sync=sync)
+        log.start_points.save(offset, producer_snapshot.encode(rows), notes.encode(self._encoded_voters), sync=sync)
 
     def save_at_stop(self) -> None:
         """Save a point at the log's end unless there is one; nothing else relies on it. Raises StorageError."""

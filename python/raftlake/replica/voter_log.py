@@ -5,11 +5,15 @@ Knows no network; which addresses a node uses is `peers`' business. A log's vote
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from raftlake.raft.actions import AppendLeaderChange, AppendVoters
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.wire.batches import VoterEntry, leader_change_batch, voters_batch, voters_set_by
 
 NO_TIMESTAMP = -1
+#: Control batches whose voters are remembered.
+CACHED_BATCHES = 256
 
 
 def voter_set_of(entries: tuple[VoterEntry, ...]) -> VoterSet:
@@ -46,5 +50,11 @@ def control_batch(action: AppendLeaderChange | AppendVoters) -> bytes:
 
 def read_batch_voters(batch: bytes | memoryview) -> VoterSet | None:
     """The voters that a control batch sets. Raises CorruptBatch."""
+    return _voters_of(bytes(batch))
+
+
+@lru_cache(CACHED_BATCHES)
+def _voters_of(batch: bytes) -> VoterSet | None:
+    """Remembered: a start reads the same set from start points, snapshots and records, and of many groups alike."""
     entries = voters_set_by(batch)
     return None if entries is None else voter_set_of(entries)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from math import log
 from random import Random
 from typing import Any
 
@@ -62,7 +63,7 @@ class ClientCalls:
         return bool(self.settings.loss_ppm) and self._rng.random() * 1_000_000 < self.settings.loss_ppm
 
     def delay_us(self) -> int:
-        return self.settings.delay_us_min + int(self._rng.expovariate(1.0) * self.settings.delay_us_mean)
+        return self.settings.delay_us_min + int(-log(1.0 - self._rng.random()) * self.settings.delay_us_mean)
 
 
 class _Call:

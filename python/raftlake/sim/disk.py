@@ -21,7 +21,7 @@ from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampA
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.sim.disk_damage import Decay
 from raftlake.sim.disk_observer import DiskObserver, SilentObserver
-from raftlake.sim.log_image import LogImage, StoredBatch, check_batch_bytes
+from raftlake.sim.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
 from raftlake.sim.snapshot_store import SimulatedSnapshots
 from raftlake.sim.start_points import SimulatedStartPoints
 
@@ -63,9 +63,7 @@ class MemoryLog:
         self.start_points = SimulatedStartPoints(self, disk.machine)
         #: Bytes in the last segment; None where that has to be found out.
         self._active_size: int | None = None
-        self._segments: list[SegmentInfo] = []
-        #: What the segments were computed from.
-        self._segments_of: tuple[LogImage, int, int] | None = None
+        self._segments = Segments(disk.segment_bytes)
         self.decay = Decay()
 
     # --- LogStore ---
@@ -195,24 +193,10 @@ class MemoryLog:
         return [segment.base_offset for segment in self.segments()]
 
     def segments(self) -> Sequence[SegmentInfo]:
-        image = self._image
-        known = self._segments_of
-        if known is not None and known[0] is image and known[1:] == (image.start, image.end):
-            return self._segments
-        segments: list[SegmentInfo] = []
-        base, size, latest_ms = image.start, 0, -1
-        for batch in image.batches:
-            if size and size + len(batch.data) > self._disk.segment_bytes:
-                segments.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
-                base, size, latest_ms = batch.base, 0, -1
-            size += len(batch.data)
-            latest_ms = max(latest_ms, batch.timestamp_ms)
-        segments.append(SegmentInfo(Offset(base), self.end_offset, size, latest_ms))
-        self._segments, self._segments_of = segments, (image, image.start, image.end)
-        return segments
+        return self._segments.of(self._image)
 
     def scrub(self, size_max: int) -> int:
-        return self.decay.scrub(self._image.batches, self.segments()[-1].base_offset, size_max)
+        return self.decay.scrub(self._image, self.segments()[-1].base_offset, size_max)
 
     def damage(self, number: int, byte: int) -> StoredBatch | None:
         """Damage one of the batches that are durable; None when there is none."""

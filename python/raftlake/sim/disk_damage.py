@@ -8,6 +8,7 @@ has found yet counts as damaged.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -90,12 +91,11 @@ class Decay:
         image.synced_end = image.end
         return image, reason
 
-    def scrub(self, batches: Sequence[StoredBatch], closed_end: int, size_max: int) -> int:
+    def scrub(self, image: LogImage, closed_end: int, size_max: int) -> int:
         """Read the closed segments on. Raises DamagedData."""
         read = 0
-        for batch in batches:
-            if batch.base < self.scrubbed:
-                continue
+        for index in range(bisect_right(image.ends, self.scrubbed), len(image.batches)):
+            batch = image.batches[index]
             if batch.end > closed_end:
                 break
             if read >= size_max:

@@ -126,7 +126,7 @@ class Settings:
             observers=choice(0, 0, 0, 1),
             partitions=choice(1, 1, 2),
             raft=raft,
-            replica_fetch_wait_ms=choice(100, 500, 500),
+            replica_fetch_wait_ms=choice(200, 500, 500),
             retention_bytes=choice(-1, -1, -1, -1, 600, 3_000),
             segment_bytes=choice(300, 1_000, 64 * 1024),
             network=draw_network(rng, raft.request_timeout_ms),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import crc32c
 
 from raftlake.errors import InvariantViolation
-from raftlake.ports import BatchSpan
+from raftlake.ports import BatchSpan, SegmentInfo
 from raftlake.raft.types import Epoch, Offset
 
 
@@ -59,6 +59,36 @@ class LogImage:
             inherited_end=end,
             points=dict(self.points),
         )
+
+
+class Segments:
+    """Where the segments of a log begin and end: a batch that does not fit any more begins the next one. Worked out once for
+    each batch, because an image only grows, but for its start."""
+
+    def __init__(self, segment_bytes: int) -> None:
+        self._segment_bytes = segment_bytes
+        self._closed: list[SegmentInfo] = []
+        #: Base offset, size and newest timestamp of the active one.
+        self._active = (0, 0, -1)
+        #: What that was worked out from: an image that begins there, and so many of its batches.
+        self._known: tuple[LogImage | None, int, int] = (None, 0, 0)
+
+    def of(self, image: LogImage) -> list[SegmentInfo]:
+        batches = image.batches
+        known, start, count = self._known
+        if known is not image or start != image.start:
+            count = 0
+            self._closed, self._active = [], (image.start, 0, -1)
+        base, size, latest_ms = self._active
+        for index in range(count, len(batches)):
+            batch = batches[index]
+            if size and size + len(batch.data) > self._segment_bytes:
+                self._closed.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
+                base, size, latest_ms = batch.base, 0, -1
+            size += len(batch.data)
+            latest_ms = max(latest_ms, batch.timestamp_ms)
+        self._active, self._known = (base, size, latest_ms), (image, image.start, len(batches))
+        return [*self._closed, SegmentInfo(Offset(base), Offset(image.end), size, latest_ms)]
 
 
 def check_batch_bytes(span: BatchSpan, data: bytes) -> None:

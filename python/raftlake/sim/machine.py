@@ -71,6 +71,8 @@ class Machine:
     def __init__(self, world: World, config: NodeConfig, supervisor: Supervisor) -> None:
         self.node_id = config.node_id
         self._world = world
+        self._scheduler = world.scheduler
+        self._turn_delay_us_max = world.settings.turn_delay_us_max
         self.config = config
         self._supervisor = supervisor
         self._rng = stream(world.settings.seed, f"machine {config.node_id}")
@@ -83,7 +85,8 @@ class Machine:
         self._crash_countdown = 0
         self._paused_until_us = 0
         self._turn_requested = False
-        self._armed_us: int | None = None
+        #: The deadline, by the node's clock, that the one timer that counts was set for.
+        self._armed_ms: int | None = None
         self._arm_counter = 0
         self._spin_us = -1
         self._spins = 0
@@ -118,7 +121,7 @@ class Machine:
         )
         self._crash_countdown = self._paused_until_us = 0
         self._spins = 0
-        self._turn_requested, self._armed_us = False, None
+        self._turn_requested, self._armed_ms = False, None
         if world.trace.enabled:
             world.trace.write(self.node_id, f"start incarnation={incarnation}")
         self.node = ReplicaNode(
@@ -128,7 +131,7 @@ class Machine:
             logs=self.disk,
             elections=self.disk,
             rng=Random(self._rng.randrange(1 << 62)),
-            request_turn=lambda: self._request_turn(incarnation),
+            request_turn=partial(self._request_turn, incarnation),
         )
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
         self.node.role_listeners.append(self._spring_trap)
@@ -186,6 +189,7 @@ class Machine:
         """The monotonic clock skips time."""
         if self.node is not None:
             self.clock.jump(by_ms)
+            self._armed_ms = None
             self._arm(self.node)
 
     def resign(self) -> None:
@@ -217,8 +221,8 @@ class Machine:
         node = self.node
         if incarnation != self.incarnation or node is None:
             return
-        if self._paused_until_us > self._world.scheduler.now_us:
-            self._world.scheduler.call_at(self._paused_until_us, self._enter, incarnation, callback, *args)
+        if self._paused_until_us > self._scheduler.now_us:
+            self._scheduler.call_at(self._paused_until_us, self._enter, incarnation, callback, *args)
             return
         try:
             callback(*args)
@@ -241,8 +245,8 @@ class Machine:
         if self._turn_requested or incarnation != self.incarnation:
             return
         self._turn_requested = True
-        delay_us = int(self._rng.random() * self._world.settings.turn_delay_us_max)
-        self._world.scheduler.call_after(delay_us, self._enter, incarnation, self._run_turn)
+        delay_us = int(self._rng.random() * self._turn_delay_us_max)
+        self._scheduler.call_after(delay_us, self._enter, incarnation, self._run_turn)
 
     def _run_turn(self) -> None:
         """One turn. What inputs did to the cores shows outside only from here on, so this is where it is looked at."""
@@ -258,32 +262,31 @@ class Machine:
         self._arm(node)
 
     def _arm(self, node: ReplicaNode) -> None:
-        deadline_ms = node.next_deadline_ms()
-        if deadline_ms is None:
+        deadline_ms = node.timers.next_ms()
+        if deadline_ms is None or (self._armed_ms is not None and self._armed_ms <= deadline_ms):
             return
-        due_us = self.clock.due_us(deadline_ms)
-        if self._armed_us is not None and self._armed_us <= due_us:
-            return
-        self._armed_us = due_us
+        self._armed_ms = deadline_ms
         self._arm_counter += 1
-        self._world.scheduler.call_at(due_us, self._enter, self.incarnation, self._on_timer, self._arm_counter)
+        due_us = self.clock.due_us(deadline_ms)
+        self._scheduler.call_at(due_us, self._enter, self.incarnation, self._on_timer, self._arm_counter)
 
     def _on_timer(self, number: int) -> None:
         node = self.node
         assert node is not None
-        if number != self._arm_counter or self._armed_us is None:
+        if number != self._arm_counter or self._armed_ms is None:
             return
-        self._armed_us = None
-        deadline_ms = node.next_deadline_ms()
+        self._armed_ms = None
+        deadline_ms = node.timers.next_ms()
         if deadline_ms is not None and deadline_ms <= self.clock.now_ms():
             self._check_spin()
             node.on_deadline()
         self._arm(node)
 
     def _check_spin(self) -> None:
-        now_us = self._world.scheduler.now_us
+        now_us = self._scheduler.now_us
         if now_us != self._spin_us:
             self._spin_us, self._spins = now_us, 0
+            return
         self._spins += 1
         if self._spins > SPIN_LIMIT:
             raise Violation("the driver never spins", f"node {self.node_id} asked for {self._spins} turns in one microsecond")

@@ -15,9 +15,11 @@ Invariant (ports.Network): `done` is called exactly once per `send`, never from 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import log
 from random import Random
 from typing import Protocol
 
@@ -108,6 +110,37 @@ class NetworkCounters:
     reset: int = 0
 
 
+class Patience:
+    """Time limits of calls, nearly all of which are finished long before. The calls of one limit wait in a queue in their
+    order, and only the first of each queue is in the scheduler."""
+
+    def __init__(self, scheduler: Scheduler, time_out: Callable[[Call], None]) -> None:
+        self._scheduler = scheduler
+        self._time_out = time_out
+        self._waiting: dict[int, deque[tuple[int, Call]]] = {}
+
+    def give(self, call: Call, limit_ms: int) -> None:
+        """Time `call` out after `limit_ms` unless it is finished by then."""
+        waiting = self._waiting.get(limit_ms)
+        if waiting is None:
+            waiting = self._waiting[limit_ms] = deque()
+        at_us = self._scheduler.now_us + limit_ms * US_PER_MS
+        if not waiting:
+            self._scheduler.call_at(at_us, self._look, waiting)
+        waiting.append((at_us, call))
+
+    def _look(self, waiting: deque[tuple[int, Call]]) -> None:
+        now_us = self._scheduler.now_us
+        while waiting:
+            at_us, call = waiting[0]
+            if not call.finished and at_us > now_us:
+                self._scheduler.call_at(at_us, self._look, waiting)
+                return
+            if not call.finished:
+                self._time_out(call)
+            waiting.popleft()
+
+
 class SimulatedNetwork:
     """All links of the cluster. `peers` is filled by the cluster before the first message."""
 
@@ -131,6 +164,7 @@ class SimulatedNetwork:
         #: Unfinished calls in the order in which they were sent.
         self._calls: dict[int, Call] = {}
         self._call_counter = 0
+        self._patience = Patience(scheduler, self._time_out)
 
     def endpoint(self, node_id: NodeId) -> Endpoint:
         """The `ports.Network` of the current incarnation of a node."""
@@ -214,8 +248,8 @@ class SimulatedNetwork:
         call = self._calls[self._call_counter] = Call(
             self._call_counter, source, incarnation, destination, rpc, done, lane_name
         )
-        timeout_ms = settings.request_timeout_ms + (rpc.wait_ms_max if isinstance(rpc, FetchRpc) else 0)
-        self._scheduler.call_after(timeout_ms * US_PER_MS, self._time_out, call)
+        is_fetch = isinstance(rpc, FetchRpc)
+        self._patience.give(call, settings.request_timeout_ms + (rpc.wait_ms_max if isinstance(rpc, FetchRpc) else 0))
         if (source, destination) in self._cut:
             self.counters.cut += 1
             return
@@ -223,7 +257,7 @@ class SimulatedNetwork:
         if not server_incarnation:
             self._refuse(call)
             return
-        connection = self._connect(source, destination, server_incarnation, lane_name if isinstance(rpc, FetchRpc) else None)
+        connection = self._connect(source, destination, server_incarnation, lane_name if is_fetch else None)
         if not self._is_lost():
             delay_us = self._delay_us() + self._slow.get((source, destination), 0)
             self._scheduler.call_after(delay_us, self._arrive, call, connection)
@@ -287,8 +321,6 @@ class SimulatedNetwork:
             self._scheduler.call_after(delay_us, self._finish, call, answer)
 
     def _time_out(self, call: Call) -> None:
-        if call.finished:
-            return
         self.counters.timed_out += 1
         if isinstance(call.rpc, FetchRpc):
             # The client gives the connection up: its answers would come in order, behind the one that never came.
@@ -308,7 +340,8 @@ class SimulatedNetwork:
         return self._rng.random() * 1_000_000 < ppm
 
     def _is_lost(self) -> bool:
-        if self.settings.loss_ppm and self._happens(self.settings.loss_ppm):
+        loss_ppm = self.settings.loss_ppm
+        if loss_ppm and self._rng.random() * 1_000_000 < loss_ppm:
             self.counters.lost += 1
             return True
         return False
@@ -318,7 +351,8 @@ class SimulatedNetwork:
         if settings.straggle_ppm and self._happens(settings.straggle_ppm):
             self.counters.straggled += 1
             return settings.delay_us_min + int(self._rng.random() * settings.straggle_us_max)
-        return settings.delay_us_min + int(self._rng.expovariate(1.0) * settings.delay_us_mean)
+        # As `Random.expovariate(1.0)` draws it.
+        return settings.delay_us_min + int(-log(1.0 - self._rng.random()) * settings.delay_us_mean)
 
 
 class Endpoint:

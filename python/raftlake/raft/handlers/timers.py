@@ -32,7 +32,10 @@ def next_deadline_ms(group: GroupState) -> int | None:
     """When `DeadlineReached` should be reported next; None for never."""
     role = group.role
     if isinstance(role, Follower):
-        return _earliest(role.fetch_deadline_ms if elections.may_campaign(group) else None, group.fetch_retry_at_ms)
+        retry_ms = group.fetch_retry_at_ms
+        if retry_ms is not None and retry_ms < role.fetch_deadline_ms:
+            return retry_ms
+        return role.fetch_deadline_ms if elections.may_campaign(group) else retry_ms
     if isinstance(role, Leader):
         if role.resigns:
             return 0
