@@ -19,6 +19,7 @@ from raftlake.raft.events import (
     RecordsFlushed,
     RequestReceived,
     ResponseReceived,
+    SnapshotReceived,
     Started,
 )
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest, VoteResponse
@@ -93,6 +94,18 @@ class Replica:
         answer = next(action.response for action in self.said if isinstance(action, do.Respond))
         assert isinstance(answer, VoteResponse)
         return answer.vote_granted
+
+    def begin_at(self, snapshot_id: OffsetAndEpoch, *, high_watermark: int) -> None:
+        """The leader sends it to a snapshot, which is fetched."""
+        response = FetchResponse(
+            error=ErrorCode.NONE,
+            leader_id=LEADER,
+            leader_epoch=self.core.epoch,
+            high_watermark=Offset(high_watermark),
+            snapshot_id=snapshot_id,
+        )
+        self.said = self.core.step(ResponseReceived(source=LEADER, request=self.fetch(), response=response), 10)
+        self.said += self.core.step(SnapshotReceived(snapshot_id=snapshot_id, is_intact=True), 20)
 
     @property
     def is_mended(self) -> bool:
@@ -216,3 +229,17 @@ def test_a_sound_replica_is_never_mended() -> None:
     impairment.announce_epoch(replica.core, LEADER)
     impairment.mend_if_whole(replica.core)
     assert not any(isinstance(action, do.MendReplica) for action in replica.core.actions)
+
+
+def test_a_snapshot_of_all_that_the_leader_has_committed_makes_it_whole() -> None:
+    """Else it stayed impaired until somebody wrote the next record."""
+    replica = follower(lost_in=3)
+    replica.begin_at(OffsetAndEpoch(Offset(30), Epoch(4)), high_watermark=30)
+    assert replica.is_mended
+
+
+@pytest.mark.parametrize(("epoch", "high_watermark"), [(3, 30), (4, 31)], ids=["of an older epoch", "not of all"])
+def test_another_snapshot_does_not(epoch: int, high_watermark: int) -> None:
+    replica = follower(lost_in=3)
+    replica.begin_at(OffsetAndEpoch(Offset(30), Epoch(epoch)), high_watermark=high_watermark)
+    assert not replica.is_mended

@@ -21,14 +21,14 @@ from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
 
 
 def mend_if_whole(group: GroupState) -> None:
-    """Called after each answer of the leader and after each sync."""
+    """Called after each answer of the leader, after each sync, and when the log was begun anew behind a snapshot."""
     lost, role = group.impairment, group.role
     if lost is None or not isinstance(role, Follower):
         return
     high_watermark = role.leader_high_watermark
     if high_watermark > group.flushed_end or group.epoch < lost.epoch:
         return
-    if not group.history.has_epoch(group.epoch) or high_watermark <= group.history.first_offset(group.epoch):
+    if high_watermark < group.log_start or group.history.epoch_before(high_watermark) != group.epoch:
         return
     if group.epoch == lost.epoch and group.flushed_end < lost.end_offset:
         return

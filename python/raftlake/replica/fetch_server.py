@@ -6,7 +6,8 @@ fetch stays parked in the core, and their followers' liveness is passed on only 
 an idle group costs nothing per round.
 
 News of a higher high watermark alone waits up to `NodeConfig.replica_fetch_linger_ms` for records to travel with (KIP-1166
-answers at once, which doubles the rounds of a busy group); a read that needs proof takes it along at once.
+answers at once, which doubles the rounds of a busy group); a read that needs proof takes it along at once. Records go at once
+to as many voters as make a majority, to the others a little later (`pacing`).
 
 The causal clock: `answer_sequence` counts the rounds answered by this node. A round that continues a session was sent
 after the answer to the round before it had arrived, so its `follows` is that answer's number (see
@@ -25,6 +26,7 @@ from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import UNKNOWN_OFFSET, Epoch, NodeId, Offset
 from raftlake.replica.fetch_sessions import SESSION_ID_START_MAX, FetchSessions, Round, Session
+from raftlake.replica.pacing import Pacing
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.recent_appends import RecentAppends
 
@@ -42,6 +44,7 @@ class FetchServer:
         self._sessions = FetchSessions(node.rng.randrange(SESSION_ID_START_MAX), node.config.voters, self._drop)
         self.answer_sequence = 0
         self._recent = RecentAppends()
+        self._pacing = Pacing(node.config.replica_fetch_linger_ms)
         #: Sessions whose round is complete; answered at the end of the turn.
         self._complete: dict[Session, None] = {}
 
@@ -57,6 +60,7 @@ class FetchServer:
             self._answer(session)
         now_ms = self._node.now_ms
         session.last_round_ms = now_ms
+        self._pacing.asked(session.replica_id, now_ms)
         session.round = Round(rpc, connection, reply)
         for group in rpc.forgotten:
             session.parked.pop(group, None)
@@ -74,7 +78,7 @@ class FetchServer:
         if session.release_next or rpc.wait_ms_max <= 0:
             self._finish(session)
         elif session.ready:
-            self._linger(session)
+            self._send_news_soon(session)
         wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS) if session.held else rpc.wait_ms_max
         round_ = session.round
         round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
@@ -86,6 +90,9 @@ class FetchServer:
             if round_.timer is not None:
                 round_.timer.cancel()
             round_.reply(FetchReply(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+        session.ready.clear()
+        if not self._sessions.of(session.replica_id):
+            self._pacing.forget(session.replica_id)
 
     def _take_over(self, session: Session, group: GroupId) -> None:
         """Of the sessions in which a replica has asked for a group the last one counts. Where the round is a late one, its
@@ -135,10 +142,12 @@ class FetchServer:
             self._shorten(session)
             return
         session.ready[group] = action
-        if self._is_high_watermark_only(group, action):
-            self._linger(session)
-        else:
+        if not _is_ordinary(action):
             self._release(session)
+        elif action.request.fetch_offset == self._node.partitions[group].log.end_offset:
+            self._send_news_soon(session)
+        else:
+            self._bring_records(session, group)
 
     def appended(self, group: GroupId, action: AppendRecords) -> None:
         """Records were appended here: take them to the replicas whose fetch the core has let go for a high watermark alone."""
@@ -147,29 +156,56 @@ class FetchServer:
         self._recent.add(group, action.base_offset, end_offset, action.epoch, [each.buffer for each in pending])
         for session in self._sessions.all():
             if group in session.ready:
-                self._release(session)
+                self._bring_records(session, group)
 
-    def _is_high_watermark_only(self, group: GroupId, action: AnswerFetch) -> bool:
-        """Whether the answer would carry nothing but a high watermark."""
-        partition = self._node.partitions.get(group)
-        return (
-            partition is not None
-            and action.error is ErrorCode.NONE
-            and action.diverging is None
-            and action.snapshot_id is None
-            and action.request.fetch_offset == partition.log.end_offset
-        )
+    def _bring_records(self, session: Session, group: GroupId) -> None:
+        """The group has records for the replica: at once if a majority needs it, else when it is due."""
+        core = self._node.partitions[group].core
+        others_needed = core.voters.majority - core.is_voter
+        if self._pacing.is_needed(session.replica_id, core.voters, others_needed):
+            self._release(session)
+        else:
+            self._release_when_due(session)
 
-    def _linger(self, session: Session) -> None:
-        if session.linger is None:
-            at_ms = self._node.now_ms + self._node.config.replica_fetch_linger_ms
-            session.linger = self._node.timers.schedule(at_ms, lambda: self._end_linger(session))
+    def _send_news_soon(self, session: Session) -> None:
+        """The replica has all records; there is a higher high watermark for it."""
+        if session.news_due_ms is None:
+            session.news_due_ms = self._node.now_ms + self._node.config.replica_fetch_linger_ms
+            self._linger_until(session, session.news_due_ms)
+
+    def _release_when_due(self, session: Session) -> None:
+        due_ms = self._pacing.due_ms(session.replica_id)
+        if session.news_due_ms is not None and session.news_due_ms < due_ms:
+            due_ms = session.news_due_ms
+        if due_ms > self._node.now_ms:
+            self._linger_until(session, due_ms)
+            return
+        if any(self._waits_for_majority(group, action) for group, action in session.ready.items()):
+            self._pacing.prefer(session.replica_id)
+        self._release(session)
+
+    def _linger_until(self, session: Session, at_ms: int) -> None:
+        if session.linger is not None:
+            if session.linger.at_ms <= at_ms:
+                return
+            session.linger.cancel()
+        session.linger = self._node.timers.schedule(at_ms, lambda: self._end_linger(session))
 
     def _end_linger(self, session: Session) -> None:
         session.linger = None
         if session.ready:
-            self._release(session)
-            self._node.request_turn()
+            self._release_when_due(session)
+        else:
+            session.news_due_ms = None
+
+    def _waits_for_majority(self, group: GroupId, action: AnswerFetch) -> bool:
+        """Whether the first record that the replica lacks is not committed yet, though others were brought it before."""
+        partition = self._node.partitions.get(group)
+        return (
+            partition is not None
+            and action.replica_id in partition.core.voters
+            and partition.core.high_watermark <= action.request.fetch_offset < partition.core.log_end
+        )
 
     def _release(self, session: Session) -> None:
         """Answer the session's round at the end of this turn, or its next one as soon as it arrives."""
@@ -238,6 +274,8 @@ class FetchServer:
         if round_.timer is not None:
             round_.timer.cancel()
         session.release_next = False
+        session.news_due_ms = None
+        self._pacing.answered(session.replica_id, self._node.now_ms)
         budget = round_.rpc.size_max
         messages: list[PeerMessage] = []
         ready, session.ready = session.ready, {}
@@ -300,9 +338,7 @@ class FetchServer:
             log_start = partition.core.log_start
         if (
             partition is not None
-            and action.error is ErrorCode.NONE
-            and action.diverging is None
-            and action.snapshot_id is None
+            and _is_ordinary(action)
             and partition.core.is_leader
             and partition.core.epoch == action.leader_epoch
             and partition.log.start_offset <= action.request.fetch_offset
@@ -331,3 +367,8 @@ class FetchServer:
             batches=batches,
         )
         return response, size
+
+
+def _is_ordinary(action: AnswerFetch) -> bool:
+    """Whether the replica goes on where it stands: with records, or with nothing but a high watermark."""
+    return action.error is ErrorCode.NONE and action.diverging is None and action.snapshot_id is None

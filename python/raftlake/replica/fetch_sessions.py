@@ -60,8 +60,10 @@ class Session:
     given: dict[GroupId, int] = field(default_factory=dict)
     #: Answer the next round at once: a read waits for it, or what is ready has waited long enough.
     release_next: bool = False
-    #: Runs while news of a high watermark waits for records to travel with.
+    #: Runs while what is ready waits for more to travel with.
     linger: Timer | None = None
+    #: When news of a high watermark is sent without records at the latest, None where there is none.
+    news_due_ms: int | None = None
     last_round_ms: int = 0
     #: `follows` of the round that is being handled or was handled last.
     follows: int = 0

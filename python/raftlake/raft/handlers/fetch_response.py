@@ -39,13 +39,14 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     assert isinstance(role, Follower)
     heard_from_leader(group, role, now_ms)
     group.told_high_watermark = max(group.told_high_watermark, response.high_watermark)
+    if response.diverging is None:
+        role.leader_high_watermark = response.high_watermark
     if response.diverging is not None:
         made_progress = _truncate(group, response.diverging)
     elif response.snapshot_id is not None:
         made_progress = fetch_snapshot.begin_download(group, role, response.snapshot_id)
     else:
         made_progress = _append(group, response.batches)
-        role.leader_high_watermark = response.high_watermark
         high_watermark = min(response.high_watermark, group.log_end)
         if high_watermark > group.high_watermark:
             group.high_watermark = Offset(high_watermark)

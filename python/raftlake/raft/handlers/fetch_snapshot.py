@@ -8,7 +8,7 @@ is reset only to a snapshot that is durable here and not below the high watermar
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.raft import fetching
+from raftlake.raft import fetching, impairment
 from raftlake.raft.actions import (
     AbandonSnapshot,
     AdvanceHighWatermark,
@@ -185,6 +185,7 @@ def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int
         group.actions.append(AbandonSnapshot(snapshot_id=role.download.snapshot_id))
         role.download = None
     _begin_at(group, snapshot_id, event.voters)
+    impairment.mend_if_whole(group)
     # A fetch under way was sent with the position that the log had before.
     group.fetch_in_flight = None
     fetching.send_fetch(group, now_ms)
