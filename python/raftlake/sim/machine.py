@@ -303,19 +303,17 @@ class Machine:
         assert self.node is not None
         if self._world.trace.enabled:
             self._world.trace.write(f"{self.node_id}<{source}", describe_rpc(rpc))
-        if isinstance(rpc, ControlRpc) and isinstance(rpc.messages[0].body, VoteRequest):
-            reply = partial(self._answer_vote, rpc, reply)
-        else:
-            reply = partial(self._answer_peer, reply)
-        self.node.receive(connection, rpc, reply)
+        is_vote = isinstance(rpc, ControlRpc) and isinstance(rpc.messages[0].body, VoteRequest)
+        answer = partial(self._answer_vote, rpc, reply) if is_vote else partial(self._answer_peer, reply)
+        self.node.receive(connection, rpc, answer)
 
     def _answer_peer(self, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
         self._world.coverage.answer(answer)
         reply(answer)
 
-    def _answer_vote(self, rpc: ControlRpc, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
+    def _answer_vote(self, rpc: PeerRpc, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
         """The answer to votes leaves the node: show the invariants what it grants."""
-        assert isinstance(answer, ControlReply)
+        assert isinstance(rpc, ControlRpc) and isinstance(answer, ControlReply)
         self._world.coverage.answer(answer)
         for asked, answered in zip(rpc.messages, answer.messages, strict=False):
             request, response = asked.body, answered.body
