@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raftlake.kv.commands import Compare, Put, Txn
+from raftlake.replica import kv_service
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.sim.disk_damage import FLIPPED_BYTE
 from replica_cluster import Cluster
 
 
@@ -102,3 +104,57 @@ def test_a_result_that_came_in_time_is_told_once() -> None:
     assert outcome.status is ProposeStatus.DONE
     cluster.run(2 * follower.config.propose_timeout_ms)
     assert not follower.kv._awaiting
+
+
+def test_what_a_start_has_to_apply_comes_in_slices_and_shows_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    for i in range(30):
+        _propose(cluster, cluster.leader(), Txn(compares=(), ops=(Put(f"k{i}", bytes(50)),)))
+    follower = cluster.followers()[0].config.node_id
+    cluster.stop(follower)
+    monkeypatch.setattr(kv_service, "APPLY_SLICE_BYTES", 300)
+    node = cluster.start(follower)
+    seen: list[tuple[int, bool]] = []
+    node.kv.listeners.append(lambda applied: seen.append((applied, node.is_ready())))
+    cluster.run(5_000, until=node.is_ready)
+    assert len(seen) > 5 and not any(is_ready for _, is_ready in seen), "ready behind the last slice only"
+    assert [applied for applied, _ in seen] == sorted({applied for applied, _ in seen})
+    assert node.kv.machine.list("", None, 100) == cluster.leader().kv.machine.list("", None, 100)
+
+
+def test_commands_that_commit_together_are_answered_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    leader = cluster.leader()
+    _propose(cluster, leader, Txn(compares=(), ops=(Put("first", b""),)))
+    monkeypatch.setattr(kv_service, "APPLY_SLICE_BYTES", 300)
+    monkeypatch.setattr(kv_service, "PROPOSED_BATCH_BYTES", 200)
+    answered: list[tuple[int, int]] = []
+    for i in range(20):
+        leader.kv.propose(
+            Txn(compares=(), ops=(Put(f"k{i:02d}", bytes(50)),)),
+            lambda outcome: answered.append((outcome.result.offset, cluster.now_ms)),  # type: ignore[union-attr]
+        )
+    cluster.run(2_000, until=lambda: len(answered) == 20)
+    offsets = [offset for offset, _ in answered]
+    assert offsets == list(range(offsets[0], offsets[0] + 20))
+    assert len({now_ms for _, now_ms in answered}) > 3, "in several turns"
+
+
+def test_damage_under_a_later_slice_is_repaired_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    for i in range(30):
+        _propose(cluster, cluster.leader(), Txn(compares=(), ops=(Put(f"k{i}", bytes(50)),)))
+    follower = cluster.followers()[0].config.node_id
+    cluster.stop(follower)
+    monkeypatch.setattr(kv_service, "APPLY_SLICE_BYTES", 300)
+    node = cluster.start(follower)
+    cluster.run(5_000, until=lambda: node.kv.machine.applied_offset > 5)
+    # Only an apply comes upon it: the start has looked at the log already.
+    log = cluster.disks[follower].logs[METADATA_GROUP]
+    assert log.damage(len(log.batches) - 3, FLIPPED_BYTE) is not None
+    found: list[str | None] = []
+    node.damage.listeners.append(lambda group, reason: found.append(reason))
+    cluster.run(20_000, until=lambda: len(found) == 2 and node.is_ready())
+    assert len(found) == 2 and found[0] is not None and found[1] is None, "damaged, then repaired"
+    assert node.fatal is None
+    assert node.kv.machine.list("", None, 100) == cluster.leader().kv.machine.list("", None, 100)

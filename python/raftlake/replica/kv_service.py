@@ -26,7 +26,11 @@ from raftlake.wire.batches import Record, build_batch, decode_records, iterate_h
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-APPLY_READ_BYTES = 4 * 1024 * 1024
+#: Applied at once, or one batch that is larger: some milliseconds' work. What is more follows in later turns.
+APPLY_SLICE_BYTES = 128 * 1024
+APPLY_INTERVAL_MS = 1
+#: Commands that are proposed together become batches of about so many bytes, since a batch is applied as a whole.
+PROPOSED_BATCH_BYTES = 128 * 1024
 #: Results kept, at least, for proposals that were forwarded: their reply may arrive after this node has applied them.
 RESULTS_KEPT_MIN = 32_768
 
@@ -62,6 +66,11 @@ class KvService:
         self._results = RecentResults(RESULTS_KEPT_MIN)
         self._awaiting: dict[int, tuple[ProposeDone, Timer]] = {}
         self._restoring: KvRestore | None = None
+        #: Committed and not applied yet: the partition as it was opened then, and up to where.
+        self._behind: tuple[Partition, int] | None = None
+        self._is_going_on = False
+        #: Everything that was known to be committed has been applied once.
+        self._has_caught_up = False
         #: A restored state that nothing has been applied to yet: the next high watermark is news even so.
         self._is_untold = False
         #: Applied since the last snapshot was begun, in bytes of log.
@@ -113,10 +122,16 @@ class KvService:
         _Forwarding(self._node, txn, done).attempt()
 
     def batch_collected(self) -> None:
-        """Start of a turn's appends: make one batch of what was collected."""
-        if not self._collected:
-            return
+        """Start of a turn's appends: make batches of what was collected."""
         collected, self._collected = self._collected, []
+        first = size = 0
+        for index, (value, _) in enumerate(collected, start=1):
+            size += len(value)
+            if size >= PROPOSED_BATCH_BYTES or index == len(collected):
+                self._append_batch(collected[first:index])
+                first, size = index, 0
+
+    def _append_batch(self, collected: list[tuple[bytes, ProposeDone]]) -> None:
         now_ms = self._node.clock.wall_ms()
         records = [
             Record(offset=index, timestamp_ms=now_ms, key=None, value=value) for index, (value, _) in enumerate(collected)
@@ -160,31 +175,60 @@ class KvService:
 
     # --- applying ---
 
-    def apply_to(self, high_watermark: int) -> bool:
-        """Apply every committed record below `high_watermark`, in order. False while the state is being restored from a
-        snapshot: `ReplicaNode.advance` is called again when that has ended."""
+    def apply_to(self, high_watermark: int) -> int:
+        """Apply what is committed below `high_watermark`, in order: a slice of it, and the rest in later turns, when
+        `ReplicaNode.advance` is called again. Returns the high watermark that this node may show; 0 for none, while the state
+        is being restored from a snapshot and until a node that starts has caught up."""
         if self._restoring is not None:
             self._restoring.high_watermark = max(self._restoring.high_watermark, high_watermark)
-            return False
-        machine = self.machine
-        partition = self._partition
-        before = machine.applied_offset
-        offset = before
-        while offset < high_watermark:
-            chunk = partition.read_intact(Offset(offset), Offset(high_watermark), APPLY_READ_BYTES)
+            return 0
+        partition, before = self._partition, self.machine.applied_offset
+        self._apply_slice(partition, high_watermark)
+        applied = self.machine.applied_offset
+        if applied > before or self._is_untold:
+            self._tell()
+        if before < applied < high_watermark:
+            self._behind = (partition, high_watermark)
+            self._go_on_later()
+            return applied if self._has_caught_up else 0
+        self._behind = None
+        self._has_caught_up = True
+        return high_watermark
+
+    def _apply_slice(self, partition: Partition, high_watermark: int) -> None:
+        """At least one batch, if there is any."""
+        offset, size = self.machine.applied_offset, 0
+        while offset < high_watermark and size < APPLY_SLICE_BYTES:
+            chunk = partition.read_intact(Offset(offset), Offset(high_watermark), APPLY_SLICE_BYTES - size)
             if not chunk:
                 break
             for record in decode_records(chunk):
                 if offset <= record.offset < high_watermark:
-                    self._applied(machine.apply(record.offset, record.value or b""))
+                    self._applied(self.machine.apply(record.offset, record.value or b""))
             for header in iterate_headers(chunk):
                 offset = header.base_offset + header.last_offset_delta + 1
                 self.applied_timestamp_ms = max(self.applied_timestamp_ms, header.timestamp_ms_max)
-            self.bytes_since_snapshot += len(chunk)
-            machine.advance_to(offset)
-        if machine.applied_offset > before or self._is_untold:
-            self._tell()
-        return True
+            size += len(chunk)
+            self.machine.advance_to(offset)
+        self.bytes_since_snapshot += size
+
+    def _go_on_later(self) -> None:
+        if not self._is_going_on:
+            self._is_going_on = True
+            self._node.timers.schedule(self._node.now_ms + APPLY_INTERVAL_MS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        if self._behind is None:
+            return
+        partition, high_watermark = self._behind
+        if self._node.partitions.get(partition.group) is partition:
+            self._advance(partition, high_watermark)
+
+    def _advance(self, partition: Partition, high_watermark: int) -> None:
+        """Outside of a turn; whoever waited for what is applied now hears of it in one."""
+        self._node.damage.guarded(partition.group, lambda: self._node.advance(partition, Offset(high_watermark)))
+        self._node.request_turn()
 
     def _tell(self) -> None:
         self._is_untold = False
@@ -214,7 +258,7 @@ class KvService:
         self._tell()
         self._is_untold = True
         if restored.high_watermark > 0:
-            self._node.advance(self._partition, Offset(restored.high_watermark))
+            self._advance(self._partition, restored.high_watermark)
 
     def _applied(self, result: TxnResult) -> None:
         self._results.note(result)

@@ -343,10 +343,10 @@ class ReplicaNode:
                 self.snapshot_transfer.perform(partition, action)
 
     def advance(self, partition: Partition, high_watermark: Offset) -> None:
-        """Everything below `high_watermark` is committed; a state machine that is being restored takes it in afterwards."""
-        if partition.group == METADATA_GROUP and not self.kv.apply_to(high_watermark):
-            return
-        partition.on_high_watermark(high_watermark)
+        """Everything below `high_watermark` is committed; of the metadata log, clients see what is applied."""
+        shown = self.kv.apply_to(high_watermark) if partition.group == METADATA_GROUP else high_watermark
+        if shown > 0:
+            partition.on_high_watermark(shown)
 
     def _send(self, partition: Partition, action: do.SendRequest) -> None:
         if isinstance(action.request, FetchRequest):
