@@ -8,6 +8,7 @@ from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.replica import kv_service
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.node import ReplicaNode
 from raftlake.sim.disk_damage import FLIPPED_BYTE
 from replica_cluster import Cluster
 
@@ -23,6 +24,10 @@ def _propose(cluster: Cluster, node: object, txn: Txn, *, anywhere: bool = False
     (kv.propose_anywhere if anywhere else kv.propose)(txn, outcomes.append)
     cluster.run(20_000, until=lambda: bool(outcomes))
     return outcomes[0]
+
+
+def _state(node: ReplicaNode) -> object:
+    return node.kv.machine.list("", None, 100)
 
 
 def test_compare_and_set_has_one_winner_and_versions_are_offsets(cluster: Cluster) -> None:
@@ -119,7 +124,7 @@ def test_what_a_start_has_to_apply_comes_in_slices_and_shows_when_all_is_there(m
     cluster.run(5_000, until=node.is_ready)
     assert len(seen) > 5 and not any(is_ready for _, is_ready in seen), "ready behind the last slice only"
     assert [applied for applied, _ in seen] == sorted({applied for applied, _ in seen})
-    assert node.kv.machine.list("", None, 100) == cluster.leader().kv.machine.list("", None, 100)
+    assert _state(node) == _state(cluster.leader())
 
 
 def test_commands_that_commit_together_are_answered_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +159,7 @@ def test_damage_under_a_later_slice_is_repaired_like_any_other(monkeypatch: pyte
     assert log.damage(len(log.batches) - 3, FLIPPED_BYTE) is not None
     found: list[str | None] = []
     node.damage.listeners.append(lambda group, reason: found.append(reason))
-    cluster.run(20_000, until=lambda: len(found) == 2 and node.is_ready())
+    cluster.run(20_000, until=lambda: len(found) == 2 and _state(node) == _state(cluster.leader()))
     assert len(found) == 2 and found[0] is not None and found[1] is None, "damaged, then repaired"
     assert node.fatal is None
-    assert node.kv.machine.list("", None, 100) == cluster.leader().kv.machine.list("", None, 100)
+    assert _state(node) == _state(cluster.leader())
