@@ -73,6 +73,17 @@ def test_who_usually_takes_long_is_late_later_but_never_beyond_the_pause() -> No
     assert made.due_ms(SLOW) == 300_000 + LINGER_MS
 
 
+def test_a_preferred_one_is_given_its_usual_time_and_a_little_more() -> None:
+    made = pacing(QUICK, SLOW)
+    assert not made.is_overdue(SLOW, since_ms=100, now_ms=100 + PATIENCE_MS - 1)
+    assert made.is_overdue(SLOW, since_ms=100, now_ms=100 + PATIENCE_MS)
+    for now_ms in range(1_000, 100_000, 1_000):
+        made.answered(QUICK, now_ms)
+        made.asked(QUICK, now_ms + 3)
+    assert not made.is_overdue(SLOW, since_ms=100, now_ms=102 + PATIENCE_MS)
+    assert made.is_overdue(SLOW, since_ms=100, now_ms=103 + PATIENCE_MS)
+
+
 class Burst:
     """Appends to a led partition of three nodes, one after the other; counts the leader's rounds with each follower."""
 

@@ -165,6 +165,8 @@ class FetchServer:
         if self._pacing.is_needed(session.replica_id, core.voters, others_needed):
             self._release(session)
         else:
+            if session.records_since_ms is None:
+                session.records_since_ms = self._node.now_ms
             self._release_when_due(session)
 
     def _send_news_soon(self, session: Session) -> None:
@@ -179,10 +181,8 @@ class FetchServer:
             due_ms = session.news_due_ms
         if due_ms > self._node.now_ms:
             self._linger_until(session, due_ms)
-            return
-        if any(self._waits_for_majority(group, action) for group, action in session.ready.items()):
-            self._pacing.prefer(session.replica_id)
-        self._release(session)
+        else:
+            self._release(session)
 
     def _linger_until(self, session: Session, at_ms: int) -> None:
         if session.linger is not None:
@@ -193,10 +193,21 @@ class FetchServer:
 
     def _end_linger(self, session: Session) -> None:
         session.linger = None
-        if session.ready:
-            self._release_when_due(session)
-        else:
+        if not session.ready:
             session.news_due_ms = None
+            return
+        if self._steps_in(session):
+            self._pacing.prefer(session.replica_id)
+        self._release_when_due(session)
+
+    def _steps_in(self, session: Session) -> bool:
+        """Whether a majority waits for the replica, since the preferred ones have had time enough."""
+        since_ms = session.records_since_ms
+        return (
+            since_ms is not None
+            and self._pacing.is_overdue(session.replica_id, since_ms, self._node.now_ms)
+            and any(self._waits_for_majority(group, action) for group, action in session.ready.items())
+        )
 
     def _waits_for_majority(self, group: GroupId, action: AnswerFetch) -> bool:
         """Whether the first record that the replica lacks is not committed yet, though others were brought it before."""
@@ -274,7 +285,7 @@ class FetchServer:
         if round_.timer is not None:
             round_.timer.cancel()
         session.release_next = False
-        session.news_due_ms = None
+        session.news_due_ms = session.records_since_ms = None
         self._pacing.answered(session.replica_id, self._node.now_ms)
         budget = round_.rpc.size_max
         messages: list[PeerMessage] = []

@@ -64,6 +64,8 @@ class Session:
     linger: Timer | None = None
     #: When news of a high watermark is sent without records at the latest, None where there is none.
     news_due_ms: int | None = None
+    #: Since when records wait that a majority can do without, None where there are none.
+    records_since_ms: int | None = None
     last_round_ms: int = 0
     #: `follows` of the round that is being handled or was handled last.
     follows: int = 0

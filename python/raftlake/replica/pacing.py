@@ -33,9 +33,9 @@ class _Pace:
     usual_ms: float = 0.0
 
     @property
-    def late_ms(self) -> float:
-        """When it is late, if it is out."""
-        return self.answered_ms + self.usual_ms + PATIENCE_MS
+    def patience_ms(self) -> float:
+        """How long after it was brought records it is late."""
+        return self.usual_ms + PATIENCE_MS
 
 
 class Pacing:
@@ -89,6 +89,16 @@ class Pacing:
         for pace in self._order:
             if pace is own:
                 break
-            if pace.is_out and pace.late_ms < due_ms:
-                due_ms = pace.late_ms
+            if pace.is_out and pace.answered_ms + pace.patience_ms < due_ms:
+                due_ms = pace.answered_ms + pace.patience_ms
         return int(due_ms)
+
+    def is_overdue(self, replica_id: NodeId, since_ms: int, now_ms: int) -> bool:
+        """Whether the preferred ones had time enough for what has waited since then for this one."""
+        own = self._paces[replica_id]
+        for pace in self._order:
+            if pace is own:
+                break
+            if now_ms < since_ms + pace.patience_ms:
+                return False
+        return True
