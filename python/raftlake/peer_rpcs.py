@@ -153,5 +153,20 @@ class FetchSnapshotReply:
     messages: tuple[PeerMessage, ...] = ()
 
 
-PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc
-PeerReply = ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply
+@value
+class VoterRpc:
+    """An AddRaftVoter, RemoveRaftVoter or UpdateRaftVoter (KIP-853) by which a node asks the leader about its own vote: the
+    request as it is on the wire."""
+
+    request: object
+
+
+@value
+class VoterReply:
+    """The leader's answer, as it is on the wire."""
+
+    response: object
+
+
+PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc | VoterRpc
+PeerReply = ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply | VoterReply

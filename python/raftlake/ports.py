@@ -30,6 +30,8 @@ from raftlake.peer_rpcs import (
     ReadOffsetReply,
     ReadOffsetResult,
     ReadOffsetRpc,
+    VoterReply,
+    VoterRpc,
 )
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
@@ -284,5 +286,5 @@ __all__ = [
     "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "LogDirectory", "LogStore", "Network",
     "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc", "ReadOffsetReply",
     "ReadOffsetResult", "ReadOffsetRpc", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
-    "TimestampAndOffset",
+    "TimestampAndOffset", "VoterReply", "VoterRpc",
 ]  # fmt: skip

@@ -45,7 +45,9 @@ def changed(bootstrap: str, *words: str) -> list[int]:
     return list(json.loads(done.stdout)["voters"])
 
 
-def start_node(directory: Path, node_id: int, cluster_id: str, bootstrap: str) -> tuple[subprocess.Popen[str], str]:
+def start_node(
+    directory: Path, node_id: int, cluster_id: str, bootstrap: str, **more: str
+) -> tuple[subprocess.Popen[str], str]:
     """A node that knows only where the quorum is; its process and the address of its listener."""
     directory.mkdir()
     format_data_dir(directory, node_id=NodeId(node_id), cluster_id=cluster_id)
@@ -57,6 +59,7 @@ def start_node(directory: Path, node_id: int, cluster_id: str, bootstrap: str) -
         "listeners": f"PLAINTEXT://{listener}",
         "http.listener": str(http),
         "quorum.bootstrap.servers": bootstrap,
+        **more,
     }
     command = [sys.executable, "-c", SERVE, *(f"{key}={value}" for key, value in settings.items())]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True), str(listener)
@@ -148,3 +151,20 @@ def test_voters_come_and_go_while_clients_write(tmp_path: Path) -> None:
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def test_a_node_that_may_joins_by_itself(tmp_path: Path) -> None:
+    joining = {"controller.quorum.auto.join.enable": "true"}
+    with LocalQuorum(nodes=1, data_dir=tmp_path / "local") as quorum, Client(quorum.bootstrap_servers) as client:
+        wait_until(lambda: all(any(voter.directory_id) for voter in client.describe_quorum().voters))
+        cluster_id = client.describe_cluster().cluster_id
+        process, _ = start_node(tmp_path / "node-2", 2, cluster_id, quorum.bootstrap_servers, **joining)
+        try:
+            wait_until(lambda: {voter.replica_id for voter in client.describe_quorum().voters} == {1, 2})
+            client.create_topic("t", 1)
+            assert client.append("t", b"both hold it").offset >= 0
+            assert changed(quorum.bootstrap_servers, "remove", "2") == [1]
+        finally:
+            process.terminate()
+            _, log = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0 and "asked the leader to become a voter" in log

@@ -128,6 +128,26 @@ def test_listeners() -> None:
     assert other.advertised_listener == Endpoint("name", 3)
 
 
+def test_peers_are_told_an_address_that_they_can_connect_to() -> None:
+    def own(extra: dict[str, str]) -> Endpoint:
+        return settings(extra, without="quorum.voters").node_config(cluster_id=None, directory_id=bytes(16)).own_address
+
+    joining = {"quorum.bootstrap.servers": "h:1", "advertised.listeners": "PLAINTEXT://name:3"}
+    assert own(joining) == Endpoint("name", 3)
+    assert own({**joining, "controller.listener": "CONTROLLER://inside:2"}) == Endpoint("inside", 2)
+    assert own({**joining, "controller.listener": "CONTROLLER://0.0.0.0:2"}) == Endpoint("name", 2)
+
+
+@pytest.mark.parametrize("prefix", ["", "controller."])
+def test_a_node_joins_by_itself_only_where_it_is_told_to(prefix: str) -> None:
+    assert not settings().auto_join
+    loaded = settings({f"{prefix}quorum.auto.join.enable": "true"})
+    assert loaded.auto_join and loaded.node_config(cluster_id=None, directory_id=bytes(16)).auto_join
+    assert not settings({f"{prefix}quorum.auto.join.enable": "False"}).auto_join
+    with pytest.raises(ConfigError, match=rf"{prefix}quorum\.auto\.join\.enable=yes: accepted is true or false"):
+        settings({f"{prefix}quorum.auto.join.enable": "yes"})
+
+
 def test_a_wildcard_http_listener_is_advertised_by_name() -> None:
     assert settings({"http.listener": "0.0.0.0:80"}).advertised_http_listener == Endpoint("127.0.0.1", 80)
     assert settings({"advertised.http.listener": "gate:81"}).advertised_http_listener == Endpoint("gate", 81)

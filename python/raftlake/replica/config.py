@@ -49,6 +49,8 @@ class NodeConfig:
     bootstrap_servers: tuple[Endpoint, ...] = ()
     #: Where peers reach this node when it is not among `voters`; None for `listener`.
     peer_listener: Endpoint | None = None
+    #: Whether this node asks by itself to become a voter (Kafka's controller.quorum.auto.join.enable).
+    auto_join: bool = False
     #: None until the first leader has made one (KIP-595 "Cluster Bootstrapping").
     cluster_id: str | None = None
     #: The log that the voters exist for. Any other than the metadata log is somebody else's, see `is_opaque`.
@@ -87,6 +89,11 @@ class NodeConfig:
     def bootstrap_peers(self) -> tuple[NodeId, ...]:
         """The numbers that stand for `bootstrap_servers`."""
         return tuple(NodeId(BOOTSTRAP_ID_MAX - index) for index in range(len(self.bootstrap_servers)))
+
+    @property
+    def own_address(self) -> Endpoint:
+        """Where this node is reached by its peers, as far as its settings know."""
+        return self.voters.get(self.node_id) or self.peer_listener or self.listener
 
     @property
     def is_opaque(self) -> bool:

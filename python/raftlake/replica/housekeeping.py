@@ -33,6 +33,7 @@ class Housekeeping:
                 partition.expire(node.now_ms)
         node.membership.tick()
         node.voter_changes.tick()
+        node.own_vote.tick()
         node.snapshots.tick()
         if node.now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS

@@ -30,6 +30,7 @@ from raftlake.ports import (
     PeerRpc,
     ProposeRpc,
     ReadOffsetRpc,
+    VoterRpc,
 )
 from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
@@ -37,6 +38,7 @@ from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, Rng
 from raftlake.replica.apis import Apis
 from raftlake.replica.apis.cluster import describe_for_peer
+from raftlake.replica.apis.voters import change_for_peer
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
 from raftlake.replica.control import FOREIGN, ControlPlane
 from raftlake.replica.damage import DamageControl
@@ -49,6 +51,7 @@ from raftlake.replica.hosting import Hosting
 from raftlake.replica.housekeeping import Housekeeping
 from raftlake.replica.kv_service import KvService
 from raftlake.replica.membership import Membership
+from raftlake.replica.own_vote import OwnVote
 from raftlake.replica.partition import Partition
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reads import ReadService
@@ -112,6 +115,7 @@ class ReplicaNode:
         self.topics = TopicRegistry(self)
         self.membership = Membership(self)
         self.voter_changes = VoterChanges(self)
+        self.own_vote = OwnVote(self)
         self._apis = Apis(self)
         self._handover = Handover(self)
         self._housekeeping = Housekeeping(self)
@@ -155,7 +159,7 @@ class ReplicaNode:
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client). `reply` is called exactly once, now or later."""
         self.begin_input()
-        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc) else rpc.cluster_id
+        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc | VoterRpc) else rpc.cluster_id
         if claimed is not None and self.cluster_id not in (None, claimed):
             reply(FOREIGN[type(rpc)])
             return
@@ -172,6 +176,8 @@ class ReplicaNode:
                 self.kv.receive(rpc, reply)
             case DescribeRpc():
                 describe_for_peer(self, rpc, reply)
+            case VoterRpc():
+                change_for_peer(self, rpc, reply)
             case _:
                 assert_never(rpc)
 

@@ -18,8 +18,9 @@ from raftlake.raft.events import FailureReason, VoterChangeRequested
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from raftlake.raft.roles import Leader
 from raftlake.raft.types import Epoch, NodeId, ReplicaKey, VoterSet
+from raftlake.replica.config import Endpoint
 from raftlake.replica.partition import Partition
-from raftlake.replica.quorum import endpoint_of
+from raftlake.replica.quorum import address_in, endpoint_of
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -49,17 +50,23 @@ class VoterChanges:
             self._node.fetch_server.confirm(partition.group)
         self._node.step(partition, VoterChangeRequested(request_id=self._counter, change=change))
 
-    def admit(self, partition: Partition, change: AddVoter, done: Answered) -> None:
-        """As `request`, behind a question to the new voter's endpoint, as Kafka's leaders do: a voter that its peers cannot
-        reach counts for the majority and helps nobody to one. The core checks the kraft.versions that the answer tells."""
+    def admit(self, partition: Partition, change: AddVoter | UpdateVoter, done: Answered) -> None:
+        """As `request`, behind a question to the new endpoint, as Kafka's leaders do for AddRaftVoter: a voter that its
+        peers cannot reach counts for the majority and helps nobody to one. The core checks the versions that it tells."""
         core, voter_id = partition.core, change.voter.id
         address = endpoint_of(change.endpoints)
-        if address is None or not _is_observer(core, change.voter):
-            # Refused for another reason, which the core knows.
+        is_new = _is_observer(core, change.voter) if isinstance(change, AddVoter) else _moves(core, change.voter, address)
+        if address is None or not is_new:
+            # Nothing is to be found out, or it is refused for another reason, which the core knows.
             self.request(partition, change, done)
             return
+        owner = next((node_id for node_id, known in self._node.quorum.addresses().items() if known == address), voter_id)
+        if owner != voter_id:
+            message = f"{address} is the address of node {owner}, not of node {voter_id}"
+            done(_refusal(core, ErrorCode.INVALID_REQUEST, message))
+            return
         if self._probed is not None:
-            done(_not_now(core, f"the endpoint of node {self._probed}, which is to be added, is being asked"))
+            done(_not_now(core, f"the endpoint of node {self._probed} is being asked"))
             return
         self._probed = voter_id
         # An observer that has nothing to fetch is silent for as long as its round is held: hear of it meanwhile.
@@ -122,9 +129,18 @@ class VoterChanges:
 
 
 def _not_now(core: RaftGroup, message: str) -> AnswerVoterChange:
-    return AnswerVoterChange(
-        request_id=-1, error=ErrorCode.REQUEST_TIMED_OUT, message=message, leader_id=core.leader_id, leader_epoch=core.epoch
-    )
+    return _refusal(core, ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+def _refusal(core: RaftGroup, error: ErrorCode, message: str) -> AnswerVoterChange:
+    return AnswerVoterChange(request_id=-1, error=error, message=message, leader_id=core.leader_id, leader_epoch=core.epoch)
+
+
+def _moves(core: RaftGroup, voter: ReplicaKey, address: Endpoint | None) -> bool:
+    """Another node of those that vote by this leader's log says that it is reached elsewhere now."""
+    if not core.is_leader or core.voter_history.kraft_version == 0 or voter.id == core.local.id:
+        return False
+    return core.voters.has(voter) and address_in(core.voters, voter.id) != address
 
 
 def _is_observer(core: RaftGroup, replica: ReplicaKey) -> bool:

@@ -32,6 +32,8 @@ from raftlake.ports import (
     ProposeRpc,
     ReadOffsetReply,
     ReadOffsetRpc,
+    VoterReply,
+    VoterRpc,
 )
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
@@ -46,6 +48,7 @@ FETCH_VERSION = 18
 READ_OFFSET_VERSION = 0
 #: The newest version that names topics by name.
 PROPOSE_VERSION = 12
+VOTER_KEYS = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER})
 _CLIENT_ID_PREFIX = "raftlake-node-"
 _CLIENT_ID = re.compile(_CLIENT_ID_PREFIX + r"(\d{1,10})", re.ASCII)
 
@@ -109,6 +112,8 @@ class PeerCodec:
             return _decode_propose(message)
         if header.api_key == ApiKey.DESCRIBE_QUORUM and parse_peer_client_id(header.client_id) is not None:
             return DescribeRpc(request=message)
+        if header.api_key in VOTER_KEYS and parse_peer_client_id(header.client_id) is not None:
+            return VoterRpc(request=message)
         return None
 
     def encode_reply(self, header: RequestHeader, rpc: PeerRpc, reply: PeerReply) -> object:
@@ -127,7 +132,7 @@ class PeerCodec:
             case ProposeReply():
                 result = produce.ProducePartitionResult(0, reply.error, reply.base_offset)
                 return produce.ProduceResponse([produce.ProduceTopicResult(METADATA_TOPIC, None, [result])])
-            case DescribeReply():
+            case DescribeReply() | VoterReply():
                 return reply.response
             case _:
                 assert_never(reply)
@@ -212,9 +217,9 @@ class PeerCodec:
             case ProposeRpc():
                 topic = produce.ProduceTopic(METADATA_TOPIC, None, [produce.ProducePartition(0, rpc.batch)])
                 return ApiKey.PRODUCE, PROPOSE_VERSION, produce.ProduceRequest(-1, 0, None, [topic])
-            case DescribeRpc():
+            case DescribeRpc() | VoterRpc():
                 request: Any = rpc.request
-                return ApiKey.DESCRIBE_QUORUM, int(type(request).__version__), request
+                return ApiKey(int(type(request).__api_key__)), int(type(request).__version__), request
             case _:
                 assert_never(rpc)
 
@@ -236,6 +241,8 @@ class PeerCodec:
                 return ProposeReply(error=results[0].error, base_offset=Offset(results[0].base_offset))
             case DescribeRpc():
                 return DescribeReply(response=message)
+            case VoterRpc():
+                return VoterReply(response=message)
             case _:
                 assert_never(rpc)
 
@@ -358,7 +365,7 @@ def source_of(rpc: PeerRpc) -> NodeId | None:
             if isinstance(body, VoteRequest):
                 return body.candidate.id
             return getattr(body, "leader_id", None)
-        case ProposeRpc() | DescribeRpc():
+        case ProposeRpc() | DescribeRpc() | VoterRpc():
             return None
         case _:
             assert_never(rpc)

@@ -178,6 +178,7 @@ class NodeServer:
         self._driver.attach(node)
         node.role_listeners.append(self._log_role)
         node.damage.listeners.append(self._log_damage)
+        node.own_vote.listeners.append(self._log_own_vote)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
         self._metrics = NodeMetrics(node, self._clock, self._connection_counts)
 
@@ -330,6 +331,12 @@ class NodeServer:
                 logger, logging.ERROR, "damaged log: it is repaired from other nodes and gives no vote until then",
                 node=self._settings.node_id, group=group, reason=reason,
             )  # fmt: skip
+
+    def _log_own_vote(self, what: str, refusal: str) -> None:
+        """What this node asked the leader about its own vote."""
+        outcome = {"refused": refusal} if refusal else {}
+        level = logging.WARNING if refusal else logging.INFO
+        event(logger, level, f"asked the leader to {what}", node=self._settings.node_id, **outcome)
 
     def _connection_counts(self) -> Mapping[str, int]:
         counts = {name: listener.connection_count for name, listener in self._listeners.items()}

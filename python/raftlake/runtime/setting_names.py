@@ -71,6 +71,7 @@ TEXTS = frozenset(
         "quorum.voters",
         "quorum.kraft.version",
         "quorum.bootstrap.servers",
+        "quorum.auto.join.enable",
         "quorum.topic",
         "quorum.topic.id",
         "log.dirs",

@@ -22,6 +22,7 @@ from raftlake.runtime.values import (
     NODE_ID_MAX,
     fail,
     is_wildcard,
+    parse_bool,
     parse_endpoint,
     parse_int,
     parse_listeners,
@@ -44,6 +45,8 @@ class Settings:
     voters: Mapping[NodeId, Endpoint]
     #: Where to look for the quorum when the voters are not listed: quorum.bootstrap.servers.
     bootstrap_servers: tuple[Endpoint, ...]
+    #: Whether the node asks by itself to become a voter.
+    auto_join: bool
     #: The log that the voters exist for.
     quorum_group: GroupId
     data_dir: Path
@@ -73,7 +76,10 @@ class Settings:
     def peers(self) -> dict[NodeId, Endpoint]:
         """The addresses to start from: the voters, this node itself, and as negative numbers those whose node is not known."""
         unknown = {NodeId(BOOTSTRAP_ID_MAX - index): address for index, address in enumerate(self.bootstrap_servers)}
-        return {self.node_id: self.controller_listener or self.advertised_listener, **self.voters, **unknown}
+        own = self.controller_listener or self.advertised_listener
+        if is_wildcard(own.host):
+            own = Endpoint(self.advertised_listener.host, own.port)
+        return {self.node_id: own, **self.voters, **unknown}
 
     def node_config(self, *, cluster_id: str | None, directory_id: bytes) -> NodeConfig:
         """What the driver is told; the ids come from the data directory's meta.properties."""
@@ -82,6 +88,7 @@ class Settings:
             voters=self.voters,
             bootstrap_servers=self.bootstrap_servers,
             peer_listener=self.peers[self.node_id],
+            auto_join=self.auto_join,
             quorum_group=self.quorum_group,
             listener=self.advertised_listener,
             http_listener=self.advertised_http_listener,
@@ -163,6 +170,7 @@ def _build(reader: _Reader) -> Settings:
         node_id=node_id,
         voters=voters,
         bootstrap_servers=bootstrap_servers,
+        auto_join=reader.parse("quorum.auto.join.enable", parse_bool) or False,
         quorum_group=_quorum_group(reader),
         data_dir=_data_dir(reader),
         listener=listener,

@@ -38,6 +38,13 @@ def parse_int(key: str, value: str, *, low: int, high: int) -> int:
     return number
 
 
+def parse_bool(key: str, value: str) -> bool:
+    text = value.strip().lower()
+    if text not in ("true", "false"):
+        raise fail(key, value, "accepted is true or false")
+    return text == "true"
+
+
 def parse_endpoint(key: str, value: str, *, scheme: str | None = None) -> Endpoint:
     """`host:port`, `[v6]:port`, with `scheme://` in front if `scheme` is given. Port 0 lets the system choose."""
     text = value.strip()

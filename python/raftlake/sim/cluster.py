@@ -120,6 +120,7 @@ class Cluster:
             voters={} if is_spare else {voter: Endpoint(f"node{voter}", 9092) for voter in voters},
             bootstrap_servers=bootstrap_servers(node_id, voters) if is_spare else (),
             listener=Endpoint(f"node{node_id}", 9092),
+            auto_join=self.settings.auto_join,
             cluster_id=None,
             directory_id=DirectoryId(node_id.to_bytes(16, "big")),
             raft=self.settings.raft,

@@ -98,6 +98,8 @@ class Settings:
     #: Clients that change the voters, and nodes that begin as observers who know addresses only, for them to add.
     operators: int = 0
     spares: int = 0
+    #: Nodes ask by themselves to become voters.
+    auto_join: bool = False
     kv_keys: int = 2
     think_ms_mean: int = 300
 
@@ -246,8 +248,10 @@ def draw_leaving(settings: Settings, rng: Random) -> Settings:
 
 
 def draw_operated(settings: Settings) -> Settings:
-    """An operator changes the voters and replaces disks. A lost disk is a minority of three already, so none is damaged too."""
-    return replace(settings, operators=1, spares=1, observers=0, damage_interval_ms=0)
+    """An operator changes the voters and replaces disks. A lost disk is a minority of three already, so none is damaged too.
+    In half of the runs those that do not vote join again by themselves."""
+    auto_join = settings.seed % 2 == 0
+    return replace(settings, operators=1, spares=1, observers=0, damage_interval_ms=0, auto_join=auto_join)
 
 
 def draw_network(rng: Random, request_timeout_ms: int) -> NetworkSettings:

@@ -24,6 +24,8 @@ from raftlake.ports import (
     ProposeRpc,
     ReadOffsetReply,
     ReadOffsetRpc,
+    VoterReply,
+    VoterRpc,
 )
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import (
@@ -74,6 +76,8 @@ def describe_rpc(rpc: PeerRpc) -> str:
             return f"Propose bytes={len(batch)}"
         case DescribeRpc():
             return "DescribeQuorum"
+        case VoterRpc(request=request):
+            return type(request).__name__
         case _:
             assert_never(rpc)
 
@@ -93,6 +97,8 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
             return f"ProposeReply {error.name} base={base_offset}"
         case DescribeReply():
             return "DescribeQuorumReply"
+        case VoterReply(response=response):
+            return f"{type(response).__name__} {response.error_code.name}"  # type: ignore[attr-defined]
         case _:
             assert_never(answer)
 

@@ -7,13 +7,16 @@ DescribeCluster where the leader is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
+from raftlake.ports import PeerReply, VoterReply, VoterRpc
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from raftlake.raft.types import NO_LEADER, DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint
 from raftlake.replica.apis.answers import Answers, kafka_error
+from raftlake.wire.api import ApiKey
 from raftlake.wire.ids import id_from_kio
 
 if TYPE_CHECKING:
@@ -58,6 +61,13 @@ def update_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
     _ask(node, request, change, answer)
 
 
+def change_for_peer(node: ReplicaNode, rpc: VoterRpc, reply: Callable[[PeerReply], None]) -> None:
+    """A node asks about its own vote."""
+    request: Any = rpc.request
+    handler = _HANDLERS[int(type(request).__api_key__)]
+    handler(node, request, lambda response: reply(VoterReply(response=response)))
+
+
 def _ask(node: ReplicaNode, request: Any, change: VoterChange, answer: Any) -> None:
     if request.cluster_id is not None and node.cluster_id not in (None, request.cluster_id):
         message = f"cluster id {request.cluster_id} is not that of this quorum, {node.cluster_id}"
@@ -67,7 +77,7 @@ def _ask(node: ReplicaNode, request: Any, change: VoterChange, answer: Any) -> N
     if partition is None:
         answer(_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node has not opened the quorum's log yet"))
         return
-    if isinstance(change, AddVoter):
+    if isinstance(change, AddVoter | UpdateVoter):
         node.voter_changes.admit(partition, change, answer)
     else:
         node.voter_changes.request(partition, change, answer)
@@ -92,3 +102,10 @@ def _voter(request: Any) -> ReplicaKey:
 
 def _listeners(request: Any) -> tuple[VoterEndpoint, ...]:
     return tuple(VoterEndpoint(each.name, each.host, each.port) for each in request.listeners)
+
+
+_HANDLERS: dict[int, Callable[[ReplicaNode, Any, Reply], None]] = {
+    ApiKey.ADD_RAFT_VOTER: add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: remove_raft_voter,
+    ApiKey.UPDATE_RAFT_VOTER: update_raft_voter,
+}
