@@ -133,6 +133,18 @@ def test_a_second_listener_takes_peers_alone(tmp_path: Path) -> None:
     assert with_server(settings, test) == 0
 
 
+def test_a_sync_may_outlive_the_loop_of_a_node_that_failed(tmp_path: Path) -> None:
+    """Its thread used to end with a trace on the screen."""
+    loop = asyncio.new_event_loop()
+    server = NodeServer(settings_of(tmp_path), loop)
+    ran: list[str] = []
+    server._post(lambda: ran.append("open"))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    server._post(lambda: ran.append("closed"))
+    assert ran == ["open"]
+
+
 # --- reasons not to start ----------------------------------------------------------------------------------------------------
 
 

@@ -83,23 +83,18 @@ class Router(Protocol):
         """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""
 
 
-@dataclass(slots=True)
-class _Started:
-    """A request that is being served; `parts` is its encoded answer once there is one, empty for "no answer" (acks=0)."""
+class _Request:
+    """A request that waits, or is being served; `parts` is its encoded answer once there is one, empty for "no answer"
+    (acks=0). One that needs no serving has its answer from the beginning."""
 
-    header: RequestHeader
-    size: int
-    parts: list[BytesLike] | None = None
+    __slots__ = ("header", "is_fetch", "message", "parts", "size")
 
-
-@dataclass(slots=True)
-class _Waiting:
-    """A request that has not been started; with `answer`, one that needs no starting."""
-
-    header: RequestHeader
-    message: object
-    size: int
-    answer: list[BytesLike] | None = None
+    def __init__(self, header: RequestHeader, message: object, size: int, parts: list[BytesLike] | None = None) -> None:
+        self.header = header
+        self.is_fetch = header.api_key == ApiKey.FETCH
+        self.message = message
+        self.size = size
+        self.parts = parts
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -109,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         self._router = router
         self._limits = router.limits
         self._decoder = FrameDecoder(router.limits.request_bytes_max)
-        self._started: deque[_Started] = deque()
-        self._waiting: deque[_Waiting] = deque()
+        self._started: deque[_Request] = deque()
+        self._waiting: deque[_Request] = deque()
         self._started_bytes = 0
         self._fetches = 0
         self._unsent: list[BytesLike] = []
@@ -244,19 +239,20 @@ class Connection(asyncio.BufferedProtocol):
                 raise
             # A newer client asks in its newest version first and goes on from this answer (KIP-511).
             answer = encode_unsupported_version(unsupported.header)
-            self._waiting.append(_Waiting(unsupported.header, None, len(frame), answer))
+            self._waiting.append(_Request(unsupported.header, None, len(frame), answer))
             return
-        if header.api_key == ApiKey.FETCH and is_from_replica(message):
+        request = _Request(header, message, len(frame))
+        if request.is_fetch and is_from_replica(message):
             self.is_peer = True
             if self._has_fetch():
                 # What its sender knows of our answers could no longer be told (ports.PeerConnection).
                 raise WireError("a replica sent a Fetch before it had the answer to its last one")
         elif self.requests == 1:
             self.is_peer = parse_peer_client_id(header.client_id) is not None
-        self._waiting.append(_Waiting(header, message, len(frame)))
+        self._waiting.append(request)
 
     def _has_fetch(self) -> bool:
-        return self._fetches > 0 or any(waiting.header.api_key == ApiKey.FETCH for waiting in self._waiting)
+        return self._fetches > 0 or any(waiting.is_fetch for waiting in self._waiting)
 
     def start_waiting(self) -> None:
         """Start what waits, as far as the limits allow now."""
@@ -272,34 +268,32 @@ class Connection(asyncio.BufferedProtocol):
         self._is_starting = True
         try:
             while self._waiting and self._may_start(self._waiting[0]):
-                first = self._waiting[0]
-                if not self._router.reserve(self, first.size, first.header.api_key == ApiKey.FETCH):
+                request = self._waiting[0]
+                if not self._router.reserve(self, request.size, request.is_fetch):
                     break
-                waiting = self._waiting.popleft()
-                started = _Started(waiting.header, waiting.size)
-                self._push(started)
-                if waiting.answer is not None:
-                    self._complete(started, waiting.answer)
-                else:
-                    self._router.route(self, waiting.header, waiting.message, functools.partial(self._answer, started))
+                self._waiting.popleft()
+                self._started.append(request)
+                self._started_bytes += request.size
+                self._fetches += request.is_fetch
+                if request.parts is not None:
+                    self._send_answered()
+                    continue
+                # What is being served is no longer held here: the message is as large as its frame.
+                message, request.message = request.message, None
+                self._router.route(self, request.header, message, functools.partial(self._answer, request))
         finally:
             self._is_starting = False
         self._set_reading(not self._waiting and self._is_writable)
 
-    def _push(self, started: _Started) -> None:
-        self._started.append(started)
-        self._started_bytes += started.size
-        self._fetches += started.header.api_key == ApiKey.FETCH
-
-    def _may_start(self, waiting: _Waiting) -> bool:
+    def _may_start(self, request: _Request) -> bool:
         if not self._started:
             return self._is_writable
         return (
             self._is_writable
             and len(self._started) < self._limits.requests_max
-            and self._started_bytes + waiting.size <= self._limits.unanswered_bytes_max
+            and self._started_bytes + request.size <= self._limits.unanswered_bytes_max
             # An answer to a Fetch is large, so a connection gets one at a time.
-            and not (self._fetches and waiting.header.api_key == ApiKey.FETCH)
+            and not (self._fetches and request.is_fetch)
         )
 
     def _set_reading(self, reading: bool) -> None:
@@ -313,33 +307,34 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- answers out ---
 
-    def _answer(self, started: _Started, message: object) -> None:
+    def _answer(self, request: _Request, message: object) -> None:
         """Called by whoever serves the request, exactly once; None sends nothing (Produce with acks=0)."""
-        parts: list[BytesLike] = []
+        if request.parts is not None:
+            raise InvariantViolation(f"request {request.header.correlation_id} of {self.host} was answered twice")
+        request.parts = []
         if message is not None and self._transport is not None:
             try:
-                parts = encode_response(started.header, message)
+                request.parts = encode_response(request.header, message)
             except Exception:
                 # The node has served the request and goes on; only this answer cannot be said.
-                logger.exception("failed to encode the answer to api key %d", started.header.api_key)
+                logger.exception("failed to encode the answer to api key %d", request.header.api_key)
                 self.abort()
-        self._complete(started, parts)
+        self._send_answered()
 
-    def _complete(self, started: _Started, answer: list[BytesLike]) -> None:
-        if started.parts is not None:
-            raise InvariantViolation(f"request {started.header.correlation_id} of {self.host} was answered twice")
-        started.parts = answer
+    def _send_answered(self) -> None:
+        """Let go of what is answered, as far as nothing before it is still being served."""
         if self._is_lost:
             return
         parts: list[BytesLike] = []
         is_urgent = False
-        while self._started and self._started[0].parts is not None:
-            first = self._started.popleft()
+        started = self._started
+        while started and started[0].parts is not None:
+            first = started.popleft()
             assert first.parts is not None
             parts += first.parts
             self._started_bytes -= first.size
             self._router.release(first.size)
-            if first.header.api_key == ApiKey.FETCH:
+            if first.is_fetch:
                 self._fetches -= 1
                 is_urgent = True
         if parts and self._transport is not None:

@@ -283,8 +283,12 @@ class NodeServer:
     # --- what happens ---
 
     def _post(self, callback: Callable[[], None]) -> None:
-        """Called by the flush thread."""
-        self._loop.call_soon_threadsafe(callback)
+        """Called by the flush thread. After a disk or the node has failed, a sync may outlive the loop; nobody waits for it."""
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
 
     def _on_signal(self, signum: int) -> None:
         if self._stopping.is_set():
