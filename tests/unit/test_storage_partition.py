@@ -10,6 +10,7 @@ import pytest
 
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
+from raftlake.storage.disposal import Disposal
 from raftlake.storage.partition import (
     create_partitions,
     ensure_partition,
@@ -85,10 +86,11 @@ def test_leftovers_are_swept_and_nothing_else(tmp_path: Path) -> None:
 def test_removing_is_final_and_may_be_repeated(tmp_path: Path) -> None:
     group = GroupId("a", 0)
     ensure_partition(tmp_path, group)
+    (tmp_path / "a-0" / "1.log").write_bytes(b"x")
     (tmp_path / "a-0-delete").mkdir()
-    remove_partition(tmp_path, group)
+    remove_partition(tmp_path, group, Disposal(threaded=False))
     assert list(tmp_path.iterdir()) == []
-    remove_partition(tmp_path, group)
+    remove_partition(tmp_path, group, Disposal(threaded=False))
 
 
 def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import cast
 from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId, LogStore
 from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FilePool, descriptors_max
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.impairment import Damage, mark, read_impairment, unmark
@@ -64,10 +65,11 @@ class FileLogDirectory:
         except StorageError:
             self._lock.release()
             raise
-        self._pool = FilePool(files_max if files_max is not None else descriptors_max())
+        self._disposal = Disposal(threaded=post is not None)
+        self._pool = FilePool(files_max if files_max is not None else descriptors_max(), self._disposal)
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
-        self.snapshots = FileSnapshotStore(path, post)
+        self.snapshots = FileSnapshotStore(path, post, self._disposal)
         self._is_closed = False
         self._is_saving = False
         self._failure: StorageError | None = None
@@ -100,7 +102,7 @@ class FileLogDirectory:
             log.abandon()
         self.snapshots.forget(group)
         self._points.forget(group)
-        remove_partition(self.path, group)
+        remove_partition(self.path, group, self._disposal)
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         path = partition_path(self.path, group)
@@ -181,6 +183,7 @@ class FileLogDirectory:
         self._is_closed = True
         self.snapshots.close()
         self._flusher.close()
+        self._disposal.close()
         try:
             usable = [log for log in self._logs.values() if log.failure_unless_deleted() is None]
             for log in self._logs.values():
@@ -196,6 +199,7 @@ class FileLogDirectory:
             self._is_closed = True
             self.snapshots.close()
             self._flusher.close()
+            self._disposal.close()
             self._let_go()
 
     def _let_go(self) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from raftlake.errors import StorageError
+from raftlake.storage.disposal import Disposal
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 #: Descriptors left to sockets, the interpreter and the files that are open only for a moment.
@@ -169,8 +170,10 @@ def descriptors_max() -> int:
 class FilePool:
     """Keeps at most `limit` files open, the most recently used ones; more only when all of them must stay open."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, disposal: Disposal | None = None) -> None:
         assert limit >= 1
+        #: Deletes the large ones.
+        self.disposal = disposal or Disposal(threaded=False)
         self._limit = limit
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
 
@@ -246,6 +249,19 @@ class PooledFile:
         assert self._pins > 0
         self._pins -= 1
         if self._pins == 0 and self._close_when_unpinned:
+            self.close()
+
+    def delete(self) -> None:
+        """Close and remove the file, if it is there. Raises StorageError."""
+        self.unsynced = False
+        try:
+            # In this order: the descriptor that is closed last has to wait until the blocks are free.
+            self._pool.disposal.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise storage_error("delete", self.path, error) from error
+        finally:
             self.close()
 
     def close(self) -> None:

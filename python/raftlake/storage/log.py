@@ -367,7 +367,7 @@ def perform_reset(path: Path, start: OffsetAndEpoch, pool: FilePool, epochs: Lea
     try:
         for file in sorted(path.iterdir()):
             if file.suffix in (".log", ".index", ".timeindex", *POINT_SUFFIXES):
-                file.unlink()
+                pool.disposal.unlink(file)
         segment = Segment.create(path, start.offset, pool)
         epochs.reset_to(start)
         epochs.save()

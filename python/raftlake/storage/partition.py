@@ -19,6 +19,7 @@ from crc32c import crc32c
 
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
+from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
 
 METADATA_NAME = "partition.metadata"
@@ -36,6 +37,7 @@ def seal(line: bytes) -> bytes:
 
 CREATE_SUFFIX = "-create"
 DELETE_SUFFIX = "-delete"
+_LARGE_SUFFIXES = (".log", ".checkpoint")
 #: Syncs that run at the same time share the file system's commits.
 SYNC_THREADS = 8
 
@@ -131,7 +133,7 @@ def _create_aside(root: Path, group: GroupId) -> None:
         raise storage_error("create", path, error) from error
 
 
-def remove_partition(root: Path, group: GroupId) -> None:
+def remove_partition(root: Path, group: GroupId, disposal: Disposal) -> None:
     """Delete the group's directory; it is gone for good when this returns. Raises StorageError."""
     path = partition_path(root, group)
     doomed = path.with_name(path.name + DELETE_SUFFIX)
@@ -139,6 +141,9 @@ def remove_partition(root: Path, group: GroupId) -> None:
         shutil.rmtree(doomed, ignore_errors=True)
         os.rename(path, doomed)
         sync_directory(root)
+        for path in doomed.iterdir():
+            if path.suffix in _LARGE_SUFFIXES:
+                disposal.unlink(path)
         shutil.rmtree(doomed)
     except FileNotFoundError:
         return

@@ -208,12 +208,8 @@ class Segment:
 
     def delete(self) -> None:
         """Remove the segment's files; the names are gone for good once the directory is synced. Raises StorageError."""
-        self.close()
         self._index_files.forget()
-        try:
-            self.path.unlink(missing_ok=True)
-        except OSError as error:
-            raise storage_error("delete", self.path, error) from error
+        self.file.delete()
 
     def close(self) -> None:
         self.file.unsynced = False

@@ -18,6 +18,7 @@ from pathlib import Path
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import Chunk, read_at, storage_error, sync_data, sync_directory, write_at
 from raftlake.storage.partition import partition_path
 
@@ -170,8 +171,9 @@ class FileSnapshotWriter:
 class FileSnapshotStore:
     """The snapshots below `root`, a data directory. Used from the driver's thread; `post` as in `FileLogDirectory`."""
 
-    def __init__(self, root: Path, post: Post | None) -> None:
+    def __init__(self, root: Path, post: Post | None, disposal: Disposal) -> None:
         self._root = root
+        self._disposal = disposal
         self._worker = _Worker(post)
         self._known: dict[GroupId, list[OffsetAndEpoch]] = {}
         self._writers: dict[tuple[GroupId, OffsetAndEpoch], FileSnapshotWriter] = {}
@@ -240,7 +242,7 @@ class FileSnapshotStore:
         doomed = path.with_name(path.name + ".deleted")
         try:
             os.rename(path, doomed)
-            doomed.unlink()
+            self._disposal.unlink(doomed)
         except OSError as error:
             raise storage_error("delete", path, error) from error
         self._known[group] = [known for known in self.ids(group) if known != snapshot_id]

@@ -1,0 +1,60 @@
+"""Deleting large files without waiting until the file system has freed what they held (a gigabyte: a quarter of a second).
+
+Owns a thread that closes descriptors. A name is removed at once, as its caller wants it; the file is held open meanwhile, so
+that freeing its blocks falls to the last close, here. A crash in between costs nothing: the file system frees what has no name.
+Invariant: at most HELD_MAX files are held; beyond that, deleting takes its time.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from pathlib import Path
+
+HELD_MAX = 64
+
+
+class Disposal:
+    """`threaded` is False where there is no event loop to keep free: then `unlink` does everything."""
+
+    def __init__(self, *, threaded: bool) -> None:
+        self._threaded = threaded
+        self._held: deque[int] = deque()
+        self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def held_count(self) -> int:
+        """Files without a name whose blocks are not free yet."""
+        return len(self._held)
+
+    def unlink(self, path: Path) -> None:
+        """Raises OSError; FileNotFoundError when there is no such file."""
+        if not self._threaded or len(self._held) >= HELD_MAX:
+            path.unlink()
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            path.unlink()
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._held.append(descriptor)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="raftlake-disposal", daemon=True)
+            self._thread.start()
+        self._wake.put(True)
+
+    def _serve(self) -> None:
+        while self._wake.get():
+            os.close(self._held[0])
+            self._held.popleft()
+
+    def close(self) -> None:
+        """Free what is left, and end the thread."""
+        if self._thread is not None:
+            self._wake.put(False)
+            self._thread.join()
+            self._thread = None
