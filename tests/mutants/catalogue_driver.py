@@ -135,7 +135,13 @@ PRODUCERS_AND_STATE = (
     Mutant(
         name="applied-twice",
         source="StateMachineSafety (Raft §5.4.3); the machine itself must notice",
-        edits=(Edit(KV, "        offset = before\n", "        offset = max(before - 1, 1)\n"),),
+        edits=(
+            Edit(
+                KV,
+                "        offset, size = self.machine.applied_offset, 0\n",
+                "        offset, size = max(self.machine.applied_offset - 1, 1), 0\n",
+            ),
+        ),
     ),
     Mutant(
         name="applied-out-of-order",
