@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from measure import Result, median, rounded
 from our_nodes import create_topic, our_quorum, pids_of
-from processes import cpu_seconds, resident_mib, wait_until
+from processes import cpu_seconds, resident_mib, wait_for_rest, wait_until
 from raftlake import LocalQuorum
 from raftlake.client import Client
 
@@ -29,7 +29,7 @@ def measure(directory: Path) -> Iterator[Result]:
             name="creation of 1,000 partitions", value=time.perf_counter() - began, unit="s", method="until all have leaders"
         )
         write_to_each(quorum)
-        time.sleep(3)  # what the creation left behind is not idle
+        wait_for_rest(pids_of(quorum))
         yield idle_cpu(quorum, shape)
         yield from failover(quorum, shape)
         yield Result(
@@ -71,7 +71,9 @@ def failover(quorum: LocalQuorum, shape: str) -> Iterator[Result]:
         write_to_each(quorum)
         written.append(time.perf_counter() - began)
         quorum.start(victim)
-        time.sleep(2)
+        with Client(quorum.nodes[victim].address) as client:
+            wait_until(lambda: all_have_leaders(client), "the restarted node's view of all partitions")
+        wait_for_rest(pids_of(quorum))
     yield Result(
         name="failover of 1,000 partitions",
         value=median(written),
@@ -86,6 +88,10 @@ def most_leading(quorum: LocalQuorum) -> int:
     with Client(quorum.bootstrap_servers) as client:
         leaders = [partition.leader_id for partition in client.describe_topic(TOPIC).partitions]
     return max(quorum.running(), key=leaders.count)
+
+
+def all_have_leaders(client: Client) -> bool:
+    return all_led_by_others(client, -1)
 
 
 def all_led_by_others(client: Client, victim: int) -> bool:

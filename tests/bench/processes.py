@@ -92,6 +92,20 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return total / _TICKS_PER_S
 
 
+def wait_for_rest(pids: Sequence[int], percent_max: float = 40.0, window_s: float = 0.5, timeout_s: float = 60.0) -> None:
+    """Until each process uses less of a core than that over a window: what was asked of them before is over."""
+
+    def is_at_rest() -> bool:
+        before, began = [cpu_seconds([pid]) for pid in pids], time.perf_counter()
+        time.sleep(window_s)
+        seconds = time.perf_counter() - began
+        return all(
+            100 * (cpu_seconds([pid]) - earlier) / seconds < percent_max for pid, earlier in zip(pids, before, strict=True)
+        )
+
+    wait_until(is_at_rest, f"processes below {percent_max:g} % of a core", timeout_s)
+
+
 def resident_mib(pid: int) -> float:
     """Resident memory of a process (a file that it has mapped and the kernel keeps in memory counts)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
