@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from raftlake.cli_leader import LeaderWatch
 
 if TYPE_CHECKING:
     from raftlake.client import Client
@@ -24,16 +28,19 @@ TIMEOUT_MS_DEFAULT = 15_000
 _UNREACHABLE_TIMEOUT_MS = 3_000
 
 
-def connect(bootstrap_server: str, timeout_ms: int) -> Client:
-    """A client for one command."""
+@contextmanager
+def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Client]:
+    """A client for one command. Who waits for a quorum without a leader is told so."""
     from raftlake.client import Client
 
-    return Client(
+    client = Client(
         bootstrap_server,
         client_id="raftlake-cli",
         request_timeout_ms=timeout_ms,
         unreachable_timeout_ms=min(timeout_ms, _UNREACHABLE_TIMEOUT_MS),
     )
+    with client, LeaderWatch(bootstrap_server, note):
+        yield client
 
 
 def print_json(value: Any) -> None:

@@ -58,14 +58,15 @@ def recover(
         print_json({"directoryId": id_to_text(directory_id), "groups": [group_facts(each) for each in facts], "voters": voter})
     else:
         print(f"recovered: node {loaded.node_id} with directory id {id_to_text(directory_id)} is the only voter.")
-        print(f"Set quorum.voters={voter} in {config}, start the node, and give the others empty directories before they join.")
+        first = f"Set quorum.voters={voter} in {config}, start the node" if loaded.voters else "Start the node"
+        print(f"{first}, and give the others empty directories before they join.")
 
 
 def describe(facts: list[GroupFacts], cluster_id: str, *, is_resumed: bool) -> None:
     """The dry run as text."""
     if is_resumed:
         print("A recovery of this directory was interrupted; it will be finished as it was planned.")
-    rows = [[str(value) for value in group_facts(each).values()] for each in facts]
+    rows = [["unknown" if value is None else str(value) for value in group_facts(each).values()] for each in facts]
     print_table(_COLUMNS, rows)
     print(f"Cluster {cluster_id}. Of each group everything below LogEnd is kept, committed or not. What the lost nodes had")
     print("acknowledged at or above LogEnd is lost; this node cannot know how much that is. A record that was refused or timed")

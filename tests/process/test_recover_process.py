@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from raftlake import Client, LocalQuorum
+from raftlake.raft.types import NodeId
+from raftlake.runtime.format import format_data_dir
+from raftlake.runtime.sockets import bind
+from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.process
 
@@ -85,3 +89,50 @@ def test_the_survivor_goes_on_alone_and_an_old_disk_disturbs_nobody(tmp_path: Pa
             described = survivor.describe_quorum()
             assert [voter.replica_id for voter in described.voters] == [3]
             assert described.leader_epoch == epoch, "nobody was disturbed"
+
+
+def test_a_voter_that_knows_only_where_others_were_goes_on_alone(tmp_path: Path) -> None:
+    """It joined by itself; its settings name no voters. What its log says is enough, before the recovery and after it."""
+    process: subprocess.Popen[bytes] | None = None
+    properties = tmp_path / "two.properties"
+
+    def serve() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-m", "raftlake", "serve", "--config", str(properties)])
+
+    with LocalQuorum(nodes=1, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
+        try:
+            client.create_topic("t")
+            cluster_id = client.describe_cluster().cluster_id
+            format_data_dir(tmp_path / "two", node_id=NodeId(2), cluster_id=cluster_id)
+            with bind(LOOPBACK, "x") as first, bind(LOOPBACK, "x") as second:
+                listener, http = address_of(first), address_of(second)
+            properties.write_text(
+                f"node.id=2\nlog.dirs={tmp_path / 'two'}\nlisteners=PLAINTEXT://{listener}\nhttp.listener={http}\n"
+                f"quorum.bootstrap.servers={quorum.bootstrap_servers}\nquorum.auto.join.enable=true\n"
+            )
+            process = serve()
+            both = lambda *topic: {voter.replica_id for voter in client.describe_quorum(*topic).voters} == {1, 2}  # noqa: E731
+            wait_until(lambda: both() and both("t", 0), "both vote on everything")
+            client.append("t", "on both disks")
+            client.kv.put("k", b"kept")
+            running = raftlake("recover", "--config", str(properties))
+            assert running.returncode == 1 and "is in use" in running.stderr
+            process.terminate()
+            process.wait(20)
+            healthy = raftlake("recover", "--config", str(properties))
+            assert healthy.returncode == 1 and "nothing is lost" in healthy.stderr
+            quorum.kill(1)
+            told = raftlake("recover", "--config", str(properties))
+            assert told.returncode == 0, told.stderr
+            done = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
+            assert done.returncode == 0 and "Start the node, and give the others empty directories" in done.stdout, done.stderr
+            process = serve()
+            with Client(str(listener)) as survivor:
+                assert [record.value for record in survivor.read("t", 0, 0)] == [b"on both disks"]
+                assert survivor.kv.get("k").value == b"kept"  # type: ignore[union-attr]
+                survivor.append("t", "afterwards")
+                assert [voter.replica_id for voter in survivor.describe_quorum("t", 0).voters] == [2]
+        finally:
+            if process is not None:
+                process.kill()
+                process.wait()

@@ -102,6 +102,41 @@ def test_nodes_tell_each_other_where_they_are_reached() -> None:
         assert [key for key, _ in keys] == [f"/raftlake/nodes/{voter}" for voter in cluster.voters]
 
 
+def test_the_address_of_a_node_that_is_gone_is_forgotten_and_told_again_when_it_comes_back() -> None:
+    """Clients were sent to nodes that had been removed, for ever."""
+    cluster = Cluster(directories=True, node_expiration_ms=5_000)
+    cluster.leader()
+    cluster.wipe(4)
+    cluster.start(4)
+    four = NodeId(4)
+    cluster.run(5_000, until=lambda: all(four in node.membership.nodes() for node in cluster.nodes.values()))
+    cluster.run(40_000)
+    assert four in cluster.leader().membership.nodes(), "it fetches, though it has nothing to do"
+    cluster.stop(four)
+    voter = cluster.followers()[0].config.node_id
+    cluster.stop(voter)
+    cluster.run(40_000, until=lambda: all(four not in node.membership.nodes() for node in cluster.nodes.values()))
+    keys, _ = cluster.leader().kv.machine.list("/raftlake/nodes/", None, 10)
+    assert [key for key, _ in keys] == [f"/raftlake/nodes/{node_id}" for node_id in (1, 2, 3)], "a voter is not forgotten"
+    cluster.start(four)
+    cluster.run(5_000, until=lambda: four in cluster.leader().membership.nodes())
+
+
+def test_a_new_leader_forgets_nobody_who_has_not_had_time_to_fetch_from_it() -> None:
+    cluster = Cluster(directories=True, node_expiration_ms=5_000)
+    cluster.leader()
+    cluster.wipe(4)
+    cluster.start(4)
+    cluster.run(20_000, until=lambda: NodeId(4) in cluster.leader().membership.nodes())
+    cluster.run(20_000)
+    changes = len(cluster.leader().kv.machine.list("/raftlake/nodes/", None, 10)[0])
+    version = cluster.leader().kv.machine.get("/raftlake/nodes/4").version  # type: ignore[union-attr]
+    cluster.leader().resign()
+    cluster.run(20_000)
+    entry = cluster.leader().kv.machine.get("/raftlake/nodes/4")
+    assert entry is not None and entry.version == version and changes == 4
+
+
 def test_a_graceful_stop_hands_every_group_over_within_a_fraction_of_a_second() -> None:
     cluster = Cluster()
     groups = cluster.create_topic("many", 6)

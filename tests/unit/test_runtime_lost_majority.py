@@ -221,7 +221,7 @@ def metadata_answer(cluster_id: str, leader_id: int) -> bytes:
 
 
 def test_a_live_leader_is_refused_and_another_cluster_is_not_ours(place: Path) -> None:
-    assert _parse_metadata(metadata_answer("mine", 7)) == Answer("mine", 7)
+    assert _parse_metadata(metadata_answer("mine", 7)) == Answer("mine", 7, {7: Endpoint("host", 9092)})
     heard = {HERE: Answer("mine", 7)}
     with pytest.raises(ConfigError, match="node 7 leads the quorum"):
         _refuse_leader(heard, ME)

@@ -18,9 +18,10 @@ from raftlake.errors import ConfigError, StorageError
 from raftlake.kv.commands import decode
 from raftlake.kv.keys import INCARNATION_KEY
 from raftlake.ports import GroupId
-from raftlake.raft.types import ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.snapshot_files import SnapshotMaker
 from raftlake.replica.start_points import LogFacts
 from raftlake.runtime.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage.directory import FileLogDirectory
@@ -196,6 +197,21 @@ def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "was interrupted" in said
     assert "orders-0" in said and "LogEnd" in said
     assert "acknowledged at or above LogEnd is lost" in said
+    (orders,) = [line for line in said.splitlines() if line.startswith("orders-0")]
+    assert orders.split() == ["orders-0", "0", "12", "4", "unknown", "1004", "-"], "nothing here says what was committed"
+
+
+def test_what_retention_has_deleted_was_committed(place: Path) -> None:
+    directory = FileLogDirectory(place, post=None)
+    snapshot_id = OffsetAndEpoch(Offset(7), Epoch(4))
+    writer = directory.snapshots.create(ORDERS, snapshot_id)
+    SnapshotMaker(writer, snapshot_id, None, 0, 0).end()
+    writer.freeze(lambda error: None)
+    directory.close()
+    recovery = begin(place)
+    facts = {each.group: cli_recover.group_facts(each)["committedAtLeast"] for each in recovery.examine()}
+    recovery.close()
+    assert facts == {ORDERS: 7, METADATA_GROUP: None}
 
 
 def test_an_offset_is_told_with_its_file(place: Path) -> None:

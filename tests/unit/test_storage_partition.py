@@ -59,10 +59,10 @@ def test_a_damaged_identity_is_an_error(tmp_path: Path, text: str) -> None:
     group = GroupId("a", 0, METADATA_ID)
     path = ensure_partition(tmp_path, group)
     (path / "partition.metadata").write_text(text)
-    with pytest.raises(StorageError, match=r"partition\.metadata is damaged"):
+    with pytest.raises(StorageError, match=r"partition\.metadata is damaged.*Copy the file from the same"):
         list_partitions(tmp_path)
     (path / "partition.metadata").unlink()
-    with pytest.raises(StorageError, match=r"partition\.metadata is missing"):
+    with pytest.raises(StorageError, match=r"partition\.metadata is missing.*raftlake format"):
         ensure_partition(tmp_path, group)
 
 

@@ -119,7 +119,10 @@ class Admin:
                 if isinstance(result, QuorumDescription):
                     return result
                 code = result
-            await self._pause_or_raise(code, f"describe quorum of {topic}-{partition}", backoff, deadline)
+            what = f"describe quorum of {topic}-{partition}"
+            if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE):
+                what = f"{what}: no node that answers leads it"
+            await self._pause_or_raise(code, what, backoff, deadline)
 
     async def node_address(self, node_id: int, setting: str, timeout_ms: float | None = None) -> str | None:
         """One of a node's addresses, such as `http.listener`: every node knows those of all."""
@@ -173,7 +176,7 @@ class Admin:
             raise RequestRejected(code, what)
         if deadline.is_over():
             if code == ErrorCode.REQUEST_TIMED_OUT:
-                raise UnknownOutcome(f"{what}: its outcome is not known")
+                raise UnknownOutcome(what if "outcome is unknown" in what else f"{what}: its outcome is unknown")
             raise RequestRejected(code, what)
         await backoff.pause(deadline)
 

@@ -82,6 +82,8 @@ class NodeConfig:
     propose_timeout_ms: int = 10_000
     #: A linearizable read that has no answer for this long is refused.
     read_timeout_ms: int = 10_000
+    #: The leader forgets the address of a node that neither votes nor has fetched for this long.
+    node_expiration_ms: int = 300_000
     #: Topic partitions that one node will host.
     partitions_max: int = 10_000
 

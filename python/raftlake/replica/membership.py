@@ -1,7 +1,8 @@
 """What nodes tell each other through the key-value space: the cluster's id and where each node is reached.
 
 `/raftlake/cluster` is written once, by the first leader of a quorum that was formatted without an id (KIP-595 "Cluster
-Bootstrapping"); `/raftlake/nodes/<id>` by each node when its addresses are new.
+Bootstrapping"); `/raftlake/nodes/<id>` by each node when its addresses are new or its key is gone. The leader deletes the keys
+of nodes that neither vote nor fetch any more, so that nobody is sent to them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from raftlake.kv.commands import Compare, Put, Txn
+from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.raft.roles import Leader
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 CLUSTER_KEY = "/raftlake/cluster"
 NODES_PREFIX = "/raftlake/nodes/"
 RETRY_INTERVAL_MS = 2_000
+#: How often a leader looks for nodes that are gone.
+LOOK_INTERVAL_MS = 10_000
 
 
 def addresses_value(config: NodeConfig) -> bytes:
@@ -31,6 +35,11 @@ def addresses_value(config: NodeConfig) -> bytes:
     if http is not None:
         fields |= {"http_host": http.host, "http_port": http.port}
     return json.dumps(fields, sort_keys=True).encode()
+
+
+def node_id_in(key: str) -> NodeId:
+    """Whose address a key under NODES_PREFIX holds."""
+    return NodeId(int(key.removeprefix(NODES_PREFIX)))
 
 
 class Membership:
@@ -45,6 +54,9 @@ class Membership:
         node.kv.listeners.append(self._on_applied)
         self._seen_version = -1
         self._own_value = addresses_value(node.config)
+        #: The epoch that this node leads or led last, and since when.
+        self._led_epoch, self._leads_since_ms = -1, 0
+        self._next_look_ms = 0
 
     # --- what is known ---
 
@@ -70,9 +82,12 @@ class Membership:
             self._node.cluster_id = cluster_id
             for listener in self.cluster_id_listeners:
                 listener(cluster_id)
-        for key, entry in machine.list(NODES_PREFIX, None, 10_000)[0]:
+        listed = {node_id_in(key): entry for key, entry in machine.list(NODES_PREFIX, None, 10_000)[0]}
+        for node_id in [each for each in self._listeners if each not in listed]:
+            del self._listeners[node_id]
+            self._http.pop(node_id, None)
+        for node_id, entry in listed.items():
             if entry.version > self._seen_version:
-                node_id = NodeId(int(key.removeprefix(NODES_PREFIX)))
                 fields = json.loads(entry.value)
                 self._listeners[node_id] = Endpoint(fields["host"], fields["port"])
                 if fields.get("http_port"):
@@ -92,7 +107,7 @@ class Membership:
         # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
         if partition.core.leader_id == NO_LEADER or partition.high_watermark == 0:
             return
-        txn = self._missing()
+        txn = self._missing() or self._gone()
         if txn is not None:
             self._under_way = True
             self._next_attempt_ms = node.now_ms + RETRY_INTERVAL_MS
@@ -112,6 +127,29 @@ class Membership:
         if entry is not None and entry.value == value:
             return None
         return Txn(compares=(Compare(key, 0 if entry is None else entry.version),), ops=(Put(key, value),))
+
+    def _gone(self) -> Txn | None:
+        """Delete the key of one node that is there no longer. A new leader waits until whoever is there has fetched from it."""
+        node, now_ms = self._node, self._node.now_ms
+        partition = node.partitions[node.config.quorum_group]
+        core = partition.core
+        if not isinstance(core.role, Leader) or not partition.is_serving:
+            return None
+        if self._led_epoch != core.epoch:
+            self._led_epoch, self._leads_since_ms = core.epoch, now_ms
+        expired_ms = now_ms - node.config.node_expiration_ms
+        if self._leads_since_ms > expired_ms or now_ms < self._next_look_ms:
+            return None
+        self._next_look_ms = now_ms + LOOK_INTERVAL_MS
+        node.fetch_server.confirm(partition.group)
+        for key, entry in node.kv.machine.list(NODES_PREFIX, None, 10_000)[0]:
+            node_id = node_id_in(key)
+            seen = core.role.observers.get(node_id)
+            is_there = node_id == core.local.id or node_id in core.voters
+            if not is_there and (seen is None or seen.fetched_at_ms <= expired_ms):
+                self._next_look_ms = now_ms
+                return Txn(compares=(Compare(key, entry.version),), ops=(Delete(key),))
+        return None
 
     def _on_outcome(self, outcome: ProposeOutcome) -> None:
         self._under_way = False

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from raftlake.replica.config import Endpoint
 
@@ -24,10 +25,12 @@ ANSWER_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Something speaks the protocol; what it did not say is None and -1."""
+    """Something speaks the protocol; what it did not say is None, -1 and nothing."""
 
     cluster_id: str | None = None
     leader_id: int = -1
+    #: Where clients reach the nodes that it knows.
+    nodes: Mapping[int, Endpoint] = field(default_factory=dict)
 
 
 def answers(endpoint: Endpoint, timeout_seconds: float) -> bool:
@@ -84,13 +87,17 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 def _parse_metadata(answer: bytes) -> Answer:
     """Version 2 behind its correlation id: nodes (id, host, port, rack), cluster id, controller id. Raises
     struct.error, UnicodeDecodeError."""
-    (nodes,) = _INT.unpack_from(answer)
+    (count,) = _INT.unpack_from(answer)
     position = _INT.size
-    for _ in range(nodes):
+    nodes: dict[int, Endpoint] = {}
+    for _ in range(count):
+        (node_id,) = _INT.unpack_from(answer, position)
+        host, position = _string(answer, position + _INT.size)
+        (port,) = _INT.unpack_from(answer, position)
         _, position = _string(answer, position + _INT.size)
-        _, position = _string(answer, position + _INT.size)
+        nodes[node_id] = Endpoint(host or "", port)
     cluster_id, position = _string(answer, position)
-    return Answer(cluster_id, _INT.unpack_from(answer, position)[0])
+    return Answer(cluster_id, _INT.unpack_from(answer, position)[0], nodes)
 
 
 def _string(answer: bytes, position: int) -> tuple[str | None, int]:

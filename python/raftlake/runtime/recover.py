@@ -50,8 +50,9 @@ class GroupFacts:
     log_end: Offset
     last_epoch: Epoch
     election_epoch: Epoch
-    #: What is known to have been committed: the beginning of the log. How far more was, the lost nodes knew.
-    committed: Offset
+    #: What is known to have been committed: what a snapshot covers or retention has deleted; None where neither is there. How
+    #: far more was, the lost nodes knew.
+    committed: Offset | None
     #: Records are missing already that this node once had.
     impaired: str | None
     #: The epoch that the recovery gives it.
@@ -124,7 +125,7 @@ class Recovery:
             log_end=log.end_offset,
             last_epoch=last_epoch,
             election_epoch=election.epoch,
-            committed=max([log.start_offset, *(known.offset for known in self._logs.snapshots.ids(group))]),
+            committed=max([log.start_offset, *(known.offset for known in self._logs.snapshots.ids(group))]) or None,
             impaired=None if noted is None else noted[1],
             new_epoch=planned or Epoch(max(last_epoch, election.epoch) + EPOCHS_AHEAD),
         )

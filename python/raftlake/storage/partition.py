@@ -23,6 +23,10 @@ from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
 
 METADATA_NAME = "partition.metadata"
+_ADVICE = (
+    "Copy the file from the same partition's directory on another node, where it is the same; or let this node begin anew with "
+    "an empty data directory that `raftlake format` makes"
+)
 ELECTION_NAME = "quorum-state"
 #: A replica that has seen no election yet. It is there from the first moment on, so that its absence is always a loss.
 NO_ELECTION = (
@@ -72,14 +76,18 @@ def read_topic_id(path: Path) -> bytes:
     file = path / METADATA_NAME
     data = read_file(file)
     if data is None:
-        raise StorageError(f"{file} is missing: {path} looks like a topic partition, but which topic it is of is not known")
+        raise StorageError(
+            f"{file} is missing: {path} looks like a topic partition, but which topic it is of is not known. {_ADVICE}"
+        )
     try:
         fields = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines() if line)
+        if not fields:
+            raise ValueError("it is empty")
         if fields.get("version") != "0":
             raise ValueError(f"version {fields.get('version')} is not 0")
         return parse_uuid(fields.get("topic_id", ""))
     except ValueError as error:
-        raise StorageError(f"{file} is damaged: {error}") from error
+        raise StorageError(f"{file} is damaged: {error}. {_ADVICE}") from error
 
 
 def ensure_partition(root: Path, group: GroupId) -> Path:
