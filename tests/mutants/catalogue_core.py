@@ -337,9 +337,12 @@ ELECTIONS_AND_VOTES = (
     Mutant(
         name="check-quorum-missing",
         source="KAFKA-15489",
-        by_tests=True,
         edits=(
-            Edit(TIMERS, "    if now_ms >= leader.check_quorum_deadline_ms:\n        leader", "    if False:\n        leader"),
+            Edit(
+                TIMERS,
+                "leader.check_quorum_deadline_ms = majority_heard_at_ms(group, leader)",
+                "leader.check_quorum_deadline_ms = now_ms",
+            ),
         ),
     ),
     Mutant(

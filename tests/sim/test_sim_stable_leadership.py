@@ -1,4 +1,4 @@
-"""Named situations in which leadership must, or must not, move (RaftEventSimulationTest's properties; KRAFT.md §4.3).
+"""Named situations in which leadership must, or must not, move (RaftEventSimulationTest's properties).
 
 No drawn faults here: each test does one thing to a quiet cluster and says what has to follow.
 """

@@ -316,7 +316,7 @@ def test_the_suite_calls_only_who_listens(disks: Disks) -> None:
 
 
 def test_the_standard_invariants_accept_a_plain_history(disks: Disks) -> None:
-    invariants, committed = standard_invariants(disks.view, 3)
+    invariants, committed = standard_invariants(disks.view, 3, 2_000)
     suite = InvariantSuite(invariants)
     disks.fill(3)
     for node_id in (1, 2, 3):

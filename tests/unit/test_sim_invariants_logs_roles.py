@@ -1,4 +1,4 @@
-"""Log matching, roles, and the key-value history: accepted where they hold, told where they do not."""
+"""Log matching, roles, a leader's majority, and the key-value history: accepted where they hold, told where they do not."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
 from raftlake.kv.machine import Entry, TxnResult
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
-from raftlake.raft.types import NO_LEADER, Epoch, NodeId
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, ReplicaKey, VoterSet
+from raftlake.raft.voters import VoterHistory
 from raftlake.sim.client_history import KvHistory
+from raftlake.sim.clock import US_PER_MS
+from raftlake.sim.disk import SimulatedDisk
 from raftlake.sim.invariants import Violation
-from raftlake.sim.invariants.base import ClusterView
+from raftlake.sim.invariants.awake_majority import AwakeMajority
+from raftlake.sim.invariants.base import ClusterView, ReplicaState
 from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.valid_roles import ValidRoles
 from raftlake.sim.log_image import StoredBatch
@@ -114,3 +118,72 @@ def test_two_conditions_that_cannot_both_have_held_are_told() -> None:
     history.changed("b", 0, 10, put(b"2", ABSENT), done(6))
     with pytest.raises(Violation, match="linearizable"):
         history.check()
+
+
+class Office:
+    """Node 1 leads three voters, and is asked every 100 ms whether a majority still fetches from it."""
+
+    def __init__(self) -> None:
+        self.history = VoterHistory(VoterSet({voter: ReplicaKey(voter) for voter in (ONE, TWO, NodeId(3))}))
+        view = ClusterView(
+            (ONE, TWO, NodeId(3)),
+            lambda node_id, group: None,
+            lambda node_id, group: None,
+            history_of=lambda node_id, group: self.history,
+        )
+        self.invariant = AwakeMajority(view, fetch_timeout_ms=1_000)
+        log = SimulatedDisk(QuietMachine()).open(GROUP)
+        self.replica = ReplicaState(ONE, 1, GROUP, log, epoch=4, is_leader=True)
+        self.now_ms = 0
+
+    def lead(self, ms: int, *fetching: int) -> None:
+        for _ in range(ms // 100):
+            self.now_ms += 100
+            for source in fetching:
+                self.invariant.on_fetch(ONE, NodeId(source), self.now_ms * US_PER_MS)
+            self.invariant.on_leading(self.replica, self.now_ms * US_PER_MS)
+
+
+class QuietMachine:
+    def port_call(self, name: str) -> None:
+        """Never crashes."""
+
+    def flush_later(self, complete: object, fail: object) -> None:
+        """Nothing is synced here."""
+
+
+def test_a_leader_with_one_of_two_others_may_stay() -> None:
+    office = Office()
+    office.lead(10_000, 3)
+
+
+def test_a_leader_that_nobody_fetches_from_any_more_has_one_and_a_half_timeouts() -> None:
+    office = Office()
+    office.lead(3_000, 2)
+    office.lead(1_700)
+    with pytest.raises(Violation, match=r"1 of \[2, 3\] have not fetched"):
+        office.lead(200)
+
+
+def test_a_new_term_and_a_new_set_of_voters_begin_with_everybody_heard_of() -> None:
+    office = Office()
+    office.lead(1_500)
+    office.replica.epoch += 1
+    office.lead(1_500)
+    office.history.record(Offset(9), office.history.latest.with_voter(ReplicaKey(NodeId(4)), ()))
+    office.lead(1_500)
+    office.replica.incarnation += 1
+    office.lead(1_500)
+    with pytest.raises(Violation, match="a leader without a majority resigns"):
+        office.lead(500)
+
+
+def test_a_leader_alone_needs_nobody_and_one_that_left_needs_the_majority_of_the_others() -> None:
+    alone = Office()
+    alone.history.record(Offset(9), VoterSet({ONE: ReplicaKey(ONE)}))
+    alone.lead(5_000)
+    gone = Office()
+    gone.history.record(Offset(9), gone.history.latest.without(ONE))
+    gone.lead(1_500, 2)
+    with pytest.raises(Violation, match=r"2 of \[2, 3\]"):
+        gone.lead(500, 2)

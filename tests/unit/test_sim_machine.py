@@ -105,6 +105,30 @@ def test_a_paused_machine_does_nothing_and_then_everything() -> None:
     assert answers == ["answer"]
 
 
+def test_healing_ends_a_pause_for_what_came_meanwhile_too() -> None:
+    cluster = cluster_of()
+    run(cluster, 2_000)
+    cluster.pause(ONE, 8_000 * US_PER_MS)
+    answers = call(cluster, timeout_ms=10_000)
+    run(cluster, 100)
+    assert answers == [] and not machine_of(cluster).gets_time
+    cluster.heal()
+    run(cluster, 100)
+    assert answers == ["answer"] and machine_of(cluster).gets_time
+
+
+def test_what_a_paused_process_was_sent_dies_with_it() -> None:
+    cluster = cluster_of()
+    run(cluster, 2_000)
+    cluster.pause(ONE, 1_000 * US_PER_MS)
+    answers = call(cluster, timeout_ms=10_000)
+    run(cluster, 100)
+    cluster.crash(ONE, "test")
+    cluster.start(ONE)
+    run(cluster, 3_000)
+    assert answers == [CallFailure.BROKEN]
+
+
 def test_a_failed_sync_stops_the_node() -> None:
     cluster = cluster_of(flush_error_ppm=1_000_000)
     run(cluster, 2_000)

@@ -46,7 +46,7 @@ class Operator(Client):
             self._remove(lost[0])
         elif self._replaced:
             self._add(self._replaced[0])
-        elif self._patience:
+        elif self._patience and not self._is_over():
             self._await_calm(voters)
         else:
             if self.rng.randrange(CHANGES_PER_DISK) == 0:
@@ -63,9 +63,11 @@ class Operator(Client):
             self.give_up()
 
     def _may_replace_a_disk(self) -> bool:
-        now_us = self.shared.scheduler.now_us
-        is_over = now_us >= self.shared.settings.safety_ms * US_PER_MS
-        return not is_over and now_us >= self._unanswered_until_us and self._operations.may_lose_a_disk()
+        return self.shared.scheduler.now_us >= self._unanswered_until_us and self._operations.may_lose_a_disk()
+
+    def _is_over(self) -> bool:
+        """No disk is lost any more, and whoever waited for that has something else to do."""
+        return self.shared.scheduler.now_us >= self.shared.settings.safety_ms * US_PER_MS
 
     def _replace_disk(self, voters: VoterSet) -> None:
         node_id = self._draw_voter(voters)

@@ -28,11 +28,11 @@ from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, V
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.voter_sets import voter_disagreements
-from raftlake.sim.machine import Machine, RoleTrap, World
+from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.operations import Operations, bootstrap_addresses, bootstrap_servers
 from raftlake.sim.oracle import MARK_PREFIX, Oracle
-from raftlake.sim.strikes import Strike
+from raftlake.sim.strikes import RoleTrap, Strike
 from raftlake.sim.trace import LineSink, Trace
 from raftlake.sim.workload import make_clients
 from raftlake.wire.batches import Record, decode_records, parse_header
@@ -76,7 +76,7 @@ class Cluster:
             directory_of=lambda node_id: self.machines[node_id].config.directory_id,
             history_of=self._history_of,
         )
-        invariants, self.committed = standard_invariants(view, len(self.node_ids))
+        invariants, self.committed = standard_invariants(view, len(self.node_ids), settings.raft.fetch_timeout_ms)
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
         self.coverage = Coverage()
@@ -294,6 +294,12 @@ class Cluster:
         events = self.scheduler.run_until(self.scheduler.now_us + POLL_US, EVENTS_PER_POLL_MAX)
         if events >= EVENTS_PER_POLL_MAX:
             raise Violation("nodes never storm each other", f"{events} events in {POLL_US} us; {self._state()}")
+        now_us = self.scheduler.now_us
+        for machine in self.machines.values():
+            if machine.gets_time:
+                for replica in machine.replicas.values():
+                    if replica.is_leader:
+                        self.invariants.on_leading(replica, now_us)
 
     def heal(self) -> None:
         """End every fault: what follows must succeed."""

@@ -15,11 +15,11 @@ from random import Random
 from typing import Any, Protocol
 
 from raftlake.errors import StorageError
-from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import ControlReply, ControlRpc, FetchRpc, FetchSnapshotRpc, GroupId, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import VoteRequest, VoteResponse
-from raftlake.raft.types import DirectoryId, ElectionState, NodeId, OffsetAndEpoch
+from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
@@ -27,22 +27,13 @@ from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
-from raftlake.sim.log_image import StoredBatch
 from raftlake.sim.network import SimulatedNetwork
-from raftlake.sim.node_watch import NodeWatch
+from raftlake.sim.node_watch import DiskWatch, NodeWatch
+from raftlake.sim.strikes import RoleTrap
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc
 
 #: A driver that asks for this many turns or deadlines within one simulated microsecond spins.
 SPIN_LIMIT = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class RoleTrap:
-    """Whoever takes up `role` next crashes at the `calls_left`th port call after that; a candidate only where a crash can take
-    a part of its log away."""
-
-    role: str
-    calls_left: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +57,7 @@ class Supervisor(Protocol):
 
 
 class Machine:
-    """Implements `disk.Machine`, `disk.DiskObserver` and `network.Peer`."""
+    """Implements `disk.Machine` and `network.Peer`."""
 
     def __init__(self, world: World, config: NodeConfig, supervisor: Supervisor) -> None:
         self.node_id = config.node_id
@@ -76,7 +67,8 @@ class Machine:
         self.config = config
         self._supervisor = supervisor
         self._rng = stream(world.settings.seed, f"machine {config.node_id}")
-        self.disk = SimulatedDisk(self, self, world.settings.segment_bytes)
+        watch = DiskWatch(config.node_id, world.invariants, world.coverage, world.trace)
+        self.disk = SimulatedDisk(self, watch, world.settings.segment_bytes)
         self.node: ReplicaNode | None = None
         self.clock = NodeClock(world.scheduler)
         #: The running incarnation, 0 while the machine is down.
@@ -84,6 +76,8 @@ class Machine:
         self._incarnations = 0
         self._crash_countdown = 0
         self._paused_until_us = 0
+        #: What the paused process will get to see when it goes on.
+        self._held: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._turn_requested = False
         #: The deadline, by the node's clock, that the one timer that counts was set for.
         self._armed_ms: int | None = None
@@ -145,9 +139,9 @@ class Machine:
             return
         if self._world.trace.enabled:
             self._world.trace.write(self.node_id, f"crash ({reason})")
-        self.node = None
+        self.node = self._watch = None
         self.incarnation = 0
-        self._watch = None
+        self._held.clear()
         self.disk.crash(self._rng)
         self._world.network.on_crash(self.node_id)
         callbacks, self.on_down = self.on_down, {}
@@ -183,7 +177,19 @@ class Machine:
 
     def pause(self, length_us: int) -> None:
         """The process gets no processor time for a while; its input waits."""
-        self._paused_until_us = max(self._paused_until_us, self._world.scheduler.now_us + length_us)
+        self._paused_until_us = max(self._paused_until_us, self._scheduler.now_us + length_us)
+        self._scheduler.call_at(self._paused_until_us, self._wake, self.incarnation)
+
+    def _wake(self, incarnation: int) -> None:
+        if incarnation == self.incarnation and self._paused_until_us <= self._scheduler.now_us:
+            held, self._held = self._held, []
+            for callback, args in held:
+                self._enter(incarnation, callback, *args)
+
+    @property
+    def gets_time(self) -> bool:
+        """Whether the process runs, and has long enough to have done what was due."""
+        return self.node is not None and self._paused_until_us + 10 * US_PER_MS <= self._scheduler.now_us
 
     def jump_clock(self, by_ms: int) -> None:
         """The monotonic clock skips time."""
@@ -204,6 +210,7 @@ class Machine:
         self.flush_faults = False
         self.disk_slowness = 1
         self._crash_countdown = self._paused_until_us = 0
+        self._wake(self.incarnation)
 
     def port_call(self, name: str) -> None:
         if self._crash_countdown:
@@ -222,7 +229,7 @@ class Machine:
         if incarnation != self.incarnation or node is None:
             return
         if self._paused_until_us > self._scheduler.now_us:
-            self._scheduler.call_at(self._paused_until_us, self._enter, incarnation, callback, *args)
+            self._held.append((callback, args))
             return
         try:
             callback(*args)
@@ -303,6 +310,8 @@ class Machine:
         assert self.node is not None
         if self._world.trace.enabled:
             self._world.trace.write(f"{self.node_id}<{source}", describe_rpc(rpc))
+        if isinstance(rpc, FetchRpc | FetchSnapshotRpc):
+            self._world.invariants.on_fetch(self.node_id, source, self._scheduler.now_us)
         is_vote = isinstance(rpc, ControlRpc) and isinstance(rpc.messages[0].body, VoteRequest)
         answer = partial(self._answer_vote, rpc, reply) if is_vote else partial(self._answer_peer, reply)
         self.node.receive(connection, rpc, answer)
@@ -364,37 +373,3 @@ class Machine:
 
     def _count(self, kind: str) -> None:
         self.fault_counts[kind] = self.fault_counts.get(kind, 0) + 1
-
-    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
-        if self._world.trace.enabled:
-            vote = "-" if after.voted_key is None else after.voted_key.id
-            leader = "-" if after.leader_id is None else after.leader_id
-            self._world.trace.write(self.node_id, f"save {group} epoch={after.epoch} leader={leader} vote={vote}")
-        self._world.invariants.on_election_saved(self.node_id, group, before, after)
-
-    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
-        self._world.invariants.on_append(self.node_id, group, batch, epoch_before)
-
-    def log_cut(self, group: GroupId, end_offset: int) -> None:
-        self._world.coverage.note("log truncated")
-        if self._world.trace.enabled:
-            self._world.trace.write(self.node_id, f"cut {group} end={end_offset}")
-        self._world.invariants.on_log_cut(self.node_id, group, end_offset)
-
-    def log_start_moved(self, group: GroupId, start_offset: int, *, is_reset: bool) -> None:
-        if self._world.trace.enabled:
-            self._world.trace.write(self.node_id, f"begin {group} start={start_offset}{' anew' if is_reset else ''}")
-        self._world.invariants.on_log_start(self.node_id, group, start_offset, is_reset)
-
-    def snapshot_finished(self, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
-        if self._world.trace.enabled:
-            self._world.trace.write(
-                self.node_id, f"snapshot {group} {snapshot_id.offset}@{snapshot_id.epoch} bytes={len(data)}"
-            )
-        self._world.coverage.note("snapshot finished")
-        self._world.invariants.on_snapshot(self.node_id, group, snapshot_id, data)
-
-    def log_deleted(self, group: GroupId) -> None:
-        if self._world.trace.enabled:
-            self._world.trace.write(self.node_id, f"delete {group}")
-        self._world.invariants.on_log_deleted(self.node_id, group)

@@ -1,4 +1,4 @@
-"""What invariants, coverage and trace get to see of one running node.
+"""What invariants, coverage and trace get to see of one running node and of its disk.
 
 After each turn every group of the node is compared with what it was; what moved is reported, in a fixed order: epoch,
 leadership, high watermark. Owns nothing of the node and changes nothing in it.
@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.trace import describe
+from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import Partition
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import MemoryLog
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState
+from raftlake.sim.log_image import StoredBatch
 from raftlake.sim.trace import Trace
 
 
@@ -103,3 +105,46 @@ class NodeWatch:
         partition = self._node.partitions.get(group)
         if partition is not None:
             self._invariants.on_role(self._node_id, group, before, action, partition.core.may_stand())
+
+
+class DiskWatch:
+    """The same for the disk of one machine: implements `disk_observer.DiskObserver`."""
+
+    def __init__(self, node_id: NodeId, invariants: InvariantSuite, coverage: Coverage, trace: Trace) -> None:
+        self._node_id = node_id
+        self._invariants = invariants
+        self._coverage = coverage
+        self._trace = trace
+
+    def election_saved(self, group: GroupId, before: ElectionState | None, after: ElectionState) -> None:
+        if self._trace.enabled:
+            vote = "-" if after.voted_key is None else after.voted_key.id
+            leader = "-" if after.leader_id is None else after.leader_id
+            self._trace.write(self._node_id, f"save {group} epoch={after.epoch} leader={leader} vote={vote}")
+        self._invariants.on_election_saved(self._node_id, group, before, after)
+
+    def appended(self, group: GroupId, batch: StoredBatch, epoch_before: int) -> None:
+        self._invariants.on_append(self._node_id, group, batch, epoch_before)
+
+    def log_cut(self, group: GroupId, end_offset: int) -> None:
+        self._coverage.note("log truncated")
+        if self._trace.enabled:
+            self._trace.write(self._node_id, f"cut {group} end={end_offset}")
+        self._invariants.on_log_cut(self._node_id, group, end_offset)
+
+    def log_start_moved(self, group: GroupId, start_offset: int, *, is_reset: bool) -> None:
+        if self._trace.enabled:
+            self._trace.write(self._node_id, f"begin {group} start={start_offset}{' anew' if is_reset else ''}")
+        self._invariants.on_log_start(self._node_id, group, start_offset, is_reset)
+
+    def snapshot_finished(self, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
+        if self._trace.enabled:
+            what = f"snapshot {group} {snapshot_id.offset}@{snapshot_id.epoch} bytes={len(data)}"
+            self._trace.write(self._node_id, what)
+        self._coverage.note("snapshot finished")
+        self._invariants.on_snapshot(self._node_id, group, snapshot_id, data)
+
+    def log_deleted(self, group: GroupId) -> None:
+        if self._trace.enabled:
+            self._trace.write(self._node_id, f"delete {group}")
+        self._invariants.on_log_deleted(self._node_id, group)

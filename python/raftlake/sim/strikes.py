@@ -18,6 +18,15 @@ from raftlake.sim.faults import Settings
 Params = Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class RoleTrap:
+    """Whoever takes up `role` next crashes at the `calls_left`th port call after that; a candidate only where a crash can take
+    a part of its log away."""
+
+    role: str
+    calls_left: int
+
+
 class Stage(Protocol):
     """What faults can do to the cluster. Each of these is a no-op where it makes no sense (a crash of a node that is off)."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raftlake.sim.invariants.awake_majority import AwakeMajority
 from raftlake.sim.invariants.base import ClusterView, Invariant, InvariantSuite, ReplicaState, Violation
 from raftlake.sim.invariants.committed_data import CommittedData
 from raftlake.sim.invariants.committed_log import CommittedLogs
@@ -21,7 +22,7 @@ from raftlake.sim.invariants.valid_roles import ValidRoles
 from raftlake.sim.invariants.voter_sets import VoterSets
 
 
-def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invariant], CommittedLogs]:
+def standard_invariants(view: ClusterView, node_count: int, fetch_timeout_ms: int) -> tuple[list[Invariant], CommittedLogs]:
     """Everything that holds in every run, and the committed logs that the oracle reads at the end."""
     committed = CommittedLogs()
     return [
@@ -39,6 +40,7 @@ def standard_invariants(view: ClusterView, node_count: int) -> tuple[list[Invari
         SnapshotAtLogStart(view),
         SnapshotData(view, committed),
         LeaderNeverLoadsSnapshot(view),
+        AwakeMajority(view, fetch_timeout_ms),
         Convergence(view, committed, node_count),
     ], committed
 

@@ -102,6 +102,12 @@ class Invariant:
     def on_snapshot(self, node_id: NodeId, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """A snapshot is finished and durable on a node, taken there or fetched."""
 
+    def on_fetch(self, node_id: NodeId, source: NodeId, now_us: int) -> None:
+        """A Fetch (or FetchSnapshot) of `source` reached a running node."""
+
+    def on_leading(self, replica: ReplicaState, now_us: int) -> None:
+        """Asked ten times a second of every leader whose process gets its processor time."""
+
     def on_crash(self, node_id: NodeId) -> None:
         """A node went down and its disk lost what it could lose."""
 
@@ -136,6 +142,8 @@ MOMENTS = (
     "on_log_deleted",
     "on_log_start",
     "on_snapshot",
+    "on_fetch",
+    "on_leading",
     "on_crash",
     "on_wiped",
     "on_epoch",
@@ -163,6 +171,8 @@ class InvariantSuite:
             self.on_log_deleted,
             self.on_log_start,
             self.on_snapshot,
+            self.on_fetch,
+            self.on_leading,
             self.on_crash,
             self.on_wiped,
             self.on_epoch,
