@@ -9,6 +9,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import EndQuorumEpochRequest, EndQuorumEpochResponse, VoteRequest
+from raftlake.raft.roles import Follower
 from raftlake.raft.types import Epoch, NodeId
 
 MAX_MS = CONFIG.retry_backoff_ms_max
@@ -49,6 +50,18 @@ def test_later_successors_wait_by_rank_and_strangers_to_the_list_longest(success
     assert replica.pass_until_role("Prospective") == wait_ms
     reports = replica.took(do.ReportRole)
     assert reports[-1].reason == "leader resigned"
+
+
+def test_an_answer_that_the_leader_gave_before_it_resigned_does_not_put_the_campaign_off() -> None:
+    """It was held back for records to travel with, and its leader resigned before it left: the follower waited for a whole
+    fetch timeout instead of its turn, and refused pre-votes meanwhile."""
+    replica = Replica.follower(epoch=6, leader=2, voters=(1, 2, 3, 4, 5))
+    assert replica.end(2, 6, [3, 1]).error is ErrorCode.NONE
+    replica.answer_fetch()
+    replica.step(on.LeaderConfirmed(leader_id=NodeId(2), at_ms=replica.now_ms + 1))
+    role = replica.core.role
+    assert isinstance(role, Follower) and not role.has_fetched
+    assert replica.pass_until_role("Prospective") == MAX_MS // 2
 
 
 def test_another_disk_in_the_list_is_not_us() -> None:

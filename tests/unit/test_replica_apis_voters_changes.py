@@ -10,6 +10,7 @@ from raftkit.replica import key, voter_set
 from raftlake.errors import ErrorCode
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.config import RaftConfig
+from raftlake.raft.events import ResignRequested
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter
 from raftlake.raft.types import Epoch, NodeId, VoterEndpoint
 from raftlake.replica.config import METADATA_GROUP, Endpoint
@@ -239,3 +240,32 @@ def test_an_idle_observer_is_heard_of_while_its_endpoint_is_asked() -> None:
     cluster.run(5_900)
     assert ask(cluster, cluster.leader(), "AddRaftVoter", 4, directory_of(cluster, 4)).error_code == ErrorCode.NONE
     assert leader is cluster.leader()
+
+
+def test_a_leader_with_an_old_view_of_the_voters_does_not_steer_its_group_back() -> None:
+    """It was cut off from the metadata group's leader while another leader brought its group to fewer voters, and leads it now.
+    By what it knew the voter that went was missing, and it added it again."""
+    cluster = grown(4)
+    groups = cluster.create_topic("t", 4)
+    metadata_leader = cluster.leader().config.node_id
+    group = next(each for each in groups if cluster.leader(each).config.node_id != metadata_leader)
+    first = cluster.leader(group)
+    second, gone = [each for each in cluster.voters if each not in (metadata_leader, first.config.node_id)]
+    cluster.cut |= {(second, metadata_leader), (metadata_leader, second)}
+    cluster.run(600)
+    assert remove(cluster, cluster.leader(), gone).error is ErrorCode.NONE
+    core = first.partitions[group].core
+    cluster.run(
+        5_000, lambda: gone not in core.voters and core.voter_history.at(first.partitions[group].high_watermark) == core.voters
+    )
+    held = cluster.nodes[second].partitions[group].core
+    cluster.run(1_000, lambda: gone not in held.voters)
+    assert gone in cluster.nodes[second].quorum.latest, "it has not heard of it"
+    cluster.cut |= {(first.config.node_id, metadata_leader), (metadata_leader, first.config.node_id)}
+    first.step(first.partitions[group], ResignRequested())
+    cluster.run(1_000, lambda: held.is_serving_leader)
+    assert gone in cluster.nodes[second].quorum.latest, "it still has not"
+    sets = len(held.voter_history.entries)
+    cluster.run(5_000)
+    assert gone not in cluster.nodes[second].quorum.latest
+    assert held.is_leader and len(held.voter_history.entries) == sets

@@ -85,6 +85,8 @@ class Follower:
     has_fetched: bool = False
     #: When the leader's connection was lost, or -1: older signs of its life do not count.
     suspected_at_ms: int = -1
+    #: It has said that it no longer leads: answers that it gave before, and arrive behind that, are no signs of life.
+    has_leader_resigned: bool = False
     #: Set while the state before the leader's log is fetched; no records are fetched meanwhile.
     download: SnapshotDownload | None = None
 

@@ -1,7 +1,7 @@
 """Changes of voters on their way through a node: whom to answer, and what the node wants changed by itself (KIP-853).
 
 An operator changes the voters of the metadata group. From there the change spreads: the leader of every other group brings
-its group to the metadata group's committed set, one voter at a time, each by the same rules.
+its group to the metadata group's committed set, one voter at a time, each by the same rules, and never back to an older set.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId, KraftVersions
+from raftlake.ports import GroupId, KraftVersions, ReadOffsetResult
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import FailureReason, VoterChangeRequested
@@ -38,6 +38,9 @@ class VoterChanges:
         #: Groups with a change under way, and how many attempts each has had.
         self._under_way: dict[GroupId, None] = {}
         self._attempts: dict[GroupId, int] = {}
+        #: Groups and the epoch of leading them in which this node knows of the quorum's voters what leaders before it knew.
+        self._proven: dict[GroupId, Epoch] = {}
+        self._is_proving = False
         #: The new voter whose endpoint is being asked.
         self._probed: NodeId | None = None
 
@@ -103,10 +106,31 @@ class VoterChanges:
         target = node.quorum.committed
         if target is None:
             return
+        unproven: dict[GroupId, Epoch] = {}
         for group, partition in list(node.partitions.items()):
             core = partition.core
-            if core.is_leader and core.voters != target and group not in self._under_way and group != node.config.quorum_group:
+            if not core.is_leader or core.voters == target or group in self._under_way or group == node.config.quorum_group:
+                continue
+            if self._proven.get(group) == core.epoch:
                 self._follow(partition, target)
+            else:
+                unproven[group] = core.epoch
+        if unproven and not self._is_proving:
+            self._prove(unproven)
+
+    def _prove(self, groups: dict[GroupId, Epoch]) -> None:
+        """A new leader may know less of the quorum's voters than those before it, and would steer its group back to what they
+        left. All that they knew was committed before it led: it knows that too when it has read up to an end that the quorum's
+        leader has proven since."""
+        node = self._node
+        self._is_proving = True
+
+        def read(result: ReadOffsetResult) -> None:
+            self._is_proving = False
+            if result.error is ErrorCode.NONE:
+                self._proven.update(groups)
+
+        node.reads.read(node.config.quorum_group, read)
 
     def _follow(self, partition: Partition, target: VoterSet) -> None:
         """One step of a group towards the quorum's voters; the next tick takes the next one."""

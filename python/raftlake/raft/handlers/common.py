@@ -31,6 +31,8 @@ def heard_from_leader(group: GroupState, role: Follower, now_ms: int) -> None:
     """The leader answered a Fetch or FetchSnapshot: it lives and leads."""
     group.fetch_failures = 0
     group.failed_elections = 0
+    if role.has_leader_resigned:
+        return
     role.has_fetched = True
     role.suspected_at_ms = -1
     role.fetch_deadline_ms = now_ms + group.config.fetch_timeout_ms

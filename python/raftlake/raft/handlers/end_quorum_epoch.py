@@ -44,6 +44,7 @@ def _accept(group: GroupState, request: EndQuorumEpochRequest, now_ms: int) -> E
         # It said itself that it no longer leads: having fetched from it is no reason to refuse pre-votes (KAFKA-20895).
         role.has_fetched = False
         role.suspected_at_ms = now_ms
+        role.has_leader_resigned = True
     return ErrorCode.NONE
 
 

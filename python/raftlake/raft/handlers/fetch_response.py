@@ -158,7 +158,9 @@ def on_fetch_failed(group: GroupState, event: RequestFailed, now_ms: int) -> Non
 def on_leader_confirmed(group: GroupState, event: LeaderConfirmed, now_ms: int) -> None:
     """A fetch round without news for this group is a successful fetch, unless something later spoke against the leader."""
     role = group.role
-    if not isinstance(role, Follower) or event.leader_id != group.leader_id or event.at_ms <= role.suspected_at_ms:
+    if not isinstance(role, Follower) or event.leader_id != group.leader_id:
+        return
+    if role.has_leader_resigned or event.at_ms <= role.suspected_at_ms:
         return
     role.has_fetched = True
     role.suspected_at_ms = -1
