@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue_core import CORE
+from tests.mutants.catalogue_damage import DAMAGE
 from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.plant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*CORE, *DRIVER)
+MUTANTS: tuple[Mutant, ...] = (*CORE, *DRIVER, *DAMAGE)
 
 #: They die within a few seeds.
 SAMPLE = (

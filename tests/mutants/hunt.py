@@ -18,7 +18,12 @@ def main(name: str, seeds: int) -> int:
     from raftlake.sim.runner import judge, settle
 
     settle()
-    chosen = (seed for seed in count(1) if mutant.theme in (None, Settings.draw(seed).theme))
+
+    def shows(settings: Settings) -> bool:
+        is_operated = settings.operators > 0 and settings.damage_interval_ms > 0
+        return mutant.theme in (None, settings.theme) and is_operated >= mutant.damaged_voters
+
+    chosen = (seed for seed in count(1) if shows(Settings.draw(seed)))
     for tried, seed in enumerate(islice(chosen, seeds), start=1):
         verdict = judge(seed)
         if verdict.outcome is None:

@@ -47,6 +47,8 @@ class Mutant:
     by_tests: bool = False
     #: Looked for in runs of this theme (`sim.faults.Settings.theme`); it needs a dance that others rarely get to.
     theme: int | None = None
+    #: Looked for in runs in which voters change and disks are damaged.
+    damaged_voters: bool = False
 
 
 def source_of(module: str) -> str:

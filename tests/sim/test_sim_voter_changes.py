@@ -79,22 +79,22 @@ def test_one_voter_may_be_replaced_by_another() -> None:
 def test_a_disk_is_replaced_only_where_a_majority_is_left_by_every_log() -> None:
     cluster = Cluster(replace(QUIET, spares=1))
     operations = cluster.shared.operations
-    assert not operations.may_lose_a_disk()
+    assert not operations.may_lose_a_disk(cluster.scheduler.now_us)
     cluster.start_all()
     for client in cluster.clients:
         client.start()
     for _ in range(50):
         cluster.run_a_while()
-    assert operations.may_lose_a_disk()
+    assert operations.may_lose_a_disk(cluster.scheduler.now_us)
     one, two = cluster.node_ids[:2]
     # A node that is down may know less than all others.
     cluster.restarts_by_itself = False
     cluster.crash(one, "test")
-    assert not operations.may_lose_a_disk()
+    assert not operations.may_lose_a_disk(cluster.scheduler.now_us)
     cluster.start(one)
     for _ in range(20):
         cluster.run_a_while()
-    assert operations.may_lose_a_disk()
+    assert operations.may_lose_a_disk(cluster.scheduler.now_us)
     operations.replace_disk(two)
     assert operations.lost() == [ReplicaKey(two, DirectoryId(int(two).to_bytes(16, "big")))]
     assert operations.key(two).directory_id != operations.lost()[0].directory_id
@@ -102,7 +102,28 @@ def test_a_disk_is_replaced_only_where_a_majority_is_left_by_every_log() -> None
     for _ in range(50):
         cluster.run_a_while()
     # It is back, empty and as somebody else: until it votes again no other disk may go.
-    assert cluster.machines[two].replicas and not operations.may_lose_a_disk()
+    assert cluster.machines[two].replicas and not operations.may_lose_a_disk(cluster.scheduler.now_us)
+
+
+def test_while_a_voter_is_damaged_no_other_disk_goes_and_no_sound_majority_is_removed() -> None:
+    cluster = Cluster(replace(QUIET, operators=1, spares=1))
+    operations = cluster.shared.operations
+    cluster.start_all()
+    for client in cluster.clients[:-1]:
+        client.start()
+    for _ in range(50):
+        cluster.run_a_while()
+    one, two, three, spare = cluster.node_ids
+    assert not cluster.damage_log(spare, 0, 0, -1), "it has no vote"
+    operations.unanswered_until_us = cluster.scheduler.now_us + 1
+    assert not cluster.damage_log(one, 0, 0, -1), "a change may be under way"
+    cluster.run_a_while()
+    assert cluster.damage_log(one, 0, 0, -1)
+    assert not operations.is_sound(one) and not operations.may_lose_a_disk(cluster.scheduler.now_us)
+    assert not cluster.damage_log(two, 0, 0, -1)
+    # Of two who stay both are needed, of three two.
+    assert operations.may_remove(operations.key(one))
+    assert not operations.may_remove(operations.key(three))
 
 
 def test_a_run_with_an_operator_is_the_same_twice() -> None:
@@ -119,7 +140,8 @@ def test_about_one_run_in_eight_has_an_operator() -> None:
     drawn = [Settings.draw(seed) for seed in range(1, 401)]
     operated = [settings for settings in drawn if settings.operators]
     assert 30 < len(operated) < 70
-    assert all(settings.spares == 1 and not settings.damage_interval_ms for settings in operated)
+    assert all(settings.spares == 1 for settings in operated)
+    assert 5 < sum(settings.damage_interval_ms > 0 for settings in operated) < 30
     assert all(settings.spares == 0 for settings in drawn if not settings.operators)
 
 

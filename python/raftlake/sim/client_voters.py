@@ -29,7 +29,6 @@ class Operator(Client):
         self._operations = shared.operations
         self._voters_min = max(1, shared.settings.voters - 1)
         self._voters_max = shared.settings.voters + 1
-        self._unanswered_until_us = 0
         #: As often the operator looks whether a disk may be replaced.
         self._patience = 0
         #: Voters whose disk was replaced, as they were; the first who is no voter yet comes next.
@@ -63,7 +62,7 @@ class Operator(Client):
             self.give_up()
 
     def _may_replace_a_disk(self) -> bool:
-        return self.shared.scheduler.now_us >= self._unanswered_until_us and self._operations.may_lose_a_disk()
+        return self._operations.may_lose_a_disk(self.shared.scheduler.now_us)
 
     def _is_over(self) -> bool:
         """No disk is lost any more, and whoever waited for that has something else to do."""
@@ -99,6 +98,9 @@ class Operator(Client):
         self._ask(ask_add_voter(voter, self._operations.address(node_id)), "voter added")
 
     def _remove(self, voter: ReplicaKey) -> None:
+        if not self._operations.may_remove(voter):
+            self.give_up()
+            return
         self.say(f"removes {voter.id}")
         is_leader = voter.id == self._operations.leader_id()
         self._ask(ask_remove_voter(voter), "voter removed (leader)" if is_leader else "voter removed")
@@ -106,16 +108,17 @@ class Operator(Client):
     def _ask(self, ask: Any, what: str) -> None:
         leader_id = self._operations.leader_id()
         node_id = self.any_node() if leader_id is None or self.rng.randrange(5) == 0 else leader_id
+        self._operations.unanswered_until_us = self.shared.scheduler.now_us + CALL_TIMEOUT_MS * US_PER_MS + UNANSWERED_US
         self.shared.calls.call(node_id, ask, lambda answer: self._on_answer(what, answer), CALL_TIMEOUT_MS)
 
     def _on_answer(self, what: str, answer: Any) -> None:
         error = None if isinstance(answer, CallFailure) else change_error(answer)
+        now_us = self.shared.scheduler.now_us
+        self._operations.unanswered_until_us = now_us + UNANSWERED_US if answer is CallFailure.TIMED_OUT else now_us
         if error is ErrorCode.NONE:
             self.say(what)
             self._operations.coverage.note(what)
             self.succeed()
             return
-        if answer is CallFailure.TIMED_OUT:
-            self._unanswered_until_us = self.shared.scheduler.now_us + UNANSWERED_US
         self._operations.coverage.note(f"voter change {answer.value if error is None else error.name}")
         self.give_up()

@@ -216,12 +216,16 @@ class Cluster:
 
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
         """One voter at a time has damaged logs: the others must be able to repair it."""
-        disks = {machine_id: machine.disk for machine_id, machine in self.machines.items()}
-        if len(self.voter_ids) < 3 or node_id not in self.voter_ids:
+        operations = self.shared.operations
+        if self.settings.operators:
+            if not operations.may_lose_a_disk(self.scheduler.now_us) or node_id not in (operations.voters or ()):
+                return False
+        elif len(self.voter_ids) < 3 or node_id not in self.voter_ids:
             return False
-        if any(not each.decay.is_sound for other, disk in disks.items() if other != node_id for each in disk.logs.values()):
+        if not all(operations.is_sound(other) for other in self.machines if other != node_id):
             return False
-        logs = [disks[node_id].logs[group] for group in disks[node_id].groups() if group.topic != SCRATCH]
+        disk = self.machines[node_id].disk
+        logs = [disk.logs[group] for group in disk.groups() if group.topic != SCRATCH]
         if not logs:
             return False
         chosen = logs[log % len(logs)]

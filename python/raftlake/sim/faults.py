@@ -248,10 +248,11 @@ def draw_leaving(settings: Settings, rng: Random) -> Settings:
 
 
 def draw_operated(settings: Settings) -> Settings:
-    """An operator changes the voters and replaces disks. A lost disk is a minority of three already, so none is damaged too.
-    In half of the runs those that do not vote join again by themselves."""
+    """An operator changes the voters and replaces disks. A lost disk is a minority of three already, and so is a damaged one:
+    whoever comes first, the other waits (`Operations.may_lose_a_disk`). In half of the runs those that do not vote join again
+    by themselves."""
     auto_join = settings.seed % 2 == 0
-    return replace(settings, operators=1, spares=1, observers=0, damage_interval_ms=0, auto_join=auto_join)
+    return replace(settings, operators=1, spares=1, observers=0, auto_join=auto_join)
 
 
 def draw_network(rng: Random, request_timeout_ms: int) -> NetworkSettings:

@@ -42,6 +42,8 @@ class Operations:
         self._committed = committed
         self.coverage = coverage
         self._disks_replaced = 0
+        #: Until then a change may be under way that nobody has seen yet.
+        self.unanswered_until_us = 0
 
     # --- what is known ---
 
@@ -67,7 +69,22 @@ class Operations:
         """Voters whose disk is gone."""
         return [] if self.voters is None else [key for key in self.voters.voters.values() if self._view.is_lost(key)]
 
-    def may_lose_a_disk(self) -> bool:
+    def is_sound(self, node_id: NodeId) -> bool:
+        """Whether no log of a node is damaged or impaired."""
+        return all(log.decay.is_sound for log in self._machines[node_id].disk.logs.values())
+
+    def may_remove(self, voter: ReplicaKey) -> bool:
+        """Whether those who stay have a majority that can vote: a damaged one cannot until it is repaired."""
+        voters = self.voters
+        assert voters is not None
+        staying = [node_id for node_id in voters.ids if node_id != voter.id]
+        return sum(self.is_sound(node_id) for node_id in staying) >= len(staying) // 2 + 1
+
+    def may_lose_a_disk(self, now_us: int) -> bool:
+        """Whether a voter's disk, or what is on it, may go: no other's is gone or damaged, and nothing is being changed."""
+        return now_us >= self.unanswered_until_us and self._is_settled() and all(map(self.is_sound, self._machines))
+
+    def _is_settled(self) -> bool:
         """Whether all groups on all nodes have the same voters, for good and on disk, and enough of them."""
         voters = self.voters
         if voters is None or len(voters) < VOTERS_MIN_TO_LOSE_ONE:
