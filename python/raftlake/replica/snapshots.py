@@ -47,7 +47,7 @@ class Snapshots:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._taking: _Taking | None = None
-        #: Data partitions whose new log start waits for its snapshot.
+        #: Data partitions that are being trimmed: their new log start waits for its snapshot, or segments are still to go.
         self._trimming: dict[Partition, None] = {}
         self._last_taken_ms = node.now_ms
 
@@ -153,12 +153,12 @@ class Snapshots:
     def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
         node = self._node
         node.begin_input()
-        self._trimming.pop(partition, None)
         if error is not None:
             node.fail(error)
             return
         if partition.deleted or snapshot_id.offset <= partition.core.log_start or not self._still_fits(partition, snapshot_id):
             # The group is gone, or began anew behind a later snapshot meanwhile.
+            self._trimming.pop(partition, None)
             return
         node.step(partition, SnapshotTaken(snapshot_id=snapshot_id))
         self._advance_start(partition, snapshot_id.offset)
@@ -178,9 +178,16 @@ class Snapshots:
         return False
 
     def _advance_start(self, partition: Partition, keep_from: Offset) -> None:
-        if keep_from > partition.log.start_offset:
-            start = partition.log.advance_start(keep_from)
-            self._node.step(partition, LogStartAdvanced(log_start_offset=start))
+        """Delete what lies before, a segment a turn: the names of each are synced before the next one goes."""
+        node, log = self._node, partition.log
+        closed = [] if partition.deleted else log.segments()[:-1]
+        ends = [segment.end_offset for segment in closed if segment.end_offset <= keep_from]
+        if ends:
+            node.step(partition, LogStartAdvanced(log_start_offset=log.advance_start(ends[0])))
+        if len(ends) > 1:
+            node.timers.schedule(node.now_ms + SLICE_INTERVAL_MS, lambda: self._advance_start(partition, keep_from))
+        else:
+            self._trimming.pop(partition, None)
 
     def _delete_old(self, partition: Partition, count: int) -> list[OffsetAndEpoch]:
         """Delete all but the `count` newest snapshots; those that stay, oldest first."""

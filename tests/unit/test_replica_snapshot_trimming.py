@@ -1,0 +1,56 @@
+"""Trimming a log behind its snapshot: a segment a turn, and nothing twice."""
+
+from __future__ import annotations
+
+import itertools
+
+from raftlake.raft.types import Offset
+from replica_cluster import Cluster, batch
+
+
+def test_a_log_is_trimmed_a_segment_a_turn() -> None:
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30, retention_check_interval_ms=100)
+    (group,) = cluster.create_topic("t")
+    for number in range(60):
+        cluster.produce(group, batch(b"%03d" % number * 30))
+    cluster.run(1_000)
+    node = cluster.leader()
+    partition = node.partitions[group]
+    segments = partition.log.segments()
+    keep_from = segments[-2].end_offset
+    assert len(segments) > 15 and partition.core.log_start == 0
+    node.snapshots.trim(partition, keep_from)
+    starts = [Offset(0)]
+    while starts[-1] < keep_from:
+        # Whoever asks again meanwhile, as retention does, changes nothing.
+        node.snapshots.trim(partition, keep_from)
+        cluster.run(1)
+        starts.append(partition.log.start_offset)
+        assert partition.core.log_start == starts[-1]
+    begins = [segment.base_offset for segment in segments]
+    steps = [begins.index(after) - begins.index(before) for before, after in itertools.pairwise(starts)]
+    assert set(steps) == {0, 1}, "one segment at most in each millisecond"
+    assert [each.offset for each in node.logs.snapshots.ids(group)] == [keep_from]
+    cluster.run(100)
+    assert partition.log.start_offset == keep_from
+    cluster.produce(group, batch(b"more"))
+
+
+def test_a_topic_that_is_deleted_while_its_log_is_trimmed_is_left_alone() -> None:
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30)
+    (group,) = cluster.create_topic("t")
+    for number in range(30):
+        cluster.produce(group, batch(b"%03d" % number * 30))
+    cluster.run(1_000)
+    node = cluster.leader()
+    partition = node.partitions[group]
+    node.snapshots.trim(partition, partition.log.segments()[-2].end_offset)
+    cluster.run(100, until=lambda: partition.core.log_start > 0)
+    topic = node.topics.get("t")
+    assert topic is not None
+    gone: list[object] = []
+    node.topics.delete(topic, lambda topic, error, message: gone.append(error))
+    cluster.run(2_000, until=lambda: all(group not in each.partitions for each in cluster.nodes.values()))
+    start = partition.core.log_start
+    cluster.run(500)
+    assert node.fatal is None and partition.core.log_start == start
