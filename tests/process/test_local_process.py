@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -49,6 +50,35 @@ def test_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="running already"):
             quorum.start(victim)
         assert [record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)] == [b"before", b"after"]
+
+
+def free_row(count: int) -> int:
+    """The first of so many ports in a row that nobody listens at."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port = first.getsockname()[1]
+            try:
+                for offset in range(1, count):
+                    socket.create_server(("127.0.0.1", port + offset)).close()
+            except (OSError, OverflowError):
+                continue
+        return int(port)
+
+
+def test_a_quorum_that_moved_as_a_whole_finds_itself_again(tmp_path: Path) -> None:
+    """Its log said where the voters had been, and that went before the settings: nobody reached anybody."""
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        client.append("t", "before")
+        voters = lambda: client.describe_quorum().voters + client.describe_quorum("t", 0).voters  # noqa: E731
+        wait_until(lambda: all(any(voter.directory_id) for voter in voters()), "the voters are in the logs")
+    there = free_row(6)
+    with LocalQuorum(nodes=3, data_dir=tmp_path, port=there, http_port=there + 3) as quorum:
+        with Client(quorum.bootstrap_servers) as client:
+            client.append("t", "after")
+            assert [record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)] == [b"before", b"after"]
+            quorum.kill(quorum.leader() or 1)
+            assert client.append("t", "and on").offset > 0
 
 
 def test_a_killed_node_may_be_started_from_another_terminal(tmp_path: Path) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from kio.schema.errors import ErrorCode as KioError
+from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
+from kio.schema.types import ProducerId
+from kio.static.primitive import i16
 
 from clientkit import DROP, HANG, FakeQuorum, produced, run
+from clientkit_answers import NO_THROTTLE
 from raftlake.client import AsyncClient, NewRecord, NoReachableNode
 from raftlake.client.lanes import BATCHES_PER_LANE
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
@@ -29,6 +34,26 @@ def test_append_returns_the_offset() -> None:
             stored = partition.records()[0]
             assert (stored.key, stored.value, stored.headers, stored.timestamp_ms) == (b"k", b"one", (("h", b"v"),), 77)
             assert partition.records()[1].timestamp_ms > 1_600_000_000_000
+
+    run(test())
+
+
+def test_a_node_that_has_no_producer_id_yet_is_asked_again() -> None:
+    """It could not have a block of ids written, while a leader was elected or its own connection began anew."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            busy = InitProducerIdResponse(
+                throttle_time=NO_THROTTLE,
+                error_code=KioError.coordinator_load_in_progress,
+                producer_id=ProducerId(-1),
+                producer_epoch=i16(-1),
+            )
+            for node in quorum.nodes.values():
+                node.once(ApiKey.INIT_PRODUCER_ID, lambda header, message: busy)
+            await client.append("t", "v")
+            assert partition.values() == [b"v"]
 
     run(test())
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -34,6 +34,7 @@ logger = logging.getLogger("raftlake.peers")
 
 DoneCallback = Callable[[PeerReply | FailureReason], None]
 UnreachableCallback = Callable[[NodeId], None]
+_CHANNELS = ("fetch", "control", "snapshot", "forward")
 _CHANNEL_OF: Mapping[type[PeerRpc], str] = {ControlRpc: "control", FetchSnapshotRpc: "snapshot"}
 
 
@@ -102,10 +103,11 @@ class _Connection(asyncio.BufferedProtocol):
 class _Channel:
     """Requests of one kind to one peer, over one connection at a time."""
 
-    def __init__(self, network: TcpNetwork, peer: NodeId, address: Endpoint, name: str) -> None:
+    def __init__(self, network: TcpNetwork, peer: NodeId, addresses: Sequence[Endpoint], name: str) -> None:
         self._network = network
         self._peer = peer
-        self._address = address
+        #: Where the peer may be; where nobody takes the connection, the next attempt goes to the next one.
+        self._addresses = deque(addresses)
         self._name = name
         self._loop = network.loop
         self._connection: _Connection | None = None
@@ -133,6 +135,13 @@ class _Channel:
     @property
     def is_connected(self) -> bool:
         return self._connection is not None
+
+    def stays(self, addresses: Sequence[Endpoint]) -> bool:
+        """The peer is known to be at the first of `addresses`. False when this channel leads elsewhere already."""
+        if self._addresses[0] != addresses[0] and (self._connection is not None or self._connecting is not None):
+            return False
+        self._addresses = deque(addresses)
+        return True
 
     def on_frame(self, connection: _Connection, frame: bytearray) -> None:
         if connection is not self._connection:
@@ -187,9 +196,8 @@ class _Channel:
         limit = self._network.response_bytes_max
         try:
             async with asyncio.timeout(self._network.timing.request_timeout_ms / 1000):
-                _, connection = await self._loop.create_connection(
-                    lambda: _Connection(self, limit), self._address.host, self._address.port
-                )
+                address = self._addresses[0]
+                _, connection = await self._loop.create_connection(lambda: _Connection(self, limit), address.host, address.port)
         except (OSError, TimeoutError) as error:
             self._on_connect_failed(error)
             return
@@ -201,14 +209,16 @@ class _Channel:
             return
         self._connection = connection
         self._was_connected = True
-        event(logger, logging.DEBUG, "connected", peer=self._peer, address=self._address, channel=self._name)
+        event(logger, logging.DEBUG, "connected", peer=self._peer, address=address, channel=self._name)
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             connection.write(request, self._network.client_id)
 
     def _on_connect_failed(self, error: Exception) -> None:
         self._back_off()
-        event(logger, logging.DEBUG, "cannot connect", peer=self._peer, address=self._address, channel=self._name, reason=error)
+        address = self._addresses[0]
+        event(logger, logging.DEBUG, "cannot connect", peer=self._peer, address=address, channel=self._name, reason=error)
+        self._addresses.rotate(-1)
         failed, self._waiting = self._waiting, deque()
         if isinstance(error, ConnectionError) and self._was_connected:
             self._report_unreachable()
@@ -304,6 +314,8 @@ class TcpNetwork:
         self._node_id = node_id
         #: Where each peer is reached; negative numbers stand for addresses whose node is not known.
         self.addresses: dict[NodeId, Endpoint] = {}
+        #: What the settings say, which may be newer than the log: voters that all have moved could not tell each other.
+        self._given = dict(peers)
         self._channels: dict[NodeId, dict[str, _Channel]] = {}
         self._probes: set[asyncio.Task[KraftVersions | FailureReason]] = set()
         for peer, address in peers.items():
@@ -317,10 +329,14 @@ class TcpNetwork:
         self.addresses[peer] = address
         if peer == self._node_id:
             return
-        for channel in self._channels.get(peer, {}).values():
-            channel.retire()
-        names = ("fetch", "control", "snapshot", "forward")
-        self._channels[peer] = {name: _Channel(self, peer, address, name) for name in names}
+        known = list(dict.fromkeys([address, self._given.get(peer, address)]))
+        channels = self._channels.setdefault(peer, {})
+        for name in _CHANNELS:
+            channel = channels.get(name)
+            if channel is None or not channel.stays(known):
+                channels[name] = _Channel(self, peer, known, name)
+                if channel is not None:
+                    channel.retire()
 
     def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
         """See `ports.Network`."""
