@@ -46,5 +46,7 @@ def test_a_target_that_is_not_there_once_is_told(text: str, tmp_path: Path, monk
 
 
 def test_a_module_that_is_imported_already_cannot_be_planted() -> None:
+    mutant = MUTANTS[0]
+    importlib.import_module(mutant.edits[0].module)
     with pytest.raises(AssertionError, match="imported before"):
-        plant(MUTANTS[0] if MUTANTS[0].edits[0].module in sys.modules else find("count-self-before-sync"))
+        plant(mutant)

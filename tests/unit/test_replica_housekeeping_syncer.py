@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
+from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch, produce_request
@@ -13,7 +16,7 @@ def _count_syncs(node: ReplicaNode) -> list[int]:
     """How many logs each sync of the node covers, from now on."""
     syncs: list[int] = []
     flush = node.logs.flush
-    node.logs.flush = lambda logs, done: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign]
+    node.logs.flush = lambda logs, done, *, may_wait: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign, assignment]
     return syncs
 
 
@@ -36,7 +39,7 @@ def test_an_append_is_not_acknowledged_before_the_sync_that_covers_it() -> None:
     leader = cluster.leader(group)
     cluster.run(50)
     held: list[object] = []
-    leader.logs.flush = lambda logs, done: held.append(done)  # type: ignore[method-assign]
+    leader.logs.flush = lambda logs, done, *, may_wait: held.append(done)  # type: ignore[method-assign, assignment]
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
     cluster.run(1000)
     assert held
@@ -50,7 +53,7 @@ def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
     cluster.run(50)
     tries: list[int] = []
 
-    def fail(logs: object, done: object) -> None:
+    def fail(logs: object, done: object, *, may_wait: bool) -> None:
         tries.append(1)
         done(StorageError("no sync"))  # type: ignore[operator]
 
@@ -61,6 +64,45 @@ def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
     assert isinstance(leader.fatal, StorageError)
     assert tries == [1]
     assert not answers
+
+
+def test_only_a_follower_with_nothing_else_to_do_waits_for_its_disk() -> None:
+    cluster = Cluster(3)
+    groups = cluster.create_topic("t", 3)
+    cluster.run(100)
+    waits: dict[NodeId, list[tuple[list[GroupId], bool]]] = {node_id: [] for node_id in cluster.nodes}
+
+    def watch(node: ReplicaNode) -> None:
+        flush = node.logs.flush
+
+        def flush_and_note(logs: Any, done: Any, *, may_wait: bool) -> None:
+            waits[node.config.node_id].append(([log.group for log in logs], may_wait))
+            flush(logs, done)
+
+        node.logs.flush = flush_and_note  # type: ignore[method-assign]
+
+    for node in cluster.nodes.values():
+        watch(node)
+    for group in groups:
+        cluster.produce(group, batch(b"x"))
+    cluster.run(100)
+    for node in cluster.nodes.values():
+        for written, may_wait in waits[node.config.node_id]:
+            alone = len(written) == 1 and not node.partitions[written[0]].core.is_leader
+            assert may_wait == alone
+    assert {may_wait for noted in waits.values() for _, may_wait in noted} == {True, False}
+
+
+def test_what_a_sync_brings_about_leaves_in_the_same_turn_when_it_is_over_at_once() -> None:
+    cluster = Cluster(3)
+    (group,) = cluster.create_topic("t")
+    cluster.run(100)
+    for disk in cluster.disks.values():
+        disk.is_quick = True
+    assert cluster.produce(group, batch(b"x")).error is ErrorCode.NONE
+    cluster.run(100)
+    ends = {node.partitions[group].core.flushed_end for node in cluster.nodes.values()}
+    assert ends == {cluster.leader(group).partitions[group].core.log_end}
 
 
 def _fill(cluster: Cluster, group: GroupId, count: int) -> None:

@@ -65,6 +65,78 @@ def void(_: object) -> None:
     return
 
 
+class Waiting:
+    """Flushes of one log by a caller that may wait, with syncs that can be held up; each notes its result."""
+
+    def __init__(self, directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.directory = directory
+        self.posted = posted
+        self.patch = monkeypatch
+        self.results: list[StorageError | None] = []
+        self.may_end = threading.Event()
+        self.may_end.set()
+        (self.log,) = logs_of(directory, 1)
+        monkeypatch.setattr(flusher, "sync_data", lambda descriptor: void(self.may_end.wait(60)))
+
+    def flush(self, *, wait_s: float) -> None:
+        self.patch.setattr(flusher, "WAIT_S", wait_s)
+        fill(self.log, 1)
+        self.directory.flush([self.log], self.results.append, may_wait=True)
+
+
+@pytest.fixture
+def waiting(directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    """The last sync was quick."""
+    made = Waiting(directory, posted, monkeypatch)
+    made.flush(wait_s=60)
+    assert made.results == [], "nothing is known of the disk before the first sync"
+    posted.get(timeout=60)()
+    assert made.results.pop() is None
+    posted.get(timeout=60)()  # the epoch file, with the first flush alone
+    return made
+
+
+def test_who_may_wait_hears_of_a_quick_sync_on_the_spot(waiting: Waiting) -> None:
+    waiting.flush(wait_s=60)
+    assert waiting.results == [None]
+    waiting.flush(wait_s=60)
+    assert waiting.results == [None, None]
+    assert waiting.posted.empty()
+
+
+def test_a_sync_that_takes_too_long_is_reported_later_and_once(waiting: Waiting) -> None:
+    waiting.may_end.clear()
+    waiting.flush(wait_s=0.001)
+    assert waiting.results == []
+    waiting.may_end.set()
+    waiting.posted.get(timeout=60)()
+    assert waiting.results == [None]
+    assert waiting.posted.empty()
+
+
+def test_nobody_waits_for_a_disk_that_was_slow_last_time(waiting: Waiting) -> None:
+    waiting.may_end.clear()
+    waiting.flush(wait_s=0.001)
+    waiting.may_end.set()
+    waiting.posted.get(timeout=60)()
+    waiting.may_end.clear()
+    waiting.flush(wait_s=60)
+    assert len(waiting.results) == 1, "it would wait here until the sync is over"
+    waiting.may_end.set()
+    waiting.posted.get(timeout=60)()
+    assert waiting.results == [None, None]
+
+
+def test_a_failed_sync_reaches_who_waits(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(flusher, "sync_data", fail)
+    waiting.flush(wait_s=60)
+    (error,) = waiting.results
+    assert isinstance(error, StorageError)
+
+
 def test_two_logs_are_not_worth_a_helper(directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
     names: set[str] = set()
     monkeypatch.setattr(flusher, "sync_data", lambda descriptor: names.add(threading.current_thread().name))

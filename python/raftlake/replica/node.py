@@ -1,12 +1,11 @@
 """The synchronous driver of one node: feeds events to the Raft cores of all groups and performs their actions in order.
 
-A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group.
-`run_turn` then performs them together: election states first, in one batched save; then each group's actions in order, so
-that everything appended in the turn is one write per log; then what the turn says leaves the node (fetch answers, requests,
-replies); last, one sync of all logs written is started. So followers write and sync in parallel with the leader.
+A *turn*: inputs (RPCs, timers, finished syncs, client requests) step the cores, whose actions gather per group. `run_turn` then
+performs them together: election states first, in one batched save; then each group's actions in order, so that everything
+appended in the turn is one write per log; then what the turn says leaves the node (fetch answers, requests, replies); last,
+one sync of all logs written is started. So followers write and sync in parallel with the leader.
 
-The driver never waits and reads no clock but the one it is given; `sim` runs exactly this class.
-"""
+Never waits (but see `LogSyncer.start`), and reads no clock but the one it is given. `sim` runs exactly this class."""
 
 from __future__ import annotations
 
@@ -254,27 +253,30 @@ class ReplicaNode:
         self._turn_is_coming = True
         try:
             self.damage.repair_found()
-            for _ in range(PASSES_MAX):
-                if self._to_append:
-                    self._step_appends()
-                if not self._dirty:
-                    break
-                self._perform_dirty()
-            else:
-                raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
-            self.fetch_server.send_answers()
-            self.control.send_all()
-            if self._fetchers_to_send:
+            is_synced = True
+            while is_synced:
+                self._perform_all()
+                self.fetch_server.send_answers()
+                self.control.send_all()
                 fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
                 for fetcher in fetchers:
                     fetcher.send_round()
-            self._syncer.start()
+                is_synced = self._syncer.start() and self.fatal is None
         except (StorageError, InvariantViolation) as error:
             self.fail(error)
         finally:
             self._turn_is_coming = False
         if self._dirty or self._to_append or self._fetchers_to_send or self.fetch_server.has_answers or self.damage.has_found:
             self.request_turn()
+
+    def _perform_all(self) -> None:
+        for _ in range(PASSES_MAX):
+            if self._to_append:
+                self._step_appends()
+            if not self._dirty:
+                return
+            self._perform_dirty()
+        raise InvariantViolation(f"a turn did not end after {PASSES_MAX} passes")
 
     def _step_appends(self) -> None:
         self.kv.batch_collected()
@@ -334,7 +336,7 @@ class ReplicaNode:
             case do.ReleaseFetchRounds():
                 self.fetch_server.release()
             case do.SaveElectionState():
-                pass  # Saved with those of the other groups, before any action of this pass.
+                pass  # Saved already, before any action of this pass.
             case do.AppendLeaderChange() | do.AppendVoters():
                 partition.append_control(action)
             case do.TruncateTo():

@@ -31,10 +31,11 @@ class LogSyncer:
         partition.needs_flush = False
         self._written.append(partition)
 
-    def start(self) -> None:
-        """End of turn: sync what was written, unless a sync is under way."""
+    def start(self) -> bool:
+        """End of turn: sync what was written, unless a sync is under way. True when the sync is over already, and the cores
+        have heard of it: a follower of one log has nothing to do before, so the disk may keep it waiting for a moment."""
         if self._under_way or not self._written:
-            return
+            return False
         written, self._written = dict.fromkeys(self._written), []
         covered: Covered = [
             (partition, partition.log.end_offset, partition.core.log_generation)
@@ -42,9 +43,14 @@ class LogSyncer:
             if not partition.deleted
         ]
         if not covered:
-            return
+            return False
         self._under_way = True
-        self._node.logs.flush([partition.log for partition, _, _ in covered], lambda error: self._on_synced(covered, error))
+        self._node.logs.flush(
+            [partition.log for partition, _, _ in covered],
+            lambda error: self._on_synced(covered, error),
+            may_wait=len(covered) == 1 and not covered[0][0].core.is_leader,
+        )
+        return not self._under_way
 
     def _on_synced(self, covered: Covered, error: StorageError | None) -> None:
         self._under_way = False

@@ -294,6 +294,8 @@ class SimulatedDisk:
         self.segment_bytes = segment_bytes
         self.logs: dict[GroupId, MemoryLog] = {}
         self.elections: dict[GroupId, ElectionState] = {}
+        #: A sync is over at once for whoever may wait for it.
+        self.is_quick = False
         self.snapshots = SimulatedSnapshots(machine, self.observer)
 
     def open(self, group: GroupId) -> MemoryLog:
@@ -335,7 +337,7 @@ class SimulatedDisk:
     def groups(self) -> Sequence[GroupId]:
         return sorted(self.logs)
 
-    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None]) -> None:
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         self.machine.port_call("flush")
         tickets = [log.begin_flush() for log in logs if isinstance(log, MemoryLog)]
         assert len(tickets) == len(logs), "a log of another directory"
@@ -348,7 +350,10 @@ class SimulatedDisk:
         def fail() -> None:
             done(StorageError("simulated: fdatasync failed"))
 
-        self.machine.flush_later(complete, fail)
+        if may_wait and self.is_quick:
+            complete()
+        else:
+            self.machine.flush_later(complete, fail)
 
     def checkpoint(self) -> None:
         """This disk always knows what is synced."""

@@ -69,6 +69,8 @@ class Machine:
         self._rng = stream(world.settings.seed, f"machine {config.node_id}")
         watch = DiskWatch(config.node_id, world.invariants, world.coverage, world.trace)
         self.disk = SimulatedDisk(self, watch, world.settings.segment_bytes)
+        # In a third of the runs.
+        self.disk.is_quick = world.settings.seed % 3 == 0
         self.node: ReplicaNode | None = None
         self.clock = NodeClock(world.scheduler)
         #: The running incarnation, 0 while the machine is down.

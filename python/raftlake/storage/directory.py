@@ -135,7 +135,7 @@ class FileLogDirectory:
     def groups(self) -> Sequence[GroupId]:
         return list_partitions(self.path)
 
-    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None]) -> None:
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         works = []
         failed: StorageError | None = None
         for log in logs:
@@ -146,7 +146,9 @@ class FileLogDirectory:
             else:
                 if work is not None:
                     works.append(work)
-        self._flusher.submit(works, lambda: self._end_flush(works, failed, done), lambda: self._end_epochs(works))
+        self._flusher.submit(
+            works, lambda: self._end_flush(works, failed, done), lambda: self._end_epochs(works), may_wait=may_wait
+        )
 
     def _end_flush(
         self, works: Sequence[FlushWork], failed: StorageError | None, done: Callable[[StorageError | None], None]
