@@ -234,6 +234,35 @@ SESSIONS = (
         ),
     ),
     Mutant(
+        name="late-round-takes-a-group-silently",
+        source="one session of a replica waits for a group; who waits in another one must hear that it does so in vain",
+        edits=(
+            Edit("raftlake.replica.fetch_server", "        other.held[group] = AnswerFetch(\n", "        _ = AnswerFetch(\n"),
+        ),
+    ),
+    Mutant(
+        name="answer-speaks-for-later-questions",
+        source="a round without news is a sign of life for the groups that it carried",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.fetcher", "group not in self._parked or group in self._unproven", "group not in self._parked"
+            ),
+        ),
+    ),
+    Mutant(
+        name="old-view-steers-voters-back",
+        source="KIP-853: a group follows the quorum's voters, never an older set of them",
+        by_tests=True,
+        edits=(Edit("raftlake.replica.voter_changes", "if self._proven.get(group) == core.epoch:", "if True:"),),
+    ),
+    Mutant(
+        name="resigned-leader-lives-on",
+        source="EndQuorumEpoch: a leader that resigned does not lead that epoch again",
+        by_tests=True,
+        edits=(Edit("raftlake.raft.handlers.end_quorum_epoch", "        role.has_leader_resigned = True\n", ""),),
+    ),
+    Mutant(
         name="damaged-batches-taken-over",
         source="KAFKA-18723",
         by_tests=True,
