@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -145,3 +145,28 @@ def test_bytes_wait_in_memory_until_the_thread_has_written_them(tmp_path: Path) 
     posted.get(timeout=60)()
     assert ended == [None] and writer.backlog == 0
     threaded.close()
+
+
+@pytest.mark.parametrize("write_bytes", [1, 10, 1 << 20])
+def test_small_pieces_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_bytes: int) -> None:
+    monkeypatch.setattr(snapshots, "WRITE_BYTES", write_bytes)
+    directory = FileLogDirectory(tmp_path, post=None)
+    directory.open(GROUP)
+    writes: list[int] = []
+    write_at = snapshots.write_at
+
+    def counted(descriptor: int, chunks: Sequence[bytes], position: int, size: int) -> None:
+        writes.append(size)
+        write_at(descriptor, chunks, position, size)
+
+    monkeypatch.setattr(snapshots, "write_at", counted)
+    wanted, parts = snapshot_id(7, 1), [b"%d" % number * 3 for number in range(30)]
+    writer = directory.snapshots.create(GROUP, wanted)
+    for part in parts:
+        writer.append(part)
+        assert writer.backlog < write_bytes
+    ended: list[StorageError | None] = []
+    writer.freeze(ended.append)
+    assert ended == [None] and directory.snapshots.read(GROUP, wanted, 0, 1000) == b"".join(parts)
+    assert sum(writes) == sum(map(len, parts)) and all(size >= write_bytes for size in writes[:-1])
+    directory.close()

@@ -26,6 +26,8 @@ SUFFIX = ".checkpoint"
 PART_SUFFIX = ".checkpoint.part"
 DELETED_SUFFIX = ".checkpoint.deleted"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
+#: Written by one job: each job takes the interpreter from the driver's thread for a moment.
+WRITE_BYTES = 1024 * 1024
 #: Kafka's `kafka-storage format` writes the initial voters under this id.
 BOOTSTRAP = OffsetAndEpoch(Offset(0), Epoch(0))
 
@@ -97,6 +99,9 @@ class FileSnapshotWriter:
         self._worker = worker
         self._on_end = on_end
         self._descriptor = -1
+        #: Waits for more, to be written together.
+        self._gathered: list[Chunk] = []
+        self._gathered_from = 0
         self._written = 0
         self._error: StorageError | None = None
         self._is_over = False
@@ -108,16 +113,24 @@ class FileSnapshotWriter:
         return self.size - self._written
 
     def append(self, data: Chunk) -> None:
-        position = self.size
+        self._gathered.append(data)
         self.size += len(data)
-        self._worker.submit(lambda: self._write(data, position))
+        if self.size - self._gathered_from >= WRITE_BYTES:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        chunks, position, end = self._gathered, self._gathered_from, self.size
+        self._gathered, self._gathered_from = [], end
+        self._worker.submit(lambda: self._write(chunks, position, end))
 
     def freeze(self, done: Callable[[StorageError | None], None]) -> None:
+        self._hand_over()
         self._worker.submit(lambda: self._freeze(done))
 
     def abandon(self) -> None:
         if not self._is_over:
             self._is_over = True
+            self._gathered.clear()
             self._on_end(False)
             self._worker.submit(self._remove)
 
@@ -131,13 +144,13 @@ class FileSnapshotWriter:
         except OSError as error:
             self._error = storage_error("create", self._part, error)
 
-    def _write(self, data: Chunk, position: int) -> None:
+    def _write(self, chunks: Sequence[Chunk], position: int, end: int) -> None:
         if self._error is None and not self._is_over:
             try:
-                write_at(self._descriptor, [data], position, len(data))
+                write_at(self._descriptor, chunks, position, end - position)
             except OSError as error:
                 self._error = storage_error("write", self._part, error, position)
-        self._written = position + len(data)
+        self._written = end
 
     def _freeze(self, done: Callable[[StorageError | None], None]) -> None:
         if self._is_over:
