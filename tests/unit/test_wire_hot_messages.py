@@ -331,3 +331,34 @@ def test_the_short_way_of_a_produce_answer_is_the_general_one(version: int, name
     monkeypatch.setattr(produce, "_write_one_partition", lambda out, response: False)
     assert frame_of(encode_response(head, response)) == quick
     assert decode_response(ApiKey.PRODUCE, version, quick)[1] == response
+    view = memoryview(quick)
+    general = produce._decode_any_response(view, 5, version)
+    assert general == (response, len(quick))
+    assert produce._read_one_result(view, 5) == (response if 1 <= len(name) + 1 < 0x80 else None)
+
+
+@pytest.mark.parametrize("version", [9, 10, 12])
+@pytest.mark.parametrize(
+    "result",
+    [
+        ProducePartitionResult(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderAndEpoch(2, 5)),
+        ProducePartitionResult(0, ErrorCode.INVALID_RECORD, error_message="why"),
+        ProducePartitionResult(0, ErrorCode.INVALID_RECORD, error_message=""),
+    ],
+    ids=["leader", "message", "empty message"],
+)
+def test_produce_answers_that_say_more_take_the_general_way(version: int, result: ProducePartitionResult) -> None:
+    if version < 10 and result.current_leader is not None:
+        result = replace(result, current_leader=None, error_message="no such field yet")
+    response = ProduceResponse([ProduceTopicResult("t", None, [result])])
+    frame = memoryview(frame_of(encode_response(header(ApiKey.PRODUCE, version), response)))
+    assert produce._read_one_result(frame, 5) is None
+    assert produce.decode_response(frame, 5, version) == (response, len(frame))
+
+
+def test_produce_answers_about_more_partitions_take_the_general_way() -> None:
+    result = ProducePartitionResult(3, ErrorCode.NONE, 7)
+    one, two = ProduceTopicResult("t", None, [result]), ProduceTopicResult("u", None, [result, result])
+    for topics in ([], [one, one], [two]):
+        frame = memoryview(frame_of(encode_response(header(ApiKey.PRODUCE, 9), ProduceResponse(topics))))
+        assert produce.decode_response(frame, 5, 9) == (ProduceResponse(topics), len(frame))

@@ -44,6 +44,7 @@ _ONE_PARTITION = struct.Struct(">Bi")
 _ONE_END = b"\x00\x00\x00"
 #: A flexible answer behind the topic's name: one partition, its result, no record errors, no message, no tags, throttle time.
 _ONE_RESULT = struct.Struct(">BihqqqBBBBiB")
+_ONE_RESULT_MARKS = (2, 1, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -233,6 +234,29 @@ def _write_result(out: bytearray, result: ProducePartitionResult, version: int, 
 
 
 def decode_response(view: memoryview, position: int, version: int) -> tuple[ProduceResponse, int]:
+    if 9 <= version <= 12:
+        response = _read_one_result(view, position)
+        if response is not None:
+            return response, len(view)
+    return _decode_any_response(view, position, version)
+
+
+def _read_one_result(view: memoryview, position: int) -> ProduceResponse | None:
+    """The answer that `_write_one_partition` writes, None when it is of another shape."""
+    topics, name_length = view[position], view[position + 1]
+    name_end = position + 1 + name_length
+    if topics != 2 or not 1 <= name_length < 0x80 or name_end + _ONE_RESULT.size != len(view):
+        return None
+    # fmt: off
+    m0, index, code, base_offset, time_ms, log_start, m1, m2, m3, m4, throttle_ms, m5 = _ONE_RESULT.unpack_from(view, name_end)
+    # fmt: on
+    if (m0, m1, m2, m3, m4, m5) != _ONE_RESULT_MARKS:
+        return None
+    result = ProducePartitionResult(index, error_code(code), base_offset, time_ms, log_start)
+    return ProduceResponse([ProduceTopicResult(str(view[position + 2 : name_end], "utf-8"), None, [result])], throttle_ms)
+
+
+def _decode_any_response(view: memoryview, position: int, version: int) -> tuple[ProduceResponse, int]:
     flexible = version >= 9
     topic_count, position = read_count(view, position, flexible, 3)
     topics: list[ProduceTopicResult] = []
