@@ -6,6 +6,7 @@ from tests.mutants.plant import Edit, Mutant
 
 NODE = "raftlake.replica.node"
 PARTITION = "raftlake.replica.partition"
+HOSTING = "raftlake.replica.hosting"
 PRODUCERS = "raftlake.replica.producer_state"
 KV = "raftlake.replica.kv_service"
 MACHINE = "raftlake.kv.machine"
@@ -130,6 +131,32 @@ PRODUCERS_AND_STATE = (
                 "        self.log.truncate_to(end_offset)\n        self.rebuild_producers()\n",
                 "        self.log.truncate_to(end_offset)\n",
             ),
+        ),
+    ),
+    Mutant(
+        name="only-the-last-batch-remembered",
+        source="KIP-98: a producer may have five batches under way, and repeat any of them",
+        edits=(Edit(PRODUCERS, "kept = entry.batches[1 - BATCHES_KEPT :] if", "kept = () if"),),
+    ),
+    Mutant(
+        name="producers-go-with-old-segments",
+        source="what retention deletes may be repeated all the same",
+        trims=True,
+        edits=(
+            Edit(
+                "raftlake.replica.start_points",
+                "            self.producers.restore(rows)\n",
+                "            self.producers.restore(rows if log.start_offset == 0 else [])\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="snapshots-without-producers",
+        source="a bug of ours: who began behind a fetched snapshot appended again what was before it",
+        trims=True,
+        edits=(
+            Edit(HOSTING, "partition.reset(start, inherited)", "partition.reset(start, None)"),
+            Edit(HOSTING, "voters_from, inherited)", "voters_from, None)"),
         ),
     ),
     Mutant(

@@ -21,7 +21,8 @@ def main(name: str, seeds: int) -> int:
 
     def shows(settings: Settings) -> bool:
         is_operated = settings.operators > 0 and settings.damage_interval_ms > 0
-        return mutant.theme in (None, settings.theme) and is_operated >= mutant.damaged_voters
+        is_trimmed = settings.retention_bytes >= 0
+        return mutant.theme in (None, settings.theme) and is_operated >= mutant.damaged_voters and is_trimmed >= mutant.trims
 
     chosen = (seed for seed in count(1) if shows(Settings.draw(seed)))
     for tried, seed in enumerate(islice(chosen, seeds), start=1):

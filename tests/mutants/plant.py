@@ -49,6 +49,8 @@ class Mutant:
     theme: int | None = None
     #: Looked for in runs in which voters change and disks are damaged.
     damaged_voters: bool = False
+    #: Looked for in runs in which retention deletes old segments.
+    trims: bool = False
 
 
 def source_of(module: str) -> str:

@@ -14,7 +14,7 @@ from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpo
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.housekeeping import EXPIRATION_INTERVAL_MS
 from raftlake.replica.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS, ProducerStates
-from raftlake.replica.start_points import LogFacts, Notes
+from raftlake.replica.start_points import KnownProducers, LogFacts, Notes
 from raftlake.replica.voter_log import entries_of
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.wire import producer_snapshot
@@ -232,10 +232,49 @@ def test_a_point_above_the_end_of_the_log_is_of_records_that_a_crash_took(world:
 def test_a_reset_forgets_everything(world: World) -> None:
     world.log.reset(OffsetAndEpoch(Offset(500), Epoch(3)))
     world.history.reset(Offset(500), voter_set(4))
-    world.facts.reset()
+    world.facts.reset(None)
     assert world.points == [] and len(world.facts.producers) == 0
     world.kill()
     assert world.points == [] and len(world.facts.producers) == 0
+
+
+def test_a_reset_behind_a_snapshot_that_tells_the_producers_forgets_none(world: World) -> None:
+    known = world.facts.producers_at(Offset(world.points[-1]))
+    assert known is not None and known == KnownProducers.decode(known.encode())
+    world.log.reset(OffsetAndEpoch(Offset(500), Epoch(1)))
+    world.history.reset(Offset(500), voter_set(4))
+    world.facts.reset(known)
+    expected = world.facts.producers.at(Offset(500))
+    assert expected == list(known.rows) != []
+    # A cut reads the log anew, and so does a start.
+    world.write(9, 0)
+    world.log.truncate_to(Offset(500))
+    world.facts.restore(0, with_voters=False)
+    assert world.facts.producers.at(Offset(500)) == expected
+    again = LogFacts(GROUP, world.log, VoterHistory(INITIAL), Offset(500), known)
+    again.restore(0, with_voters=True)
+    assert again.producers.at(Offset(500)) == expected
+    # Once the log begins elsewhere, the snapshot at its old start tells nothing of it.
+    world.log.reset(OffsetAndEpoch(Offset(900), Epoch(1)))
+    again.restore(0, with_voters=False)
+    assert again.producers.at(Offset(900)) == []
+
+
+def test_what_a_point_cannot_tell_is_not_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    assert world.facts.producers_at(Offset(world.points[-1] + 1)) is None
+    offset = Offset(world.points[-1])
+    world.log.start_points.save(offset, b"nonsense", b"")
+    assert world.facts.producers_at(offset) is None and "is of no use" in caplog.text
+
+
+def test_producers_in_a_snapshot_are_known_by_their_mark_and_their_crc() -> None:
+    value = KnownProducers((ProducerRow(4000, 2, 19, 119, 9, 5),), has_forgotten=True).encode()
+    decoded = KnownProducers.decode(value)
+    assert decoded is not None and decoded.has_forgotten and decoded.rows[0].producer_id == 4000
+    assert KnownProducers.decode(b"") is None and KnownProducers.decode(b"producers-1:") is None
+    assert KnownProducers.decode(b"another record") is None
+    with pytest.raises(CorruptBatch):
+        KnownProducers.decode(value[:-1])
 
 
 def test_voters_are_read_from_the_snapshot_on_where_the_point_says_less(world: World) -> None:

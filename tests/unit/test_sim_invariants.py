@@ -9,7 +9,7 @@ import pytest
 
 from contract.batches import fill
 from raftlake.ports import GroupId
-from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, ReplicaKey
+from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.sim.disk import MemoryLog, SimulatedDisk
 from raftlake.sim.invariants import (
     CommittedLogs,
@@ -212,6 +212,24 @@ def test_a_truncation_that_takes_committed_data_from_the_majority_is_told(disks:
         invariant.on_log_cut(NODES[1], GROUP, 1)
     with pytest.raises(Violation, match="only 1 of 3"):
         invariant.on_crash(NODES[2])
+
+
+def test_who_begins_anew_behind_a_durable_snapshot_holds_what_it_stands_for(disks: Disks) -> None:
+    """The log may come back as it was before, which is continued from the snapshot at the next start."""
+    snapshots: dict[NodeId, list[OffsetAndEpoch]] = {}
+    view = replace(disks.view, snapshots_of=lambda node_id, group: snapshots.get(node_id, []))
+    invariant = MajorityHoldsCommitted(view, disks.committed)
+    disks.fill(3, nodes=(1, 2))
+    CommittedData(view, disks.committed).on_high_watermark(disks.replica(1, hw=3), 0)
+    disks.log(2).truncate_to(Offset(0))
+    disks.log(2).reset(OffsetAndEpoch(Offset(3), Epoch(1)))
+    with pytest.raises(Violation, match="only 1 of 3"):
+        invariant.on_crash(NODES[2])
+    snapshots[NODES[1]] = [OffsetAndEpoch(Offset(2), Epoch(1))]
+    with pytest.raises(Violation, match="only 1 of 3"):
+        invariant.on_crash(NODES[2])
+    snapshots[NODES[1]].append(OffsetAndEpoch(Offset(3), Epoch(1)))
+    invariant.on_crash(NODES[2])
 
 
 def test_the_data_of_a_topic_that_nobody_deleted_stays(disks: Disks) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ErrorCode, StorageError
+from raftlake.errors import CorruptBatch, ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
@@ -17,7 +17,7 @@ from raftlake.raft.types import NO_VOTERS, ElectionState, OffsetAndEpoch, Replic
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition import Partition
-from raftlake.replica.snapshot_files import choose_at_start
+from raftlake.replica.snapshot_files import check, choose_at_start, describe
 from raftlake.replica.start_points import LogFacts
 from raftlake.wire.ids import id_to_text
 
@@ -88,7 +88,9 @@ class Hosting:
         if snapshot is not None:
             voters_from = snapshot.snapshot_id.offset
             voters.reset(voters_from, snapshot.voters)
-        facts = LogFacts(group, log, voters, voters_from)
+        at_start = snapshot is not None and snapshot.snapshot_id.offset == log.start_offset
+        inherited = snapshot.producers if snapshot is not None and at_start and group != node.config.quorum_group else None
+        facts = LogFacts(group, log, voters, voters_from, inherited)
         facts.restore(node.clock.wall_ms(), with_voters=True)
         if voters.kraft_version and group != node.config.quorum_group:
             # Were its log cut to nothing, then not the static voters would count but those of its topic (`begin_with`).
@@ -115,7 +117,15 @@ class Hosting:
 
     def reset(self, partition: Partition, start: OffsetAndEpoch) -> None:
         """Begin anew behind the snapshot `start`, which is durable here: the leader no longer has what lies before it."""
-        partition.reset(start)
+        inherited = None
+        if partition.group != self._node.config.quorum_group:
+            try:
+                inherited = check(self._node.logs.snapshots, partition.group, start).producers
+            except CorruptBatch as error:
+                raise StorageError(
+                    f"{partition.group}: the snapshot {describe(start)} was whole a moment ago: {error}"
+                ) from error
+        partition.reset(start, inherited)
         self._node.snapshots.on_reset(partition)
         if partition.group == METADATA_GROUP:
             self._node.kv.restore(start)

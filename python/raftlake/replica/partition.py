@@ -21,7 +21,7 @@ from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.intact import require_intact
 from raftlake.replica.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
-from raftlake.replica.start_points import LogFacts
+from raftlake.replica.start_points import KnownProducers, LogFacts
 from raftlake.replica.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.wire.batches import BatchHeader, parse_header, stamp
 
@@ -99,6 +99,10 @@ class Partition:
     @property
     def producers(self) -> ProducerStates:
         return self._facts.producers
+
+    def producers_at(self, offset: Offset) -> KnownProducers | None:
+        """See `LogFacts.producers_at`."""
+        return self._facts.producers_at(offset)
 
     def rebuild_producers(self) -> None:
         """After a truncation: what the log still says."""
@@ -230,10 +234,10 @@ class Partition:
         self.rebuild_producers()
         self.needs_flush = True
 
-    def reset(self, start: OffsetAndEpoch) -> None:
-        """Begin anew at `start`: the leader no longer has what lies before it."""
+    def reset(self, start: OffsetAndEpoch, inherited: KnownProducers | None) -> None:
+        """Begin anew at `start`: the leader no longer has what lies before it. `inherited` is what it knew of producers."""
         self.log.reset(start)
-        self._facts.reset()
+        self._facts.reset(inherited)
         self.needs_flush = True
 
     # --- answers ---

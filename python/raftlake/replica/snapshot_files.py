@@ -15,7 +15,9 @@ from raftlake.errors import CorruptBatch, DamagedData, StorageError
 from raftlake.ports import GroupId, LogStore, SnapshotStore, SnapshotWriter
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.types import OffsetAndEpoch, VoterSet
+from raftlake.replica.start_points import KnownProducers
 from raftlake.replica.voter_log import entries_of, read_batch_voters
+from raftlake.wire.batches import decode_records
 from raftlake.wire.control import kraft_version_record, kraft_voters_record
 from raftlake.wire.snapshots import SnapshotBatch, SnapshotScanner, data_batch, footer_batch, header_batch
 
@@ -69,19 +71,25 @@ def describe(snapshot_id: OffsetAndEpoch) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StartSnapshot:
-    """The snapshot that a group starts with, and the voters in its header (None: kraft.version 0)."""
+    """The snapshot that a group starts with, the voters in its header (None: kraft.version 0), and what else it tells."""
 
     snapshot_id: OffsetAndEpoch
     voters: VoterSet | None
+    #: In the snapshot of a data partition.
+    producers: KnownProducers | None = None
 
 
 def check(store: SnapshotStore, group: GroupId, snapshot_id: OffsetAndEpoch) -> StartSnapshot:
     """Read a snapshot through. Raises CorruptBatch, StorageError."""
     voters: VoterSet | None = None
+    producers: KnownProducers | None = None
     for index, batch in enumerate(scan(store, group, snapshot_id)):
         if index == 0:
             voters = read_batch_voters(batch.data)
-    return StartSnapshot(snapshot_id, voters)
+        elif index == 1 and not batch.header.is_control:
+            first = next(iter(decode_records(batch.data)), None)
+            producers = None if first is None else KnownProducers.decode(first.value or b"")
+    return StartSnapshot(snapshot_id, voters, producers)
 
 
 def choose_at_start(store: SnapshotStore, group: GroupId, log: LogStore) -> StartSnapshot | None:

@@ -3,7 +3,7 @@
 The metadata log: after `metadata.log.max.record.bytes.between.snapshots` bytes of records, or
 `metadata.log.max.snapshot.interval.ms`, the key space is written in slices, a few milliseconds of each turn, while commands go
 on. The two newest snapshots stay, and the log from the older one on: should the newest be damaged, nothing is lost. A data
-partition: retention decides; its snapshot holds the voters alone and stands exactly at the log start. Invariant: nothing is
+partition: retention decides; its snapshot holds voters and producers and stands exactly at the log start. Invariant: nothing is
 deleted from a log before a snapshot at or above its new start is durable.
 """
 
@@ -147,6 +147,9 @@ class Snapshots:
         snapshot_id = partition.core.snapshot_at(keep_from)
         last_ms = max((each.timestamp_ms_max for each in partition.log.segments() if each.end_offset <= keep_from), default=-1)
         maker = self._make(partition, snapshot_id, last_ms)
+        producers = partition.producers_at(keep_from)
+        if producers is not None:
+            maker.add(producers.encode())
         maker.end()
         maker.writer.freeze(partial(self._on_trim_taken, partition, snapshot_id))
 

@@ -33,6 +33,8 @@ VERSION = 1
 #: Version, CRC-32C of all that follows, whether producers were forgotten, from which offset on the voters are complete.
 _NOTES = struct.Struct(">hI?q")
 _COUNTED_FROM = 6
+#: How a record of a snapshot begins that tells the producers.
+_PRODUCERS_MARK = b"producers-1:"
 
 #: Sets by their offset, each with the batch that says it.
 EncodedVoters = dict[Offset, tuple[VoterSet, bytes]]
@@ -82,15 +84,44 @@ class Notes:
         return cls(has_forgotten=has_forgotten, voters_from=Offset(voters_from), voters=tuple(voters))
 
 
+@dataclass(frozen=True, slots=True)
+class KnownProducers:
+    """What all records below an offset say of producers: a data record in the snapshot that stands for them."""
+
+    rows: tuple[ProducerRow, ...]
+    has_forgotten: bool
+
+    def encode(self) -> bytes:
+        return _PRODUCERS_MARK + bytes([self.has_forgotten]) + producer_snapshot.encode(self.rows)
+
+    @classmethod
+    def decode(cls, value: bytes) -> KnownProducers | None:
+        """None where the record is something else. Raises CorruptBatch."""
+        if not value.startswith(_PRODUCERS_MARK) or len(value) == len(_PRODUCERS_MARK):
+            return None
+        start = len(_PRODUCERS_MARK)
+        return cls(tuple(producer_snapshot.decode(value[start + 1 :])), has_forgotten=value[start] != 0)
+
+
 class LogFacts:
     """Of one open log: its producers, and from where on `history` knows all of its voters."""
 
-    def __init__(self, name: object, log: LogStore, history: VoterHistory, voters_from: Offset) -> None:
+    def __init__(
+        self,
+        name: object,
+        log: LogStore,
+        history: VoterHistory,
+        voters_from: Offset,
+        inherited: KnownProducers | None = None,
+    ) -> None:
+        """`inherited` is what the snapshot at the log's start tells."""
         self._name = name
         self._log = log
         self._history = history
         self._voters_from = voters_from
         self.producers = ProducerStates()
+        self._inherited = inherited
+        self._inherited_at = log.start_offset
         #: Of the point saved last: the next one, a segment later, says nearly the same.
         self._encoded_voters: EncodedVoters = {}
 
@@ -142,10 +173,28 @@ class LogFacts:
 
     # --- restoring ---
 
-    def reset(self) -> None:
-        """The log was emptied, and begins behind a snapshot that tells the voters."""
+    def reset(self, inherited: KnownProducers | None) -> None:
+        """The log was emptied, and begins behind a snapshot that tells the voters, and the producers too if it can."""
+        self._voters_from = self._inherited_at = self._log.start_offset
+        self._inherited = inherited
         self.producers = ProducerStates()
-        self._voters_from = self._log.start_offset
+        self._inherit()
+
+    def _inherit(self) -> None:
+        if self._inherited is not None and self._inherited_at == self._log.start_offset:
+            self.producers.restore(list(self._inherited.rows))
+            self.producers.has_forgotten = self._inherited.has_forgotten
+
+    def producers_at(self, offset: Offset) -> KnownProducers | None:
+        """What the point at `offset` tells of producers; None where there is none, or none that is intact."""
+        if offset not in self._log.start_points.offsets:
+            return None
+        try:
+            producers, notes = self._log.start_points.load(offset)
+            return KnownProducers(tuple(producer_snapshot.decode(producers)), Notes.decode(notes).has_forgotten)
+        except (CorruptBatch, StorageError) as error:
+            logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
+            return None
 
     def restore(self, now_ms: int, *, with_voters: bool) -> None:
         """Begin with the newest intact point and read on. `with_voters`: record in the history what the log says from where it
@@ -163,6 +212,8 @@ class LogFacts:
                 for offset, voters in notes.voters if with_voters else ():
                     if offset >= self._voters_from:
                         self._history.record(offset, voters)
+        else:
+            self._inherit()
         if not with_voters:
             read_voters_from = log.end_offset
         missing = [base for base in log.segment_bases if base > producers_from and base not in log.start_points.offsets]

@@ -1,16 +1,19 @@
 """Clients that write to the topic: one creates it, the others append batches of unique records.
 
-An idempotent producer repeats a batch until it is acknowledged; a plain one sends each batch once and lives with an unknown
-outcome. What is acknowledged or refused goes to the oracle.
+An idempotent producer repeats a batch until it is acknowledged, and now and then one that was acknowledged long ago; a plain
+one sends each batch once and lives with an unknown outcome. What is acknowledged or refused goes to the oracle.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.producer_state import BATCHES_KEPT
 from raftlake.sim.client_base import CALL_TIMEOUT_MS, TOPIC, Client, Shared
 from raftlake.sim.client_calls import CallFailure
 from raftlake.sim.client_messages import (
@@ -24,6 +27,9 @@ from raftlake.sim.client_messages import (
 from raftlake.sim.clock import US_PER_MS, WALL_START_MS
 from raftlake.sim.oracle import Append
 from raftlake.wire.batches import Record, build_batch
+
+#: So often an idempotent producer says again what it has said.
+REPEATS_ONE_IN = 8
 
 
 class Creator(Client):
@@ -74,10 +80,14 @@ class Producer(Client):
         self._sequence = 0
         self._append: Append | None = None
         self._leader: NodeId | None = None
+        #: The last batches that were acknowledged, each with its offset: as many as every node remembers.
+        self._acknowledged: deque[tuple[Append, int]] = deque(maxlen=BATCHES_KEPT)
 
     def step(self) -> None:
         if self.shared.topic_id is None:
             self.give_up()
+        elif self._append is None and self._acknowledged and self.rng.randrange(REPEATS_ONE_IN) == 0:
+            self._repeat()
         elif self._idempotent and self._producer_id < 0:
             self.shared.calls.call(self.any_node(), ask_producer_id(), self._on_producer_id, CALL_TIMEOUT_MS)
         else:
@@ -100,6 +110,9 @@ class Producer(Client):
             )
             self._append = append
             self._sequence += len(values)
+        self._ask(append, self._on_answer)
+
+    def _ask(self, append: Append, done: Callable[[Any], None]) -> None:
         records = [Record(value=value) for value in append.values]
         batch = build_batch(
             records,
@@ -110,7 +123,25 @@ class Producer(Client):
         )
         self._node_id = self.any_node() if self._leader is None else self._leader
         ask = ask_produce(TOPIC, self._partition, batch, CALL_TIMEOUT_MS)
-        self.shared.calls.call(self._node_id, ask, self._on_answer, CALL_TIMEOUT_MS)
+        self.shared.calls.call(self._node_id, ask, done, CALL_TIMEOUT_MS)
+
+    def _repeat(self) -> None:
+        """As if the answer had been lost: one of the last batches comes once more, however long ago that was."""
+        append, base_offset = self._acknowledged[self.rng.randrange(len(self._acknowledged))]
+        self._ask(append, lambda answer: self._on_repeated(append, base_offset, answer))
+
+    def _on_repeated(self, append: Append, base_offset: int, answer: Any) -> None:
+        if isinstance(answer, CallFailure):
+            self._leader = None
+            self.give_up()
+            return
+        result = produced(answer, self._node_id)
+        self._leader = result.leader_id
+        if result.error is ErrorCode.NONE or result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self.shared.oracle.append_repeated(append, base_offset, result.base_offset, result.error.name)
+            self.succeed()
+        else:
+            self.give_up()
 
     def _on_answer(self, answer: Any) -> None:
         append = self._append
@@ -124,6 +155,8 @@ class Producer(Client):
         if result.error is ErrorCode.NONE:
             self.say(f"append {append.values[0].decode()} x{len(append.values)} at {self._partition}:{result.base_offset}")
             self.shared.oracle.append_acknowledged(append, result.base_offset)
+            if self._idempotent:
+                self._acknowledged.append((append, result.base_offset))
             self._append = None
             self.succeed()
         elif result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._idempotent:

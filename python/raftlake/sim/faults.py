@@ -46,8 +46,7 @@ class Settings:
     replica_fetch_wait_ms: int = 500
     #: A small one makes each answer carry one batch, so that leaders crash with half of it told.
     replica_fetch_bytes_max: int = 8 * 1024 * 1024
-    #: Bytes of each log that are kept at least, -1 for all. Where old records go, producers are plain: what is known of
-    #: idempotent ones goes with the records.
+    #: Bytes of each log that are kept at least, -1 for all.
     retention_bytes: int = -1
     segment_bytes: int = 64 * 1024
     #: Small, so that every run takes snapshots, trims logs behind them and has followers fetch them, piece by piece.

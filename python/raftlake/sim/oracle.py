@@ -147,6 +147,12 @@ class Oracle:
             )
         self._high_watermarks[node_id, incarnation, partition] = high_watermark
 
+    def append_repeated(self, append: Append, base_offset: int, answered_offset: int, error: str) -> None:
+        """A batch of the last few came again: the answer is where it stands, be that trimmed or not."""
+        if answered_offset != base_offset:
+            detail = f"{append} stands at {base_offset}, its repetition was answered {error} at {answered_offset}"
+            raise Violation("a repeated batch is answered, not appended", detail)
+
     def record_seen(self, partition: int, offset: int, value: bytes, high_watermark: int) -> None:
         """A consumer was given a record in an answer that carried this high watermark."""
         if offset >= high_watermark:

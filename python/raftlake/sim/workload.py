@@ -26,9 +26,7 @@ def make_clients(shared: Shared) -> list[Client]:
     clients: list[Client] = [Creator(shared, "creator")]
     for index in range(settings.producers):
         partition = rng.randrange(settings.partitions)
-        clients.append(
-            Producer(shared, f"producer{index}", partition, idempotent=index % 3 != 2 and settings.retention_bytes < 0)
-        )
+        clients.append(Producer(shared, f"producer{index}", partition, idempotent=index % 3 != 2))
     clients.extend(Reader(shared, f"reader{index}") for index in range(settings.readers))
     clients.extend(TopicChurner(shared, f"churner{index}") for index in range(settings.churners))
     clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))

@@ -78,8 +78,13 @@ class MajorityHoldsCommitted(Invariant):
             if self.view.is_lost(voter):
                 lost += 1
             # The same last batch (epoch and bytes) means the same log before it; `CommittedData` checks that on its own.
-            elif log is not None and log.surely_holds(last):
+            elif log is not None and (log.surely_holds(last) or self._is_in_snapshot(voter.id, group, last)):
                 holders += 1
             elif log is not None and log.decay.impairment is not None:
                 lost += 1
         return holders, lost
+
+    def _is_in_snapshot(self, node_id: NodeId, group: GroupId, last: StoredBatch) -> bool:
+        """A log that was begun anew may come back as it was, but a start makes it continue the newest snapshot, which is
+        durable and, as `SnapshotData` checks, stands for what was committed."""
+        return any(snapshot_id.offset >= last.end for snapshot_id in self.view.snapshots_of(node_id, group))
