@@ -16,7 +16,7 @@ SAMPLE = (
     "read-without-proof",
     "vote-not-saved",
     "vote-without-log-check",
-    "truncation-skipped",
+    "epoch-history-not-cut",
     "duplicate-after-failover",
     "follower-read-without-wait",
 )

@@ -1,4 +1,4 @@
-"""The driver's pure parts: timers, idempotent producers, retention."""
+"""Timers, idempotent producers, retention: the driver's pure parts, and what becomes of producers where records are gone."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS, ProducerStates
 from raftlake.replica.retention import first_offset_to_keep
 from raftlake.replica.timers import SWEEP_AT_MIN, TimerQueue
+from replica_cluster import Cluster, batch
 
 
 def test_timers_run_in_order_of_time_then_of_scheduling() -> None:
@@ -155,3 +156,34 @@ def test_retention_takes_whole_closed_committed_segments_oldest_first(
     settings: dict[str, int], high_watermark: int, expected: int
 ) -> None:
     assert first_offset_to_keep(_segments(100, 100, 100), _config(**settings), 2000, high_watermark) == expected
+
+
+def test_a_follower_that_begins_behind_a_snapshot_knows_the_producers_from_it() -> None:
+    """It may lead next, and a retry of a batch that it never saw must not be appended again."""
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=800, retention_check_interval_ms=500)
+    (group,) = cluster.create_topic("t")
+    once = batch(b"once", producer_id=7, producer_epoch=0, base_sequence=0)
+    first = cluster.produce(group, bytearray(once))
+    for _ in range(20):
+        assert cluster.produce(group, batch(bytes(200))).error is ErrorCode.NONE
+    cluster.run(5_000, until=lambda: all(node.partitions[group].core.log_start > 0 for node in cluster.nodes.values()))
+    cluster.run(1_000)
+    late = cluster.followers(group)[0].config.node_id
+    cluster.stop(late)
+    del cluster.disks[late].logs[group]
+    cluster.disks[late].snapshots.forget(group)
+
+    def has_all() -> bool:
+        node, leader = cluster.nodes[late], cluster.leader(group)
+        return group in node.partitions and node.partitions[group].core.log_end == leader.partitions[group].core.log_end
+
+    cluster.start(late)
+    cluster.run(10_000, until=has_all)
+    assert cluster.nodes[late].partitions[group].log.start_offset > first.base_offset
+    for _ in range(2):
+        partition = cluster.nodes[late].partitions[group]
+        known = {row.producer_id: row.last_offset for row in partition.producers.at(partition.log.end_offset)}
+        assert known == {7: first.base_offset}
+        cluster.stop(late)
+        cluster.start(late)
+        cluster.run(10_000, until=has_all)
