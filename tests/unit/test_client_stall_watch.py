@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from clientkit import HANG, FakeQuorum, run
 from raftlake.client import AsyncClient
@@ -61,10 +62,12 @@ def test_others_are_asked_before_the_silent_node() -> None:
 
 def test_nothing_is_watched_when_nothing_is_in_flight() -> None:
     async def test() -> None:
-        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, stall_check_ms=1) as client:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
             quorum.add_topic("t")
             await client.append("t", "zero")
             asked = quorum.nodes[1].count(ApiKey.METADATA)
+            # Only now: the append above, on a busy machine, may take longer than this, and then its own watch asks.
+            client._cluster.config = replace(client._cluster.config, stall_check_ms=1)
             watch = StallWatch(client._cluster, "t", 0, lambda: None)
             watch.on_send()
             while watch._timer is not None:
