@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,12 +105,26 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def table(deaths: Sequence[Death]) -> list[str]:
+    """The outcome in Markdown, by name: what a violation broke, or the test that failed."""
+    lines = ["| bug | found by | seeds |", "|---|---|---|"]
+    for death in sorted(deaths, key=lambda death: death.name):
+        if death.by.startswith("seed"):
+            seed, promise = death.by.split(": ")[:2]
+            lines.append(f"| `{death.name}` | simulator, {seed}: {promise} | {death.seeds} |")
+        else:
+            what = death.by.removeprefix("FAILED ").removeprefix("ERROR ").removeprefix("tests/")
+            lines.append(f"| `{death.name}` | {'`' + what + '`' if '::' in what else what} | {death.seeds or ''} |")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these mutants")
     parser.add_argument("--sample", action="store_true", help="a few that die quickly, for every run of the tests")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"seeds for each at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time (default: one a core)")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the outcome there as a Markdown table")
     options = parser.parse_args()
     names = options.names or (SAMPLE if options.sample else [mutant.name for mutant in MUTANTS])
     chosen = [find(name) for name in names]
@@ -129,6 +144,8 @@ def main() -> int:
         f"({sum(death.seeds for death in by_seed) / max(len(by_seed), 1):.1f} seeds each), "
         f"{len(deaths) - len(by_seed) - len(survivors)} by scenario tests, {len(survivors)} survived"
     )
+    if options.table is not None:
+        options.table.write_text("\n".join(table(deaths)) + "\n")
     for name in survivors:
         say(f"survived: {name}")
     return 1 if survivors else 0

@@ -82,7 +82,7 @@ def test_a_report_adds_up_and_names_what_failed() -> None:
     assert report.progress(102.0) == "2 of 3 seeds, 1.00 a second, 1 failed"
     assert report.summary(104.0) == [
         "2 seeds in 4.0 s: 0.50 seeds/s with 2 jobs; 1 failed",
-        "2.00 seeds a second of processor time",
+        "2.00 seeds a second of processor time, 100000.0 us an event",
         "simulated 1.0 minutes, 10 events, 5 client requests; a seed has 60 simulated seconds and 5 requests",
         "fault crash: 1",
         "covered x: 2 times in 1 runs",

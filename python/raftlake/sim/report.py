@@ -47,9 +47,11 @@ class Report:
         wall = f"{self._done / seconds:.2f} seeds/s with {self._jobs} jobs"
         share = f"{self._simulated_ms / kept / 1_000:.0f} simulated seconds and {self._completed / kept:.0f} requests"
         sums = f"simulated {self._simulated_ms / 60_000:.1f} minutes, {self._events} events, {self._completed} client requests"
+        rate = self._done / max(self._processor_s, 0.001)
+        us_per_event = self._processor_s / max(self._events, 1) * 1e6
         lines = [
             f"{self._done} seeds in {seconds:.1f} s: {wall}; {len(self.failed)} failed",
-            f"{self._done / max(self._processor_s, 0.001):.2f} seeds a second of processor time",
+            f"{rate:.2f} seeds a second of processor time, {us_per_event:.1f} us an event",
             f"{sums}; a seed has {share}",
         ]
         lines += [f"fault {kind}: {count}" for kind, count in sorted(self._faults.items())]
