@@ -108,19 +108,27 @@ def parse_voter(text: str) -> tuple[int, str, int]:
     return int(id_text), host.removeprefix("[").removesuffix("]"), int(port_text)
 
 
-def require_reachable(node_id: int, host: str, port: int, nodes: Mapping[int, Address]) -> None:
+def require_reachable(
+    node_id: int, host: str, port: int, nodes: Mapping[int, Address], patience_seconds: float = CONNECT_SECONDS
+) -> None:
     """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter
-    that its peers cannot reach counts for the majority and gives no vote."""
+    that its peers cannot reach counts for the majority and gives no vote. A node that is just starting fetches before it
+    listens, so it is given some time."""
     for other_id, other in nodes.items():
         if other_id != node_id and (other.host, other.port) == (host, port):
             raise ConfigError(f"{host}:{port} is the address of node {other_id}, not of node {node_id}")
-    try:
-        socket.create_connection((host, port), CONNECT_SECONDS).close()
-    except OSError as error:
-        raise ConfigError(
-            f"nobody answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes reach "
-            f"node {node_id}"
-        ) from error
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise ConfigError(
+                    f"nobody answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes "
+                    f"reach node {node_id}"
+                ) from error
+        time.sleep(_POLL_S)
 
 
 def observer_directory(

@@ -128,6 +128,7 @@ def test_a_voter_that_knows_only_where_others_were_goes_on_alone(tmp_path: Path)
             assert done.returncode == 0 and "Start the node, and give the others empty directories" in done.stdout, done.stderr
             process = serve()
             with Client(str(listener)) as survivor:
+                wait_until(lambda: [topic.name for topic in survivor.topics()] == ["t"], "it has read what it holds")
                 assert [record.value for record in survivor.read("t", 0, 0)] == [b"on both disks"]
                 assert survivor.kv.get("k").value == b"kept"  # type: ignore[union-attr]
                 survivor.append("t", "afterwards")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -91,9 +92,20 @@ def test_an_address_where_nobody_answers_does_not_go_into_the_log() -> None:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         with pytest.raises(ConfigError, match="nobody answers at"):
-            require_reachable(4, "127.0.0.1", port, {})
+            require_reachable(4, "127.0.0.1", port, {}, patience_seconds=0)
         closed.listen()
         require_reachable(4, "127.0.0.1", port, {4: Address("127.0.0.1", port)})
+
+
+def test_a_node_that_is_starting_is_given_time_to_listen() -> None:
+    """It fetches a moment before it listens; the command refused it then."""
+    with socket.socket() as starting:
+        starting.bind(("127.0.0.1", 0))
+        port = starting.getsockname()[1]
+        listens = threading.Timer(0.1, starting.listen)
+        listens.start()
+        require_reachable(4, "127.0.0.1", port, {}, patience_seconds=10)
+        listens.join()
 
 
 def test_the_address_of_another_node_is_refused() -> None:
