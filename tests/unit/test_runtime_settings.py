@@ -256,3 +256,9 @@ def test_endpoints() -> None:
 def test_the_table_of_names_is_consistent() -> None:
     assert sorted(KNOWN) == sorted([*NUMBERS, *TEXTS, *TIER])
     assert all(number.low <= number.default <= number.high for number in NUMBERS.values())
+
+
+@pytest.mark.parametrize(("fetch_timeout", "wait_ms"), [("2000", 500), ("60000", 500), ("400", 100), ("10", 2)])
+def test_an_idle_follower_hears_of_its_leader_before_it_takes_it_for_lost(fetch_timeout: str, wait_ms: int) -> None:
+    loaded = settings({"quorum.fetch.timeout.ms": fetch_timeout})
+    assert loaded.node_config(cluster_id=None, directory_id=bytes(16)).replica_fetch_wait_ms == wait_ms

@@ -35,6 +35,8 @@ from raftlake.runtime.values import (
 T = TypeVar("T")
 
 _NO_TIER = "this release has no tier, so tier.* cannot be set; remove it"
+#: How long a leader holds the fetch of a replica that has everything.
+REPLICA_FETCH_WAIT_MS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class Settings:
             cluster_id=cluster_id,
             directory_id=DirectoryId(directory_id),
             raft=self.raft,
+            # An idle follower hears of its leader each time its round ends: several times before it would take it for lost.
+            replica_fetch_wait_ms=min(REPLICA_FETCH_WAIT_MS_MAX, max(1, self.raft.fetch_timeout_ms // 4)),
             retention_bytes=self.retention_bytes,
             retention_ms=self.retention_ms,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
