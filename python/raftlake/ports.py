@@ -228,8 +228,8 @@ class LogDirectory(Protocol):
 
     def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         """Sync what was appended to `logs` before this call; later, on the driver's thread, call `done`. The driver has one
-        flush under way at a time; logs deleted meanwhile are no error. With `may_wait` the caller can do nothing more useful
-        than to wait a moment: `done` may then be called before this method returns."""
+        flush under way at a time; logs deleted meanwhile are no error. With `may_wait` the caller has nothing else to
+        do: the disk may keep it waiting, and `done` is then called before this method returns."""
 
     def checkpoint(self) -> None:
         """Called about once a second: remember for the next start how far each log is synced. Nothing waits for it."""

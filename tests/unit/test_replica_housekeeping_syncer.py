@@ -8,6 +8,7 @@ from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.syncer import ALONE_AFTER_MS
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch, produce_request
 
@@ -66,31 +67,32 @@ def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
     assert not answers
 
 
-def test_only_a_follower_with_nothing_else_to_do_waits_for_its_disk() -> None:
+def test_only_a_node_that_leads_no_appends_waits_for_its_disk() -> None:
     cluster = Cluster(3)
     groups = cluster.create_topic("t", 3)
-    cluster.run(100)
-    waits: dict[NodeId, list[tuple[list[GroupId], bool]]] = {node_id: [] for node_id in cluster.nodes}
+    waits: dict[NodeId, list[tuple[int, int, bool]]] = {node_id: [] for node_id in cluster.nodes}
+    led_ms = dict.fromkeys(cluster.nodes, cluster.now_ms)
 
     def watch(node: ReplicaNode) -> None:
-        flush = node.logs.flush
+        flush, me = node.logs.flush, node.config.node_id
 
         def flush_and_note(logs: Any, done: Any, *, may_wait: bool) -> None:
-            waits[node.config.node_id].append(([log.group for log in logs], may_wait))
+            if any(node.partitions[log.group].core.is_leader for log in logs):
+                led_ms[me] = cluster.now_ms
+            waits[me].append((len(logs), cluster.now_ms - led_ms[me], may_wait))
             flush(logs, done)
 
         node.logs.flush = flush_and_note  # type: ignore[method-assign]
 
     for node in cluster.nodes.values():
         watch(node)
-    for group in groups:
-        cluster.produce(group, batch(b"x"))
-    cluster.run(100)
-    for node in cluster.nodes.values():
-        for written, may_wait in waits[node.config.node_id]:
-            alone = len(written) == 1 and not node.partitions[written[0]].core.is_leader
-            assert may_wait == alone
-    assert {may_wait for noted in waits.values() for _, may_wait in noted} == {True, False}
+    for pause_ms in (ALONE_AFTER_MS // 3, ALONE_AFTER_MS):
+        for group in groups:
+            cluster.produce(group, batch(b"x"))
+            cluster.run(pause_ms)
+    noted = [each for every in waits.values() for each in every]
+    assert all(may_wait == (count == 1 and since_ms >= ALONE_AFTER_MS) for count, since_ms, may_wait in noted)
+    assert {may_wait for _, _, may_wait in noted} == {True, False}
 
 
 def test_what_a_sync_brings_about_leaves_in_the_same_turn_when_it_is_over_at_once() -> None:

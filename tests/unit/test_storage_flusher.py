@@ -66,20 +66,20 @@ def void(_: object) -> None:
 
 
 class Waiting:
-    """Flushes of one log by a caller that may wait, with syncs that can be held up; each notes its result."""
+    """Flushes of one log by a caller that may wait; each notes its result, and each sync the thread that made it."""
 
     def __init__(self, directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
         self.posted = posted
         self.patch = monkeypatch
         self.results: list[StorageError | None] = []
-        self.may_end = threading.Event()
-        self.may_end.set()
+        self.threads: list[threading.Thread] = []
         (self.log,) = logs_of(directory, 1)
-        monkeypatch.setattr(flusher, "sync_data", lambda descriptor: void(self.may_end.wait(60)))
+        monkeypatch.setattr(flusher, "sync_data", lambda descriptor: self.threads.append(threading.current_thread()))
 
-    def flush(self, *, wait_s: float) -> None:
-        self.patch.setattr(flusher, "WAIT_S", wait_s)
+    def flush(self, *, quick_s: float) -> None:
+        """What takes less than `quick_s` is quick."""
+        self.patch.setattr(flusher, "QUICK_S", quick_s)
         fill(self.log, 1)
         self.directory.flush([self.log], self.results.append, may_wait=True)
 
@@ -88,43 +88,42 @@ class Waiting:
 def waiting(directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch) -> Waiting:
     """The last sync was quick."""
     made = Waiting(directory, posted, monkeypatch)
-    made.flush(wait_s=60)
+    made.flush(quick_s=60)
     assert made.results == [], "nothing is known of the disk before the first sync"
     posted.get(timeout=60)()
     assert made.results.pop() is None
     posted.get(timeout=60)()  # the epoch file, with the first flush alone
+    assert made.threads.pop() is not threading.current_thread()
     return made
 
 
-def test_who_may_wait_hears_of_a_quick_sync_on_the_spot(waiting: Waiting) -> None:
-    waiting.flush(wait_s=60)
+def test_who_may_wait_syncs_a_quick_disk_on_the_spot(waiting: Waiting) -> None:
+    waiting.flush(quick_s=60)
     assert waiting.results == [None]
-    waiting.flush(wait_s=60)
+    waiting.flush(quick_s=60)
     assert waiting.results == [None, None]
-    assert waiting.posted.empty()
-
-
-def test_a_sync_that_takes_too_long_is_reported_later_and_once(waiting: Waiting) -> None:
-    waiting.may_end.clear()
-    waiting.flush(wait_s=0.001)
-    assert waiting.results == []
-    waiting.may_end.set()
-    waiting.posted.get(timeout=60)()
-    assert waiting.results == [None]
+    assert set(waiting.threads) == {threading.current_thread()}
     assert waiting.posted.empty()
 
 
 def test_nobody_waits_for_a_disk_that_was_slow_last_time(waiting: Waiting) -> None:
-    waiting.may_end.clear()
-    waiting.flush(wait_s=0.001)
-    waiting.may_end.set()
+    waiting.flush(quick_s=0)
+    assert waiting.results == [None]
+    for count in (2, 3):
+        waiting.flush(quick_s=60 if count == 3 else 0)
+        assert len(waiting.results) == count - 1
+        waiting.posted.get(timeout=60)()
+        assert waiting.threads[-1] is not threading.current_thread()
+    waiting.flush(quick_s=60)
+    assert len(waiting.results) == 4, "it was quick again"
+
+
+def test_who_may_not_wait_never_does(waiting: Waiting) -> None:
+    fill(waiting.log, 1)
+    waiting.directory.flush([waiting.log], waiting.results.append)
+    assert waiting.results == []
     waiting.posted.get(timeout=60)()
-    waiting.may_end.clear()
-    waiting.flush(wait_s=60)
-    assert len(waiting.results) == 1, "it would wait here until the sync is over"
-    waiting.may_end.set()
-    waiting.posted.get(timeout=60)()
-    assert waiting.results == [None, None]
+    assert waiting.results == [None]
 
 
 def test_a_failed_sync_reaches_who_waits(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +131,7 @@ def test_a_failed_sync_reaches_who_waits(waiting: Waiting, monkeypatch: pytest.M
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(flusher, "sync_data", fail)
-    waiting.flush(wait_s=60)
+    waiting.flush(quick_s=60)
     (error,) = waiting.results
     assert isinstance(error, StorageError)
 

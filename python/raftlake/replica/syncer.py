@@ -16,6 +16,9 @@ from raftlake.replica.partition import Partition
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
+#: Clients of a node that leads no appends for so long are not kept waiting by its disk.
+ALONE_AFTER_MS = 1000
+
 Covered = list[tuple[Partition, Offset, int]]
 
 
@@ -23,6 +26,8 @@ class LogSyncer:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._under_way = False
+        #: When something was last synced that is led here.
+        self._led_ms = node.now_ms
         #: Partitions whose log was written since the last sync began, each once.
         self._written: list[Partition] = []
 
@@ -33,7 +38,7 @@ class LogSyncer:
 
     def start(self) -> bool:
         """End of turn: sync what was written, unless a sync is under way. True when the sync is over already, and the cores
-        have heard of it: a follower of one log has nothing to do before, so the disk may keep it waiting for a moment."""
+        have heard of it: a node that follows one log and has not led an append for a while has nothing to do before."""
         if self._under_way or not self._written:
             return False
         written, self._written = dict.fromkeys(self._written), []
@@ -45,10 +50,13 @@ class LogSyncer:
         if not covered:
             return False
         self._under_way = True
+        now_ms = self._node.now_ms
+        if any(partition.core.is_leader for partition, _, _ in covered):
+            self._led_ms = now_ms
         self._node.logs.flush(
             [partition.log for partition, _, _ in covered],
             lambda error: self._on_synced(covered, error),
-            may_wait=len(covered) == 1 and not covered[0][0].core.is_leader,
+            may_wait=len(covered) == 1 and now_ms - self._led_ms >= ALONE_AFTER_MS,
         )
         return not self._under_way
 
