@@ -75,9 +75,10 @@ class NodeConfig:
     replica_fetch_bytes_max: int = 8 * 1024 * 1024
     #: How long a Fetch round of a replica is held when there is nothing to say.
     replica_fetch_wait_ms: int = 500
-    #: How long news of a high watermark waits for records to travel to a replica with; the pause between two rounds with a
-    #: replica that a majority can do without.
+    #: How long news of a high watermark waits for records to travel to a replica with.
     replica_fetch_linger_ms: int = 5
+    #: The pause between two rounds with a replica that a majority can do without.
+    replica_fetch_pause_ms: int = 10
     #: A write that has not committed for this long is answered as unknown.
     propose_timeout_ms: int = 10_000
     #: A linearizable read that has no answer for this long is refused.

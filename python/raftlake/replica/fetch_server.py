@@ -44,7 +44,7 @@ class FetchServer:
         self._sessions = FetchSessions(node.rng.randrange(SESSION_ID_START_MAX), node.config.voters, self._drop)
         self.answer_sequence = 0
         self._recent = RecentAppends()
-        self._pacing = Pacing(node.config.replica_fetch_linger_ms)
+        self._pacing = Pacing(node.config.replica_fetch_pause_ms)
         #: Sessions whose round is complete; answered at the end of the turn.
         self._complete: dict[Session, None] = {}
 
@@ -176,7 +176,7 @@ class FetchServer:
             self._linger_until(session, session.news_due_ms)
 
     def _release_when_due(self, session: Session) -> None:
-        due_ms = self._pacing.due_ms(session.replica_id)
+        due_ms = self._pacing.due_ms(session.replica_id, self._node.now_ms)
         if session.news_due_ms is not None and session.news_due_ms < due_ms:
             due_ms = session.news_due_ms
         if due_ms > self._node.now_ms:

@@ -3,7 +3,7 @@
 A record is committed once a majority has synced it: in a quorum of three, the leader and the quicker follower. A round with
 the slower one at the same time hastens nothing; it costs the leader another answer and another fetch, and where both share
 a processor or a disk it delays the one that counts. So a replica that a majority can do without gets its records with a
-pause of `linger_ms` between rounds, or as soon as a quicker one is late: later than its usual time and `PATIENCE_MS`.
+pause of `pause_ms` between rounds, or as soon as a quicker one is late: later than its usual time and `PATIENCE_MS`.
 
 Knows nothing of logs, and delays records only. Whoever had to step in for a late one is preferred from then on.
 """
@@ -39,8 +39,8 @@ class _Pace:
 
 
 class Pacing:
-    def __init__(self, linger_ms: int) -> None:
-        self._linger_ms = linger_ms
+    def __init__(self, pause_ms: int) -> None:
+        self._pause_ms = pause_ms
         #: The preferred ones first.
         self._order: list[_Pace] = []
         self._paces: dict[NodeId, _Pace] = {}
@@ -49,11 +49,11 @@ class Pacing:
         """A round of the replica came in."""
         pace = self._paces.get(replica_id)
         if pace is None:
-            pace = self._paces[replica_id] = _Pace(replica_id, now_ms - self._linger_ms)
+            pace = self._paces[replica_id] = _Pace(replica_id, now_ms - self._pause_ms)
             self._order.append(pace)
         elif pace.is_out:
             pace.is_out = False
-            pace.usual_ms += NEWEST_SHARE * (min(now_ms - pace.answered_ms, self._linger_ms) - pace.usual_ms)
+            pace.usual_ms += NEWEST_SHARE * (min(now_ms - pace.answered_ms, self._pause_ms) - pace.usual_ms)
 
     def answered(self, replica_id: NodeId, now_ms: int) -> None:
         """Its round was answered."""
@@ -82,15 +82,17 @@ class Pacing:
                 count -= 1
         return False
 
-    def due_ms(self, replica_id: NodeId) -> int:
-        """When a replica that is not needed is to be brought what there is."""
+    def due_ms(self, replica_id: NodeId, now_ms: int) -> int:
+        """When a replica that is not needed is to be brought what there is, or looked at again: a preferred one that is in
+        counts as sent out now."""
         own = self._paces[replica_id]
-        due_ms: float = own.answered_ms + self._linger_ms
+        due_ms: float = own.answered_ms + self._pause_ms
         for pace in self._order:
             if pace is own:
                 break
-            if pace.is_out and pace.answered_ms + pace.patience_ms < due_ms:
-                due_ms = pace.answered_ms + pace.patience_ms
+            late_ms = (pace.answered_ms if pace.is_out else now_ms) + pace.patience_ms
+            if late_ms < due_ms:
+                due_ms = late_ms
         return int(due_ms)
 
     def is_overdue(self, replica_id: NodeId, since_ms: int, now_ms: int) -> bool:
