@@ -114,6 +114,7 @@ def test_news_of_a_high_watermark_alone_waits_a_little_for_records(fetching: Fet
 
 def test_records_take_the_waiting_high_watermark_along_at_once(fetching: Fetching) -> None:
     opened, request = behind(fetching)
+    fetching.cluster.run(fetching.leader.config.replica_fetch_pause_ms)
     replies = fetching.send(opened.session_id, 1, request)
     fetching.cluster.run(1)
     assert not replies

@@ -54,7 +54,8 @@ class SegmentIndex:
 
     def note(self, end_offset: int, position: int, size: int, timestamp_ms_max: int) -> None:
         """A batch was appended at `position`."""
-        self.note_timestamp(end_offset, timestamp_ms_max)
+        if timestamp_ms_max > self.timestamp_ms_max:
+            self.note_timestamp(end_offset, timestamp_ms_max)
         if self._bytes_since_entry > INDEX_INTERVAL:
             self.last_offsets.append(end_offset - 1)
             self.positions.append(position)

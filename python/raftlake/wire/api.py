@@ -207,14 +207,13 @@ def encode_request(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, message: Message
 ) -> list[BytesLike]:
     """A request as parts to send one after the other, the size prefix first. Large records are not copied."""
-    api = _require_api(api_key, version)
+    _, is_flexible, hot = _require_spoken(api_key, version)
     parts = Parts()
     out = parts.tail
     out += _KEY_VERSION_CORRELATION.pack(api_key, version, correlation_id)
     write_nullable_string(out, client_id, False)
-    if api.is_flexible(version):
+    if is_flexible:
         out.append(0)
-    hot = _HOT.get(api_key)
     if hot is not None:
         hot.encode_request(parts, message, version)
     else:
@@ -227,13 +226,12 @@ def encode_response(header: RequestHeader, message: Message) -> list[BytesLike]:
     """The answer to the request with `header`, as parts to send one after the other, the size prefix first. Large records
     are not copied."""
     version = header.api_version
-    api = _require_api(header.api_key, version)
+    api, is_flexible, hot = _require_spoken(header.api_key, version)
     parts = Parts()
     parts.tail += I32.pack(header.correlation_id)
     # An ApiVersions answer never has tagged fields in its header: the client does not know yet what is spoken (KIP-511).
-    if api.is_flexible(version) and api.key is not ApiKey.API_VERSIONS:
+    if is_flexible and api.key is not ApiKey.API_VERSIONS:
         parts.tail.append(0)
-    hot = _HOT.get(api.key)
     if hot is not None:
         hot.encode_response(parts, message, version)
     else:
@@ -247,7 +245,7 @@ def decode_response(api_key: ApiKey, version: int, frame: BytesLike) -> tuple[in
 
     An ApiVersions answer with UNSUPPORTED_VERSION is of version 0 whatever was asked (KIP-511), and so is its message.
     """
-    api = _require_api(api_key, version)
+    api, is_flexible, hot = _require_spoken(api_key, version)
     view = memoryview(frame)
     try:
         (correlation_id,) = I32.unpack_from(view, 0)
@@ -255,9 +253,8 @@ def decode_response(api_key: ApiKey, version: int, frame: BytesLike) -> tuple[in
         if api_key is ApiKey.API_VERSIONS:
             if version > 0 and bytes(view[4:6]) == _UNSUPPORTED_VERSION:
                 version = 0
-        elif api.is_flexible(version):
+        elif is_flexible:
             position = skip_tags(view, position)
-        hot = _HOT.get(api_key)
         if hot is not None:
             message, position = hot.decode_response(view, position, version)
         else:
@@ -310,11 +307,26 @@ def response_type(api_key: ApiKey, version: int) -> type[Entity]:
 _APIS: dict[int, Api] = {int(key): api for key, api in API_TABLE.items()}
 
 
-def _require_api(api_key: ApiKey | int, version: int) -> Api:
-    api = _APIS.get(api_key)
-    if api is None or not api.version_min <= version <= api.version_max:
+class _Spoken(NamedTuple):
+    """One version of one API."""
+
+    api: Api
+    is_flexible: bool
+    hot: _HotCodec | None
+
+
+_SPOKEN: Mapping[tuple[int, int], _Spoken] = {
+    (int(api.key), version): _Spoken(api, api.is_flexible(version), _HOT.get(api.key))
+    for api in API_TABLE.values()
+    for version in range(api.version_min, api.version_max + 1)
+}
+
+
+def _require_spoken(api_key: ApiKey | int, version: int) -> _Spoken:
+    spoken = _SPOKEN.get((api_key, version))
+    if spoken is None:
         raise InvariantViolation(f"api key {int(api_key)} version {version} is not spoken here")
-    return api
+    return spoken
 
 
 def _require_cold(api_key: ApiKey, version: int, message: Message) -> None:

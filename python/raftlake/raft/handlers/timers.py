@@ -42,8 +42,12 @@ def next_deadline_ms(group: GroupState) -> int | None:
         change_ms = None if role.pending_change is None else role.pending_change.deadline_ms
         if not role.voters:
             return change_ms
-        own = min(role.check_quorum_deadline_ms, role.heartbeat_deadline_ms)
-        return _earliest(_earliest(own, change_ms), outbox.next_retry_ms(role.begins))
+        own_ms = role.check_quorum_deadline_ms
+        if role.heartbeat_deadline_ms < own_ms:
+            own_ms = role.heartbeat_deadline_ms
+        if change_ms is None and not role.begins.retry_at_ms:
+            return own_ms
+        return _earliest(_earliest(own_ms, change_ms), outbox.next_retry_ms(role.begins))
     if isinstance(role, Unattached):
         return _earliest(role.election_deadline_ms if elections.may_campaign(group) else None, group.fetch_retry_at_ms)
     if isinstance(role, Resigned):

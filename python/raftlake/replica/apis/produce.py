@@ -72,7 +72,7 @@ class _Collector:
         if self._is_silent:
             self._reply(None)
         else:
-            self._reply(ProduceResponse(topics=self._results, node_endpoints=_endpoints(self._node, self._results)))
+            self._reply(_with_endpoints(self._node, self._results))
 
 
 def produce(node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
@@ -102,7 +102,7 @@ def _answer_one(
     """The answer to a request for one partition."""
     result = _decide(ProducePartitionResult(index, error, base_offset, error_message=message), partition)
     results = [ProduceTopicResult(topic.name, topic.topic_id, [result])]
-    reply(ProduceResponse(topics=results, node_endpoints=_endpoints(node, results)))
+    reply(ProduceResponse(results) if result.current_leader is None else _with_endpoints(node, results))
 
 
 def _decide(result: ProducePartitionResult, partition: Partition | None) -> ProducePartitionResult:
@@ -114,13 +114,13 @@ def _decide(result: ProducePartitionResult, partition: Partition | None) -> Prod
     return result
 
 
-def _endpoints(node: ReplicaNode, results: list[ProduceTopicResult]) -> list[NodeEndpoint]:
-    for topic in results:
-        for part in topic.partitions:
-            if part.current_leader is not None:
-                nodes = node.membership.nodes()
-                return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
-    return []
+def _with_endpoints(node: ReplicaNode, results: list[ProduceTopicResult]) -> ProduceResponse:
+    """The answer; where it names leaders it says how they are reached."""
+    endpoints: list[NodeEndpoint] = []
+    if any(part.current_leader is not None for topic in results for part in topic.partitions):
+        nodes = node.membership.nodes()
+        endpoints = [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
+    return ProduceResponse(results, node_endpoints=endpoints)
 
 
 #: Called with the partition (None: unknown here), the error, the base offset and, for a refusal, why.
