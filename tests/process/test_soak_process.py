@@ -35,7 +35,7 @@ def total(counts: object, end: str = "") -> int:
 
 
 def test_a_history_under_every_kind_of_fault_is_linearizable(tmp_path: Path) -> None:
-    result = soak(tmp_path, "--minutes", "0.6", "--seed", "7", "--think-ms", "40")
+    result = soak(tmp_path, "--minutes", "0.75", "--seed", "7", "--think-ms", "40")
     assert result["verdict"] == "linearizable" and result["complaints"] == []
     assert total(result["outcomes"], " ok") > 500
     assert total(result["faults"]) >= 6
