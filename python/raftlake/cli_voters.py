@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import socket
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from raftlake.cli_output import (
     print_json,
     print_table,
 )
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
     from raftlake.client import Client, QuorumDescription, ReplicaDescription
@@ -36,6 +37,8 @@ app = typer.Typer(help="List, add and remove the voters of the quorum.", no_args
 #: A new voter may have much to fetch.
 _TIMEOUT_MS_DEFAULT = 60_000
 _POLL_S = 0.25
+#: So often a disk has to be seen to fetch before it is taken for the one that its node has.
+FETCHES_SEEN = 3
 CONNECT_SECONDS = 5.0
 
 DirectoryId = Annotated[str | None, typer.Option("--directory-id", help="Which disk, where a node has been seen with two.")]
@@ -74,7 +77,7 @@ def add(
             )
         require_reachable(node_id, host, port, client.describe_cluster().nodes)
         note(f"node {node_id} fetches; asking the leader to make it a voter")
-        client.add_voter(node_id, directory, host, port, timeout_ms=_left_ms(deadline))
+        _add(client, node_id, directory, (host, port), deadline)
         _follow(client, deadline, as_json)
 
 
@@ -205,13 +208,37 @@ def _voters(described: QuorumDescription) -> frozenset[tuple[int, bytes]]:
 
 
 def _fetching_directory(client: Client, node_id: int, wanted: str | None, deadline: float) -> bytes | None:
-    """Ask until the node is seen to fetch; None when it does not in time."""
+    """Ask until the node is seen to fetch; None when it does not in time. What a node sent before it died may still count as
+    its fetches after, one or two of them."""
+    seen: Counter[bytes] = Counter()
     before = client.describe_quorum()
-    while (found := observer_directory(client.describe_quorum(), node_id, wanted, before)) is None:
-        if time.monotonic() > deadline:
-            return None
+    while time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return found
+        described = client.describe_quorum()
+        found = observer_directory(described, node_id, wanted, before)
+        before = described
+        if found is not None:
+            seen[found] += 1
+            if seen[found] == FETCHES_SEEN:
+                return found
+    return None
+
+
+def _add(client: Client, node_id: int, directory: bytes, address: tuple[str, int], deadline: float) -> None:
+    """Ask the leader until it says something else than "not yet"."""
+    told = ""
+    while True:
+        try:
+            client.add_voter(node_id, directory, *address, timeout_ms=_left_ms(deadline))
+        except RequestRejected as refused:
+            if refused.code is not ErrorCode.REQUEST_TIMED_OUT or time.monotonic() + _POLL_S > deadline:
+                raise
+            if refused.message != told:
+                told = refused.message
+                note(f"not yet: {told}")
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def _left_ms(deadline: float) -> float:

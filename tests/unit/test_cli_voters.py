@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 
 import pytest
 
-from raftlake.cli_voters import facts_of, observer_directory, parse_voter, require_reachable
+from raftlake import cli_voters
+from raftlake.cli_voters import _add, _fetching_directory, facts_of, observer_directory, parse_voter, require_reachable
 from raftlake.client import QuorumDescription, ReplicaDescription
 from raftlake.client.types import Address
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 OLD, NEW = b"o" * 16, b"n" * 16
 
@@ -111,3 +113,50 @@ def test_a_node_that_is_starting_is_given_time_to_listen() -> None:
 def test_the_address_of_another_node_is_refused() -> None:
     with pytest.raises(ConfigError, match="the address of node 1, not of node 4"):
         require_reachable(4, "h", 9, {1: Address("h", 9), 4: Address("h", 10)})
+
+
+class Leader:
+    """What the command asks of a client: a quorum whose observer fetches as `fetched_at_ms` says, asked time after time."""
+
+    def __init__(self, *fetched_at_ms: dict[bytes, int], refusals: tuple[RequestRejected, ...] = ()) -> None:
+        self._fetched = itertools.chain(fetched_at_ms[:-1], itertools.repeat(fetched_at_ms[-1]) if fetched_at_ms else ())
+        self._refusals = list(refusals)
+        self.added: list[bytes] = []
+
+    def describe_quorum(self) -> QuorumDescription:
+        return quorum([replica(1)], [replica(4, directory, at_ms) for directory, at_ms in next(self._fetched).items()])
+
+    def add_voter(self, node_id: int, directory_id: bytes, host: str, port: int, *, timeout_ms: float) -> None:
+        if self._refusals:
+            raise self._refusals.pop(0)
+        self.added.append(directory_id)
+
+
+@pytest.fixture
+def quick_time(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Sleeping takes no time and moves the clock. Returns a deadline ten seconds off."""
+    now = [0.0]
+    monkeypatch.setattr(cli_voters.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cli_voters.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return 10.0
+
+
+def test_what_a_dead_node_sent_before_is_not_taken_for_life(quick_time: float) -> None:
+    """Its last fetches lay in the leader's socket; its old disk became a voter that never fetched again."""
+    dying = [{OLD: 100}, {OLD: 150}, {OLD: 160}, {OLD: 160}]
+    alive = [{NEW: 170}, {NEW: 180}, {NEW: 190}, {NEW: 190}]
+    assert _fetching_directory(Leader(*dying, *alive), 4, None, quick_time) == NEW  # type: ignore[arg-type]
+    assert _fetching_directory(Leader(*dying), 4, None, quick_time + 100) is None  # type: ignore[arg-type]
+
+
+def test_a_leader_that_says_not_yet_is_asked_again(quick_time: float, capsys: pytest.CaptureFixture[str]) -> None:
+    not_yet = RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "another change of voters is under way")
+    leader = Leader(refusals=(not_yet, not_yet))
+    _add(leader, 4, NEW, ("h", 9), quick_time)  # type: ignore[arg-type]
+    assert leader.added == [NEW]
+    assert capsys.readouterr().err.count("another change of voters is under way") == 1
+    with pytest.raises(RequestRejected, match="under way"):
+        _add(Leader(refusals=(not_yet,) * 1000), 4, NEW, ("h", 9), quick_time)  # type: ignore[arg-type]
+    final = RequestRejected(ErrorCode.DUPLICATE_VOTER, "node 4 is a voter already")
+    with pytest.raises(RequestRejected, match="already"):
+        _add(Leader(refusals=(final,)), 4, NEW, ("h", 9), quick_time + 100)  # type: ignore[arg-type]
