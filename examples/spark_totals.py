@@ -6,6 +6,7 @@ totals back.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,8 @@ with Client(servers) as client:
     client.create_topic("orders", partitions=4, exist_ok=True)
     client.create_topic("totals", partitions=1, exist_ok=True)
 
+# Spark's workers are to run with this Python, also where its environment is not activated.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 at = {"kafka.bootstrap.servers": servers}
 

@@ -149,7 +149,10 @@ def consume(
         bool, typer.Option("--from-beginning", help="Start at the first record, not at the end.")
     ] = False,
     linearizable: Annotated[
-        bool, typer.Option("--linearizable", help="Print every record that was acknowledged before the start, then end.")
+        bool,
+        typer.Option(
+            "--linearizable", help="Print every record that was acknowledged before now, from the first on, then end."
+        ),
     ] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     max_messages: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
@@ -185,8 +188,8 @@ def _records(
         yield from client.stream(topic, partitions=partitions, start=EARLIEST if from_beginning else LATEST)
         return
     # The ends are proven by the leader, so nothing acknowledged before this line is left out; whoever holds the records may
-    # serve them. Without --from-beginning there is nothing between the start and the end but what comes meanwhile.
-    starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST if from_beginning else LATEST))
+    # serve them.
+    starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
     ends = client.read_offset(topic, partitions)
     for index in partitions:
         yield from _read_to(client, topic, index, starts[index], ends[index])

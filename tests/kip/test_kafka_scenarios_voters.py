@@ -329,6 +329,16 @@ def test_remove_voter_that_the_majority_needs() -> None:
     assert replica.change_voters(remove(3)) is None, "the silent one may go"
 
 
+def test_remove_voter_right_after_an_election() -> None:
+    """Who has not fetched from the new leader yet may have died before; the leader would be alone."""
+    replica = leader(1, 2, 3, commits=False)
+    fetch(replica, 2)
+    answer = replica.change_voters(remove(2))
+    assert error_of(answer) is ErrorCode.NOT_ENOUGH_REPLICAS
+    fetch(replica, 3)
+    assert replica.change_voters(remove(2)) is None
+
+
 def test_remove_voter_right_after_another_died() -> None:
     """The dead one has fetched within the timeout, but its connection is gone since."""
     replica = leader(1, 2, 3)

@@ -29,12 +29,12 @@ def known_voters(ids: Sequence[int], offset: int = BEFORE_LOG) -> VoterHistory:
 
 
 def leader(*ids: int, commits: bool = True, **kwargs: object) -> Replica:
-    """Node 1 leads epoch 6 of voters that are in the log at offsets 0 to 2; where it `commits`, a majority has that."""
+    """Node 1 leads epoch 6 of voters that are in the log at offsets 0 to 2; where it `commits`, all have that."""
     replica = Replica.leader(epoch=EPOCH, directory=disk_key(1).directory_id, voter_keys=known_voters(ids), **kwargs)
     if commits:
-        others = [node_id for node_id in ids if node_id != 1]
-        for node_id in others[: len(ids) // 2]:
-            fetch(replica, node_id)
+        for node_id in ids:
+            if node_id != 1:
+                fetch(replica, node_id)
         assert replica.core.is_serving_leader
     return replica
 

@@ -56,7 +56,7 @@ from raftlake.raft.messages import (
     FetchSnapshotRequest,
     VoteRequest,
 )
-from raftlake.raft.roles import Leader, ReplicaProgress
+from raftlake.raft.roles import Follower, Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
@@ -125,6 +125,11 @@ class RaftGroup(GroupState):
     def is_serving_leader(self) -> bool:
         """Leads and has committed an entry of its own epoch: only then its high watermark covers all acknowledged appends."""
         return self.is_leader and self.high_watermark > self.epoch_start_offset
+
+    @property
+    def hears_leader(self) -> bool:
+        """Leads, or has heard of its leader since their connection was last lost."""
+        return self.is_leader or (isinstance(self.role, Follower) and self.role.has_fetched)
 
     def has_pending_reads(self) -> bool:
         """Whether a read waits for proof of leadership."""

@@ -390,9 +390,9 @@ class ReplicaNode:
         return NO_LEADER if partition is None else partition.core.leader_id
 
     def is_ready(self) -> bool:
-        """A leader of the quorum's log is known and this node has applied up to its high watermark at least once."""
+        """The leader of the quorum's log is there and this node has applied up to its high watermark at least once."""
         partition = self.partitions.get(self.config.quorum_group)
-        return partition is not None and self.metadata_leader_id != NO_LEADER and partition.high_watermark > 0
+        return partition is not None and partition.core.hears_leader and partition.high_watermark > 0
 
     def describe(self, topic: str | None = None, partition: int = 0) -> QuorumDescription | None:
         """What the leader of a group (default: the quorum's log) knows of its replicas; None where it is not hosted."""

@@ -155,12 +155,13 @@ def _refuse_removal(group: GroupState, leader: Leader, voter: ReplicaKey, now_ms
 
 
 def _is_awake(group: GroupState, leader: Leader, node_id: NodeId, now_ms: int) -> bool:
-    """It has fetched within the fetch timeout, and since its connection was last lost: a voter that was killed a moment ago
-    is no argument for a smaller set."""
+    """It has fetched from this leader, within the fetch timeout and since its connection was last lost: a voter that was killed
+    a moment ago, perhaps before the election, is no argument for a smaller set."""
     if node_id == group.local.id:
         return True
     progress = leader.voters[node_id]
-    return progress.lost_at_ms < progress.fetched_at_ms and now_ms - progress.fetched_at_ms <= group.config.fetch_timeout_ms
+    has_fetched = progress.has_fetched and progress.lost_at_ms < progress.fetched_at_ms
+    return has_fetched and now_ms - progress.fetched_at_ms <= group.config.fetch_timeout_ms
 
 
 def _refuse_update(group: GroupState, change: UpdateVoter) -> Refusal | None:
