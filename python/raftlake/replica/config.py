@@ -78,7 +78,7 @@ class NodeConfig:
     #: How long news of a high watermark waits for records to travel to a replica with.
     replica_fetch_linger_ms: int = 5
     #: The pause between two rounds with a replica that a majority can do without.
-    replica_fetch_pause_ms: int = 10
+    replica_fetch_pause_ms: int = 20
     #: A write that has not committed for this long is answered as unknown.
     propose_timeout_ms: int = 10_000
     #: A linearizable read that has no answer for this long is refused.
