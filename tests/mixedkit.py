@@ -14,9 +14,8 @@ from confluent_kafka import Producer
 from mixednodes import HOST, PATIENCE_SECONDS, TOPIC, JavaNode, Node, OurNode, free_ports, wait_until
 
 
-def _is_caught_up(leader: OurNode) -> bool:
-    replicas = leader.describe().get("replicas", [])
-    return bool(replicas) and all(replica["lag"] == 0 for replica in replicas if replica["status"] != "Observer")
+def _hands_over_to(leader: OurNode, among: tuple[int, ...]) -> bool:
+    return any(replica["lag"] == 0 for replica in leader.describe().get("replicas", []) if replica["nodeId"] in among)
 
 
 class MixedQuorum:
@@ -91,22 +90,27 @@ class MixedQuorum:
         return leader
 
     def make_lead(self, *among: int) -> tuple[int, int]:
-        """Stop each other leader gracefully, and start it again, until one of `among` leads."""
-        for _ in range(6):
-            leader_id, epoch = self.await_leader()
-            if leader_id in among:
-                return leader_id, epoch
+        """Have one of `among`, of three running voters, lead: any other leader is stopped gracefully, at a moment when nobody
+        else has a log that could win."""
+        leader_id, epoch = self.await_leader()
+        if leader_id in among:
+            return leader_id, epoch
+        self.settle()
+        rivals = [self.nodes[node_id] for node_id in (1, 2, 3) if node_id not in (leader_id, *among)]
+        for rival in rivals:
+            rival.stop()
             if leader_id in self.ours:
-                # Equally caught up, the one with the lowest id is the first in the line of successors.
-                wait_until(partial(_is_caught_up, self.ours[leader_id]), f"followers of {leader_id} without lag")
-            self.nodes[leader_id].stop()
-            found = self.await_leader(epoch_above=epoch)
-            self.nodes[leader_id].start()
-            # Whoever stops next needs it to hand over to.
-            self.settle()
-            if found[0] in among:
-                return found
-        raise AssertionError(f"none of {among} came to lead")
+                self.append(leader_id, 5)
+            self.settle(above=rival.log_end)
+        if leader_id in self.ours:
+            wait_until(partial(_hands_over_to, self.ours[leader_id], among), f"{among} caught up with {leader_id}")
+        self.nodes[leader_id].stop()
+        for rival in rivals:
+            rival.start()
+        found = self.await_leader(among, epoch_above=epoch)
+        self.nodes[leader_id].start()
+        self.settle()
+        return found
 
     def append(self, node_id: int, count: int, *, wait: bool = True) -> None:
         """Append through one of our nodes, one record a batch, as Kafka's Raft writes them."""
