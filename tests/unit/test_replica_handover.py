@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
-from raftlake.replica.handover import SETTLE_MS
+from raftlake.replica.handover import HOLD_MS, SETTLE_MS
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch, produce_request
@@ -39,17 +39,52 @@ def test_a_leader_that_stops_amid_an_append_has_a_successor_within_a_few_round_t
         cluster.run(1000, until=leader.is_drained)
 
 
-def test_what_arrives_while_the_last_records_are_committed_is_refused_and_not_lost_from_sight() -> None:
+def test_what_arrives_from_the_beginning_of_the_stop_on_is_refused_with_the_name_of_the_next_leader() -> None:
+    """Whoever is refused while nobody leads looks around in vain, again and again; this one goes where it is told."""
     cluster = Cluster()
     (group,) = cluster.create_topic("t")
     leader, _ = amid_an_append(cluster, group)
     leader.resign()
-    late = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
-    cluster.run(500, until=lambda: bool(late))
-    assert error_of(late) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    cluster.run(1000, until=leader.is_drained)
+    amid_settling = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
+    cluster.run(500, until=lambda: not leader.partitions[group].core.is_leader)
+    amid_election = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"later")), version=9)
+    assert not amid_settling and not amid_election
+    cluster.run(500, until=leader.is_drained)
     successor = cluster.leader(group)
+    afterwards = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"too late")), version=9)
+    cluster.run(1)
+    for answers in (amid_settling, amid_election, afterwards):
+        assert error_of(answers) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert answers[0].topics[0].partitions[0].current_leader == (successor.config.node_id, 2)  # type: ignore[attr-defined]
     assert cluster.produce(group, batch(b"again"), node=successor).error is ErrorCode.NONE
+
+
+def test_what_arrives_at_a_leader_that_stops_is_refused_when_nobody_follows_it_for_long() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    cluster.run(1000)
+    leader.resign()
+    others = [node_id for node_id in cluster.voters if node_id != me]
+    cluster.cut = {(me, other) for other in others} | {(other, me) for other in others}
+    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
+    cluster.run(HOLD_MS - 1)
+    assert not answers
+    cluster.run(2)
+    assert error_of(answers) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answers[0].topics[0].partitions[0].current_leader is None  # type: ignore[attr-defined]
+
+
+def test_the_only_voter_has_nobody_to_name_and_appends_to_the_end() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    cluster.run(1000)
+    leader.resign()
+    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")), version=9)
+    cluster.run(1)
+    assert error_of(answers) is ErrorCode.NONE
 
 
 def test_a_leader_whose_followers_do_not_keep_up_resigns_all_the_same() -> None:

@@ -1,8 +1,10 @@
 """The first half of a graceful stop: every group that is led here gets a successor who has all of its log.
 
 A leader that resigns amid an append has a longer log than any follower: it would refuse its vote to the successor it named,
-and the others would wait for their turn. So a group first takes no more records, resigns when all it has is committed,
-and what arrived meanwhile is refused then. A group whose followers do not keep up resigns after `SETTLE_MS` all the same.
+and the others would wait for their turn. So a group first takes no more records, and resigns when all it has is committed.
+A group whose followers do not keep up resigns after `SETTLE_MS` all the same. What arrives from the beginning of the stop on
+waits until it is known who leads, at most `HOLD_MS`, and is refused with the name of that leader: whoever sent it goes there
+at once and need not look around while nobody leads.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlake.ports import GroupId
+from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import ResignRequested
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.partition import Partition
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 SETTLE_MS = 100
+#: An election takes a few round trips. Without one until then it takes longer than a client should be kept in the dark.
+HOLD_MS = 500
 
 
 class Handover:
@@ -26,17 +31,26 @@ class Handover:
         self._node = node
         #: Groups whose last records are on their way to a majority.
         self._settling: dict[GroupId, Partition] = {}
+        #: Groups that were led here when the stop began and have no other leader yet.
+        self._leaderless: dict[GroupId, Partition] = {}
 
     def begin(self) -> None:
-        self._node.is_resigning = True
-        for partition in list(self._node.partitions.values()):
+        node = self._node
+        node.is_resigning = True
+        partitions = list(node.partitions.values())
+        if len(node.quorum.latest) > 1:
+            self._leaderless = {partition.group: partition for partition in partitions if partition.core.is_leader}
+        for partition in partitions:
             if partition.core.is_leader and partition.high_watermark < partition.core.log_end:
                 self._settling[partition.group] = partition
                 partition.wait_for_watermark(self._watcher(partition))
             else:
-                self._node.step(partition, ResignRequested())
+                node.step(partition, ResignRequested())
         if self._settling:
-            self._node.timers.schedule(self._node.now_ms + SETTLE_MS, self._end)
+            node.timers.schedule(node.now_ms + SETTLE_MS, self._end_settling)
+        if self._leaderless:
+            node.role_listeners.append(self._on_role)
+            node.timers.schedule(node.now_ms + HOLD_MS, self._end_holding)
 
     def is_done(self) -> bool:
         """Every group has another leader."""
@@ -44,8 +58,8 @@ class Handover:
         return all(hosted.core.leader_id not in nobody_else for hosted in self._node.partitions.values())
 
     def holds(self, partition: Partition) -> bool:
-        """What arrives for this group is to wait until it has resigned."""
-        return partition.group in self._settling
+        """What arrives for this group is to wait: until it has resigned, then for its next leader."""
+        return partition.group in self._settling or partition.group in self._leaderless
 
     def _watcher(self, partition: Partition) -> Callable[[int], bool]:
         def advanced(high_watermark: int) -> bool:
@@ -58,8 +72,17 @@ class Handover:
 
         return advanced
 
-    def _end(self) -> None:
+    def _end_settling(self) -> None:
         settling, self._settling = self._settling, {}
         for partition in settling.values():
             if not partition.deleted:
                 self._node.step(partition, ResignRequested())
+
+    def _on_role(self, group: GroupId, report: ReportRole) -> None:
+        if report.leader_id not in (NO_LEADER, self._node.config.node_id) and group in self._leaderless:
+            self._leaderless.pop(group).refuse_appends()
+
+    def _end_holding(self) -> None:
+        leaderless, self._leaderless = self._leaderless, {}
+        for partition in leaderless.values():
+            partition.refuse_appends()

@@ -116,7 +116,7 @@ class ReplicaNode:
         self.voter_changes = VoterChanges(self)
         self.own_vote = OwnVote(self)
         self._apis = Apis(self)
-        self._handover = Handover(self)
+        self.handover = Handover(self)
         self._housekeeping = Housekeeping(self)
 
     # --- life ---
@@ -131,11 +131,11 @@ class ReplicaNode:
         """Graceful stop, first half: hand over what is led here and stop campaigning."""
         self.begin_input()
         self.request_turn()
-        self._handover.begin()
+        self.handover.begin()
 
     def is_drained(self) -> bool:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
-        return len(self.quorum.latest) == 1 or self._handover.is_done()
+        return len(self.quorum.latest) == 1 or self.handover.is_done()
 
     def fail(self, error: RaftlakeError) -> None:
         """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""
@@ -282,10 +282,10 @@ class ReplicaNode:
         self.kv.batch_collected()
         to_append, self._to_append = self._to_append, {}
         for partition in to_append.values():
+            if self.handover.holds(partition):
+                continue
             if not partition.core.is_leader:
                 partition.refuse_appends()
-                continue
-            if self._handover.holds(partition):
                 continue
             admitted = partition.admit()
             if admitted:
@@ -366,7 +366,7 @@ class ReplicaNode:
 
     def _report(self, partition: Partition, action: do.ReportRole) -> None:
         if not partition.core.is_leader:
-            partition.on_leadership_lost()
+            partition.on_leadership_lost(keep_new=self.handover.holds(partition))
         for peer, fetcher in self._fetchers.items():
             if peer != action.leader_id:
                 fetcher.forget(partition.group)

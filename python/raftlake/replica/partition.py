@@ -271,9 +271,11 @@ class Partition:
         for pending in refused:
             pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
-    def on_leadership_lost(self) -> None:
-        """Whatever was appended and is not committed may be kept or cut by the next leader: its outcome is unknown."""
-        self.refuse_appends()
+    def on_leadership_lost(self, *, keep_new: bool = False) -> None:
+        """Whatever was appended and is not committed may be kept or cut by the next leader: its outcome is unknown. What
+        was not yet appended is refused, or goes on waiting with `keep_new`."""
+        if not keep_new:
+            self.refuse_appends()
         waiting, self.waiting = self.waiting, deque()
         for entry in waiting:
             retry_is_safe = entry.pending.idempotent

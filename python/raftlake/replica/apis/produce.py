@@ -146,7 +146,7 @@ def _produce_one(
     except RequestRejected as rejected:
         done(rejected.code, -1, rejected.message)
         return
-    if not partition.core.is_leader:
+    if not partition.core.is_leader and not node.handover.holds(partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
     assert isinstance(part.records, bytearray | memoryview)
