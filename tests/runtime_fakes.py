@@ -16,6 +16,7 @@ from raftlake.ports import GroupId, PeerConnection, PeerReply, PeerRpc
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, ClientContext, Endpoint
 from raftlake.runtime import loop as loops
 from raftlake.runtime.connection import ConnectionLimits
+from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.sockets import bind
@@ -162,6 +163,7 @@ async def served(
     peers_only: bool = False,
     started_bytes_max: int = 1 << 30,
     unsent_bytes_max: int = 1 << 30,
+    room: FrameRoom | None = None,
 ) -> AsyncIterator[Served]:
     node = node or FakeNode()
     codec = PeerCodec(node_id=1, peers={1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093)})
@@ -175,6 +177,7 @@ async def served(
         limits=limits or ConnectionLimits(),
         connections_max=connections_max,
         peers_only=peers_only,
+        room=room or FrameRoom(1 << 30),
         started_bytes_max=started_bytes_max,
         unsent_bytes_max=unsent_bytes_max,
         on_fatal=fatal.append,

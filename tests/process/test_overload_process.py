@@ -267,3 +267,53 @@ def test_appends_that_cannot_commit_make_producers_wait_and_do_not_fill_the_memo
 
     with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum:
         asyncio.run(main(quorum))
+
+
+def test_unfinished_requests_of_all_connections_hold_a_bounded_part_of_a_node_and_producers_go_on(tmp_path: Path) -> None:
+    """24 connections each send nearly all of 16 MiB and then nothing: 360 MiB, of which the node takes what it may."""
+    unfinished = (16 * MIB).to_bytes(4, "big") + bytes(15 * MIB)
+
+    async def withhold(port: int, connected: list[asyncio.StreamWriter]) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        connected.append(writer)
+        try:
+            writer.write(unfinished)
+            await asyncio.Event().wait()
+        finally:
+            writer.transport.abort()
+
+    async def main(quorum: LocalQuorum) -> None:
+        async with AsyncClient(quorum.bootstrap_servers) as client:
+            leader = (await client.create_topic("t")).partitions[0].leader_id
+            node = quorum.nodes[leader]
+            await client.append("t", os.urandom(MIB))
+            memory_before = memory_mib(quorum, leader)
+            connected: list[asyncio.StreamWriter] = []
+            hostile = [asyncio.create_task(withhold(node.port, connected)) for _ in range(24)]
+            seen = left = -1
+            # Until the node takes no more of what is offered.
+            while len(connected) < 24 or seen != (left := sum(each.transport.get_write_buffer_size() for each in connected)):
+                seen = left if len(connected) == 24 else -1
+                await asyncio.sleep(0.3)
+            latencies = []
+            for _ in range(20):
+                began = time.monotonic()
+                await client.append("t", os.urandom(MIB))
+                latencies.append(time.monotonic() - began)
+            memory = memory_mib(quorum, leader)
+            async with httpx.AsyncClient(trust_env=False) as http:
+                metrics = (await http.get(f"http://{node.http_address}/metrics")).text
+                ready = await http.get(f"http://{node.http_address}/health/ready")
+            (queued,) = [line for line in metrics.splitlines() if line.startswith("raftlake_queued_request_bytes ")]
+            print(f"{memory - memory_before:.0f} MiB more, appends of 1 MiB {max(latencies):.2f} s at most; {queued}")
+            assert len(connected) == 24 and seen > 250 * MIB, "the node took what it cannot hold"
+            assert 0 < float(queued.split()[1]) <= 32 * MIB and ready.status_code == 200
+            assert memory < memory_before + 32 + 30
+            for task in hostile:
+                task.cancel()
+            await asyncio.wait(hostile)
+            await client.append("t", os.urandom(7 * MIB))
+
+    bounds = {"queued.max.request.bytes": str(32 * MIB), "socket.request.max.bytes": str(16 * MIB)}
+    with LocalQuorum(nodes=3, data_dir=tmp_path, settings=bounds) as quorum:
+        asyncio.run(main(quorum))

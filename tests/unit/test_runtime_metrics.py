@@ -46,7 +46,7 @@ def partition(log_end: int, *, leads: bool) -> Any:
 
 def build() -> tuple[NodeMetrics, FakeHttpNode, FakeClock]:
     node, clock = FakeHttpNode(), FakeClock()
-    metrics = NodeMetrics(node, clock, lambda: {"client": 4, "http": 1})  # type: ignore[arg-type]
+    metrics = NodeMetrics(node, clock, lambda: {"client": 4, "http": 1}, lambda: 77)  # type: ignore[arg-type]
     return metrics, node, clock
 
 
@@ -74,6 +74,7 @@ def test_gauges_of_every_group() -> None:
         assert found[f"raftlake_{name}", meta] == value
     assert found["raftlake_current_vote", data] == -1
     assert found["raftlake_connections", (("listener", "client"),)] == 4
+    assert found["raftlake_queued_request_bytes", ()] == 77
     assert found["raftlake_number_of_voters", ()] == 2
     assert found["raftlake_process_resident_memory_bytes", ()] > 0
 

@@ -203,6 +203,10 @@ def test_what_the_driver_is_told() -> None:
         ({"local.retention.ms": "1000"}, r"local\.retention\.ms=1000: differs from retention\.ms=-1, which needs a tier"),
         ({"message.max.bytes": "104857600"}, r"message\.max\.bytes=104857600: does not fit into socket\.request\.max\.bytes"),
         ({"socket.request.max.bytes": "99999999999"}, r"socket\.request\.max\.bytes=99999999999: out of range"),
+        (
+            {"queued.max.request.bytes": "1048576"},
+            r"socket\.request\.max\.bytes=104857600 must not exceed queued\.max\.request\.bytes=1048576",
+        ),
         ({"max.connections": "0"}, r"max\.connections=0: out of range; accepted is 1 to"),
         ({"tier.uri": "s3://b/p"}, r"tier\.uri=s3://b/p: this release has no tier"),
         ({"tier.flush.bytes": "5"}, r"tier\.flush\.bytes=5: this release has no tier"),

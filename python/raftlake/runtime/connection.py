@@ -3,7 +3,8 @@
 Owns: the order of answers (requests of one connection may complete in any order, their answers leave in the order of the
 requests), and back-pressure: a request is started only while the connection is below its limits, the ones behind it wait, and
 nothing more is read until they have been started. So one connection holds at most `requests_max` started requests and one
-consumer Fetch, whatever its client sends. Refuses to know what requests mean: a `Router` does.
+consumer Fetch, whatever its client sends. Of a large frame only the beginning is read until all connections together have
+room for it (`frame_room`). Refuses to know what requests mean: a `Router` does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Protocol, cast
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import PeerConnection
 from raftlake.replica.config import ClientContext
+from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import is_from_replica, parse_peer_client_id
 from raftlake.wire.api import (
@@ -28,6 +30,7 @@ from raftlake.wire.api import (
     decode_request,
     encode_response,
     encode_unsupported_version,
+    peek_client_id,
 )
 from raftlake.wire.framing import FrameDecoder
 from raftlake.wire.primitives import BytesLike
@@ -36,6 +39,8 @@ logger = logging.getLogger("raftlake.listener")
 
 #: Answers of one turn that are gathered before they are written.
 WRITE_BYTES = 128 * 1024
+#: While others wait for room, a large frame has to come at this rate after its first `stall_seconds`.
+FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,7 @@ class Router(Protocol):
     """What a connection needs from the listener that owns it."""
 
     limits: ConnectionLimits
+    room: FrameRoom
 
     def opened(self, connection: Connection) -> bool:
         """Count the connection; False when it is one too many."""
@@ -124,6 +130,11 @@ class Connection(asyncio.BufferedProtocol):
         #: When the last bytes came; when the other side last took some while it is behind, and what is still to be taken.
         self._heard_at = self._taken_at = self._now()
         self._unsent_held = self._untaken = 0
+        #: What the large frame that is being received, or has not been started, takes of the room of all; and since when.
+        self._room = 0
+        self._room_since = 0.0
+        #: The transport of a connection that was closed while the other side had not taken everything.
+        self._closing: asyncio.Transport | None = None
 
     # --- asyncio ---
 
@@ -137,9 +148,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._closing = None
         self._is_lost = True
         self._waiting.clear()
+        self._decoder.close()
+        self._router.room.forget(self)
+        self._leave_room()
         # What is still being served is answered into the void, or, after a bug, never.
         self._router.release(self._started_bytes)
         self._hold_unsent(0)
@@ -179,7 +193,12 @@ class Connection(asyncio.BufferedProtocol):
     def fault_of(self, now: float) -> str | None:
         """Why the connection should be ended, as far as the clock knows a reason."""
         if self._transport is None:
-            return None
+            is_left = self._closing is not None and now - self._heard_at > self._limits.stall_seconds
+            return "takes no last answer" if is_left else None
+        if self._room and self._router.room.is_short:
+            allowed = self._limits.stall_seconds + self._room / FRAME_BYTES_PER_SECOND_MIN
+            if self._decoder.is_amid_frame and now - self._room_since > allowed:
+                return "too slow with a large request while others wait for room"
         if not self._is_writable:
             untaken = self._transport.get_write_buffer_size()
             if untaken < self._untaken:
@@ -220,14 +239,16 @@ class Connection(asyncio.BufferedProtocol):
         self.send_answers()
         if self._transport is not None:
             self._transport.close()
-            self._transport = None
+            self._closing, self._transport = self._transport, None
+            self._heard_at = self._now()
             self._waiting.clear()
 
     def abort(self) -> None:
         """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
+        transport = self._transport or self._closing
+        if transport is not None:
+            transport.abort()
+            self._transport = self._closing = None
             self._waiting.clear()
 
     def _decode(self, frame: bytearray) -> None:
@@ -275,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._started.append(request)
                 self._started_bytes += request.size
                 self._fetches += request.is_fetch
+                if request.size == self._room:
+                    self._leave_room()
                 if request.parts is not None:
                     self._send_answered()
                     continue
@@ -283,7 +306,25 @@ class Connection(asyncio.BufferedProtocol):
                 self._router.route(self, request.header, message, functools.partial(self._answer, request))
         finally:
             self._is_starting = False
-        self._set_reading(not self._waiting and self._is_writable)
+        reading = not self._waiting and self._is_writable
+        if reading and not self._room and self._decoder.large_bytes:
+            reading = self._take_room()
+        self._set_reading(reading)
+
+    def _take_room(self) -> bool:
+        """Only when nothing else holds the connection up, so that whoever has room can use it."""
+        size = self._decoder.large_bytes
+        is_peer = self.is_peer or parse_peer_client_id(peek_client_id(self._decoder.beginning)) is not None
+        if not self._router.room.take(self, size, is_peer=is_peer):
+            return False
+        self._room = size
+        self._room_since = self._heard_at = self._now()
+        return True
+
+    def _leave_room(self) -> None:
+        if self._room:
+            size, self._room = self._room, 0
+            self._router.room.leave(size)
 
     def _may_start(self, request: _Request) -> bool:
         if not self._started:

@@ -23,6 +23,7 @@ from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.api_versions import answer_api_versions
 from raftlake.runtime.connection import Connection, ConnectionLimits
+from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import PeerCodec, source_of
 from raftlake.wire.api import ApiKey, RequestHeader
@@ -75,6 +76,7 @@ class Listener:
         limits: ConnectionLimits,
         connections_max: int,
         peers_only: bool = False,
+        room: FrameRoom,
         started_bytes_max: int = STARTED_BYTES_MAX,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         on_fatal: Callable[[RaftlakeError], None],
@@ -82,6 +84,7 @@ class Listener:
         metrics: RequestMetrics,
     ) -> None:
         self.limits = limits
+        self.room = room
         self._node = node
         self._codec = codec
         self._connections_max = connections_max

@@ -75,12 +75,20 @@ class Rate:
 
 
 class NodeMetrics:
-    """The metrics of one node. `connections` tells how many connections each listener has."""
+    """The metrics of one node. `connections` tells how many connections each listener has, `queued_bytes` what large frames
+    hold that are on their way."""
 
-    def __init__(self, node: ReplicaNode, clock: SystemClock, connections: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        node: ReplicaNode,
+        clock: SystemClock,
+        connections: Callable[[], Mapping[str, int]],
+        queued_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._node = node
         self._clock = clock
         self._connections = connections
+        self._queued_bytes = queued_bytes
         self.commit_latency = Latency()
         #: How late a periodic callback of the loop came: what one long piece of work makes everything else wait.
         self.loop_lag = Latency()
@@ -163,6 +171,8 @@ class NodeMetrics:
         for listener, count in sorted(self._connections().items()):
             connections.add_metric([listener], count)
         yield connections
+        queued = "Bytes of large request frames that are being received or wait to be served"
+        yield GaugeMetricFamily("raftlake_queued_request_bytes", queued, value=self._queued_bytes())
         keys = len(self._node.kv.machine)
         yield GaugeMetricFamily("raftlake_kv_keys", "Keys in the key-value space", value=keys)
         applied = self._node.kv.machine.applied_offset

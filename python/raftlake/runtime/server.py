@@ -27,6 +27,7 @@ from raftlake.runtime import loop as loops
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.driver import Driver
+from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.http import HttpFront
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.log import configure_logging, event
@@ -104,6 +105,7 @@ class NodeServer:
         self._elections: FileElectionStore | None = None
         self._network: TcpNetwork | None = None
         self._node: ReplicaNode | None = None
+        self._room = FrameRoom(settings.queued_request_bytes_max)
         self._listeners: dict[str, Listener] = {}
         self._http: HttpFront | None = None
         self._metrics: NodeMetrics | None = None
@@ -180,7 +182,7 @@ class NodeServer:
         node.damage.listeners.append(self._log_damage)
         node.own_vote.listeners.append(self._log_own_vote)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
-        self._metrics = NodeMetrics(node, self._clock, self._connection_counts)
+        self._metrics = NodeMetrics(node, self._clock, self._connection_counts, lambda: self._room.held)
 
     def _new_listener(self, *, peers_only: bool) -> Listener:
         assert self._network is not None and self._metrics is not None
@@ -192,6 +194,7 @@ class NodeServer:
             ),
             connections_max=self._settings.connections_max,
             peers_only=peers_only,
+            room=self._room,
             on_fatal=self._driver.fail,
             notice_alive=self._network.notice_alive,
             metrics=self._metrics,

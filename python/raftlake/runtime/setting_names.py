@@ -63,6 +63,7 @@ NUMBERS: Mapping[str, Number] = {
     "max.connections": Number(2000, 1, 1_000_000),
     "connections.max.idle.ms": Number(600_000, 1_000, _LONG_MAX),
     "socket.request.max.bytes": Number(100 * MIB, 64 * 1024, 2**31 - 1),
+    "queued.max.request.bytes": Number(256 * MIB, 64 * 1024, _LONG_MAX),
     "message.max.bytes": Number(8 * MIB, 1024, 1024 * MIB),
 }
 TEXTS = frozenset(

@@ -72,6 +72,8 @@ class Settings:
     #: Clients' connections that are idle for longer are closed.
     connections_idle_ms: int
     request_bytes_max: int
+    #: Large request frames that are on their way, over all connections.
+    queued_request_bytes_max: int
     message_bytes_max: int
 
     @property
@@ -193,6 +195,7 @@ def _build(reader: _Reader) -> Settings:
         connections_max=reader.number("max.connections"),
         connections_idle_ms=reader.number("connections.max.idle.ms"),
         request_bytes_max=_request_bytes_max(reader),
+        queued_request_bytes_max=reader.number("queued.max.request.bytes"),
         message_bytes_max=reader.number("message.max.bytes"),
     )
 
@@ -321,7 +324,8 @@ def _check_retention(reader: _Reader) -> None:
 
 
 def _request_bytes_max(reader: _Reader) -> int:
-    """A frame holds at least one batch and its headers."""
+    """A frame holds at least one batch and its headers; the largest one must be able to come in."""
+    reader.require_at_most("socket.request.max.bytes", "queued.max.request.bytes")
     request, message = reader.number("socket.request.max.bytes"), reader.number("message.max.bytes")
     if message + 4096 > request:
         raise fail(

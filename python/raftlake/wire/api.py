@@ -203,6 +203,15 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Message]:
     return RequestHeader(api.key, version, correlation_id, client_id), message
 
 
+def peek_client_id(beginning: BytesLike) -> str | None:
+    """The client id of a request of which only the beginning is there; None also when that does not show it."""
+    if len(beginning) < _REQUEST_HEAD.size:
+        return None
+    size = _REQUEST_HEAD.unpack_from(beginning, 0)[3]
+    client_id = bytes(beginning[_REQUEST_HEAD.size : _REQUEST_HEAD.size + max(size, 0)])
+    return client_id.decode("utf-8", "replace") if len(client_id) == size else None
+
+
 def encode_request(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, message: Message
 ) -> list[BytesLike]:

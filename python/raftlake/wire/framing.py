@@ -2,7 +2,8 @@
 
 Shaped for `asyncio.BufferedProtocol` without importing it: the transport fills what `get_buffer` returned and reports how
 much. Small frames are copied out of one staging buffer, many per read; a large frame is received straight into its own
-memory. Each frame owns its memory, so slices of it may be kept and stamped in place.
+memory, which begins to grow with the next read: whoever does not want it yet reads no more. Each frame owns its memory, so
+slices of it may be kept and stamped in place.
 
 Invariants: the frames do not depend on how the bytes were cut into reads; memory held is bounded by what was received
 (times four) plus the staging buffer, not by what a size prefix claims.
@@ -15,8 +16,10 @@ from raftlake.wire.primitives import I32
 
 #: One read takes at most this much while frames are small.
 STAGING_BYTES = 64 * 1024
-#: Memory that is given to a large frame before any of its bytes arrived; more follows as they do.
+#: Memory that is given to a large frame with its second read; more follows as its bytes arrive.
 FRAME_BYTES_FIRST = 1 << 20
+#: Enough of a frame to tell who sends it.
+BEGINNING_BYTES = 256
 
 
 class FrameDecoder:
@@ -36,6 +39,21 @@ class FrameDecoder:
         self.failure: WireError | None = None
 
     @property
+    def large_bytes(self) -> int:
+        """The size of the large frame under way, without its prefix; 0 when there is none."""
+        return self._frame_size if self._frame is not None else 0
+
+    @property
+    def beginning(self) -> bytes:
+        """What the large frame under way begins with, as far as it has come."""
+        return b"" if self._frame is None else bytes(memoryview(self._frame)[: min(self._filled, BEGINNING_BYTES)])
+
+    def close(self) -> None:
+        """No more bytes come: give the memory back."""
+        self._frame, self._filled, self._staged = None, 0, 0
+        self._staging = bytearray()
+
+    @property
     def is_amid_frame(self) -> bool:
         """Whether a frame has begun that is not complete."""
         return self._frame is not None or self._staged > 0
@@ -49,7 +67,7 @@ class FrameDecoder:
             return memoryview(self._staging)[self._staged :]
         if self._filled == len(frame):
             # Grown here and by a copy: the transport may still hold the old memory while `buffer_updated` runs.
-            grown = bytearray(min(self._frame_size, 4 * len(frame)))
+            grown = bytearray(min(self._frame_size, max(FRAME_BYTES_FIRST, 4 * len(frame))))
             grown[: self._filled] = frame
             self._frame = frame = grown
         return memoryview(frame)[self._filled :]
@@ -99,8 +117,6 @@ class FrameDecoder:
     def _begin_large(self, size: int, start: int) -> None:
         """The rest of the staging buffer is the beginning of a frame that does not fit into it."""
         self._filled = self._staged - start
-        frame = bytearray(min(size, max(FRAME_BYTES_FIRST, self._filled)))
-        frame[: self._filled] = memoryview(self._staging)[start : self._staged]
-        self._frame = frame
+        self._frame = self._staging[start : self._staged]
         self._frame_size = size
         self._staged = 0
