@@ -92,6 +92,8 @@ class FakeNode:
         self.port = 0
         self.requests: list[tuple[ApiKey, Any]] = []
         self.scripts: list[tuple[ApiKey, Script]] = []
+        #: Scripts that are not used up, for requests that no other one answers.
+        self.standing: dict[ApiKey, Script] = {}
         self.http_listener: str | None = None
         self._server: asyncio.Server | None = None
         self._transports: list[asyncio.BaseTransport] = []
@@ -125,7 +127,9 @@ class FakeNode:
                 scripted = script(header, message)
                 if scripted is not None:
                     return scripted
-                break
+                return self.quorum.answer(self, header, message)
+        if (standing := self.standing.get(ApiKey(header.api_key))) is not None:
+            return standing(header, message)
         return self.quorum.answer(self, header, message)
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from dataclasses import replace
 
 import pytest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 from kio.schema.errors import ErrorCode as KioError
+from kio.schema.types import BrokerId
 
 from clientkit import HANG, FakeQuorum, run
-from clientkit_answers import NO_THROTTLE
+from clientkit_answers import NO_THROTTLE, describe_topic, metadata
 from raftlake.client import AsyncClient, Client, KvConflict, NoReachableNode, OffsetOutOfRange
 from raftlake.client.partitioner import murmur2, partition_for_key
 from raftlake.client.types import Address, parse_servers
-from raftlake.errors import ConfigError, RequestRejected
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 from raftlake.wire.api import ApiKey
 
 
@@ -172,3 +174,46 @@ def test_murmur2_is_kafkas(data: bytes, expected: int) -> None:
 def test_errors_survive_pickling(error: Exception) -> None:
     """Spark carries a task's exception to the driver as a pickle."""
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_nodes_without_a_leader_deny_no_topic_and_the_time_that_they_get_is_the_requests_own() -> None:
+    """What a node answers that was started alone: LEADER_NOT_AVAILABLE for any name, and no controller beside an empty list."""
+
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum:
+            quorum.add_topic("t")
+
+            def without_leader(header: object, message: object) -> object:
+                names = [topic.name for topic in message.topics or ()]  # type: ignore[attr-defined]
+                answer = metadata(quorum, quorum.nodes[1], message)
+                error = KioError.leader_not_available
+                topics = tuple(replace(describe_topic(quorum, name), error_code=error, partitions=()) for name in names)
+                return replace(answer, controller_id=BrokerId(-1), topics=topics)
+
+            settings = {"unknown_topic_grace_ms": 5.0, "request_timeout_ms": 300.0}
+            async with AsyncClient(quorum.bootstrap, **settings) as client:
+                for node in quorum.nodes.values():
+                    node.standing[ApiKey.METADATA] = without_leader
+                for ask in (client.describe_topic("t"), client.describe_topic("x"), client.list_offsets("t", {0: -1})):
+                    with pytest.raises(RequestRejected, match="hears of a leader") as caught:
+                        await ask
+                    assert caught.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+                with pytest.raises(RequestRejected, match="which topics exist") as caught:
+                    await client.topics()
+                assert caught.value.code == ErrorCode.LEADER_NOT_AVAILABLE
+                # One node that knows is enough, and says at once what there is not.
+                del quorum.nodes[2].standing[ApiKey.METADATA]
+                assert [topic.name for topic in await client.topics()] == ["t"]
+                assert await client.partitions("t") == [0]
+                with pytest.raises(RequestRejected, match="does not exist"):
+                    await client.describe_topic("x")
+                await quorum.nodes[2].stop()
+                with pytest.raises(RequestRejected, match="hears of a leader"):
+                    await client.topics()
+                await quorum.nodes[2].start()
+                # What the client knew before does not count for an answer now.
+                quorum.nodes[2].standing[ApiKey.METADATA] = without_leader
+                with pytest.raises(RequestRejected, match="hears of a leader"):
+                    await client.describe_topic("t")
+
+    run(test())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from raftlake.replica.apis.answers import Answers
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.describe import describe_quorum
+from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
 from raftlake.wire.ids import id_from_kio, id_to_kio
@@ -169,3 +171,49 @@ def test_ids_pass_through_kafka_form_and_back() -> None:
     assert id_from_kio(id_to_kio(bytes(range(16)))) == bytes(range(16))
     assert id_to_kio(bytes(16)) is None
     assert id_from_kio(None) == bytes(16)
+
+
+def test_a_node_that_restarts_alone_denies_no_topic_and_one_with_a_leader_does() -> None:
+    """It hosts the topic's groups but has not been told whether the topic was deleted while it was away."""
+    cluster = Cluster()
+    cluster.create_topic("t")
+    everybody = list(cluster.nodes)
+    for node_id in everybody:
+        cluster.stop(node_id)
+    alone = cluster.start(everybody[0])
+    cluster.run(3000)
+    metadata, delete, configs = _schema("metadata", 12), _schema("delete_topics", 6), _schema("describe_configs", 4)
+
+    def named(*names: str) -> Any:
+        asked = tuple(metadata.MetadataRequestTopic(name=name, topic_id=None) for name in names)
+        return metadata.MetadataRequest(topics=asked, include_topic_authorized_operations=False)
+
+    every = metadata.MetadataRequest(topics=None, include_topic_authorized_operations=False)
+    deleted = delete.DeleteTopicsRequest(
+        topics=(delete.DeleteTopicState(name="x", topic_id=None),), timeout=timedelta(seconds=1)
+    )
+    resource = configs.DescribeConfigsResource(resource_type=2, resource_name="x", configuration_keys=None)
+    described = configs.DescribeConfigsRequest(resources=(resource,))
+
+    def codes(node: ReplicaNode) -> list[int]:
+        by_name = cluster.ask(node, ApiKey.METADATA, named("t", "x"), version=12).topics
+        (of_delete,) = cluster.ask(node, ApiKey.DELETE_TOPICS, deleted, version=6).responses
+        (of_configs,) = cluster.ask(node, ApiKey.DESCRIBE_CONFIGS, described, version=4).results
+        return [int(answer.error_code) for answer in (*by_name, of_delete, of_configs)]
+
+    not_yet, unknown = ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(alone) == [not_yet, not_yet, ErrorCode.NOT_CONTROLLER, not_yet]
+    answer = cluster.ask(alone, ApiKey.METADATA, every, version=12)
+    assert (answer.topics, answer.controller_id) == ((), -1)
+    for node_id in everybody[1:]:
+        cluster.start(node_id)
+    cluster.run(20_000, until=lambda: all(not node.topics.may_miss_some for node in cluster.nodes.values()))
+    for node in cluster.nodes.values():
+        assert codes(node) == [ErrorCode.NONE, unknown, unknown, unknown]
+        answer = cluster.ask(node, ApiKey.METADATA, every, version=12)
+        assert [topic.name for topic in answer.topics] == ["t"] and answer.controller_id == cluster.leader().config.node_id
+    for node_id in everybody[1:]:
+        cluster.stop(node_id)
+    cluster.run(10_000, until=lambda: alone.topics.may_miss_some)
+    # What it knew when it lost the leader it goes on telling; what was created since, it may have missed.
+    assert codes(alone)[:2] == [ErrorCode.NONE, not_yet]

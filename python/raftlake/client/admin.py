@@ -162,7 +162,9 @@ class Admin:
             try:
                 described = await self.describe_topic(name, deadline.remaining_ms())
             except RequestRejected as error:
-                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or deadline.is_over():
+                if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+                    raise
+                if deadline.is_over() and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
             else:
                 if described.partitions and all(p.leader_id >= 0 for p in described.partitions):

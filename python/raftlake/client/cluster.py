@@ -75,6 +75,8 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._refreshing: dict[tuple[str | None, Address | None], asyncio.Task[MetadataResponse]] = {}
         self._turns = itertools.count()
+        #: Nodes that could not tell what exists when they were last asked, for want of a leader.
+        self._leaderless: dict[Address, None] = {}
 
     def now(self) -> float:
         """Seconds on the loop's clock."""
@@ -83,11 +85,15 @@ class Cluster:
     # --- asking some node --------------------------------------------------------------------------------------------
 
     def candidates(self, avoid: Address | None = None) -> list[Address]:
-        """Every known address in turn: those with an open connection first, and `avoid` last."""
+        """Every known address in turn: those with an open connection first, those without a leader late, and `avoid` last."""
         known = list(dict.fromkeys([*self.nodes.values(), *self.config.bootstrap]))
         first = next(self._turns) % len(known)
         rotated = known[first:] + known[:first]
-        return sorted(rotated, key=lambda address: (address == avoid, self.pool.get_open(address) is None))
+
+        def rank(address: Address) -> tuple[bool, bool, bool]:
+            return address == avoid, address in self._leaderless, self.pool.get_open(address) is None
+
+        return sorted(rotated, key=rank)
 
     async def ask_any(
         self,
@@ -99,7 +105,21 @@ class Cluster:
         changes: bool = False,
         avoid: Address | None = None,
     ) -> tuple[Any, bool]:
-        """The answer of the first node that gives one, and whether an earlier try may have been received.
+        """The answer of the first node that gives one, and whether an earlier try may have been received. See `_ask_some`."""
+        answer, was_sent, _ = await self._ask_some(api_key, version, message, deadline, changes=changes, avoid=avoid)
+        return answer, was_sent
+
+    async def _ask_some(
+        self,
+        api_key: ApiKey,
+        version: int,
+        message: object,
+        deadline: Deadline,
+        *,
+        changes: bool = False,
+        avoid: Address | None = None,
+    ) -> tuple[Any, bool, Address]:
+        """The answer of the first node that gives one, whether an earlier try may have been received, and who answered.
 
         Raises NoReachableNode when none answers in time; for a request that changes something, UnknownOutcome if it was sent.
         """
@@ -112,9 +132,11 @@ class Cluster:
             for address in self.candidates(avoid):
                 try:
                     connection = await self.pool.get(address)
-                    return await self.request(connection, api_key, version, message, deadline, patience_ms), was_sent
+                    answer = await self.request(connection, api_key, version, message, deadline, patience_ms)
+                    return answer, was_sent, address
                 except Disconnected as error:
                     errors[error.address] = error.reason
+                    self._leaderless.pop(address, None)
                     was_sent = was_sent or error.sent
                 if deadline.is_over():
                     break
@@ -153,21 +175,28 @@ class Cluster:
         self._topics.pop(name, None)
 
     async def refresh_topic(self, name: str, deadline: Deadline, *, avoid: Address | None = None) -> Topic:
-        """Asked for anew, of any node, of `avoid` only when no other one answers."""
+        """Asked for anew, of any node, of `avoid` only when no other one answers. A node without a leader cannot say that a
+        topic does not exist: RequestRejected(LEADER_NOT_AVAILABLE) when none has one until the time is over."""
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
         asked_for = Deadline(min(self.config.unknown_topic_grace_ms, deadline.remaining_ms()))
         while True:
-            await self._refresh(name, deadline, avoid)
-            topic = self._topics.get(name)
-            if topic is not None:
+            answer = await self._refresh(name, deadline, avoid)
+            if any(_is_unsettled(described) for described in answer.topics):
+                if deadline.is_over():
+                    raise _leaderless(name)
+            elif (topic := self._topics.get(name)) is not None:
                 return topic
-            if asked_for.is_over():
+            elif asked_for.is_over():
                 raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
             await backoff.pause(deadline)
 
     async def topics(self, deadline: Deadline) -> Mapping[str, Topic]:
-        """Every topic but the quorum's own log, asked for anew."""
-        answer = await self._refresh(None, deadline)
+        """Every topic but the quorum's own log, asked for anew of a node that knows them: of one that names a controller."""
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
+        while (answer := await self._refresh(None, deadline)).controller_id < 0:
+            if deadline.is_over():
+                raise _leaderless(None)
+            await backoff.pause(deadline)
         names = [str(topic.name) for topic in answer.topics if topic.name is not None and topic.error_code == 0]
         return {name: self._topics[name] for name in sorted(names) if name in self._topics}
 
@@ -190,7 +219,19 @@ class Cluster:
     async def _ask_metadata(self, name: str | None, deadline: Deadline, avoid: Address | None) -> MetadataResponse:
         request = protocol.metadata_request(None if name is None else [name])
         answer: MetadataResponse
-        answer, _ = await self.ask_any(ApiKey.METADATA, protocol.METADATA_VERSION, request, deadline, avoid=avoid)
+        try:
+            answer, _, address = await self._ask_some(
+                ApiKey.METADATA, protocol.METADATA_VERSION, request, deadline, avoid=avoid
+            )
+        except NoReachableNode as error:
+            if not self._leaderless:
+                raise
+            # Some do answer; it was another one's turn when the time was over.
+            raise _leaderless(name) from error
+        if answer.controller_id < 0 or any(_is_unsettled(topic) for topic in answer.topics):
+            self._leaderless[address] = None
+        else:
+            self._leaderless.pop(address, None)
         self._learn(answer)
         return answer
 
@@ -241,3 +282,15 @@ class Cluster:
     def leader_address(self, topic: Topic, partition: int) -> Address | None:
         """Where the leader listens, as far as is known; None while there is no leader."""
         return self.nodes.get(topic.require_partition(partition).leader_id)
+
+
+def _is_unsettled(described: MetadataResponseTopic) -> bool:
+    """Whether a node could not say if there is such a topic."""
+    return protocol.code_of(described.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _leaderless(name: str | None) -> RequestRejected:
+    what = "which topics exist" if name is None else f"whether topic {name!r} exists"
+    return RequestRejected(
+        ErrorCode.LEADER_NOT_AVAILABLE, f"no node that answers hears of a leader of the quorum, so {what} is not known"
+    )

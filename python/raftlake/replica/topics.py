@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 TOPIC_PREFIX = "/raftlake/topics/"
+#: Why a node cannot say that a topic does not exist.
+NO_LEADER_YET = "this node hears of no leader of the quorum"
 NAME_LENGTH_MAX = 249
 FIRST_ELECTION_DELAY_MS = 200
 #: Longer where a topic has many groups: it takes the nodes different times to open them.
@@ -114,6 +116,17 @@ class TopicRegistry:
     @property
     def partition_count(self) -> int:
         return sum(topic.partitions for topic in self._by_name.values())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every topic that existed when this node started is known here."""
+        return self._is_current or self._node.config.is_opaque
+
+    @property
+    def may_miss_some(self) -> bool:
+        """Whether a topic that is not known here may exist all the same: no leader has told yet what there is, or tells no
+        longer."""
+        return not (self.is_current and self._node.is_ready())
 
     # --- following the keys ---
 

@@ -13,7 +13,7 @@ from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.describe import ReplicaDescription, describe_quorum
-from raftlake.replica.topics import Topic
+from raftlake.replica.topics import NO_LEADER_YET, Topic
 from raftlake.wire.ids import id_from_kio, id_to_kio
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
                 for node_id, endpoint in node.membership.nodes().items()
             ),
             cluster_id=node.cluster_id,
-            controller_id=node.metadata_leader_id,
+            # A node that does not know yet which topics exist names no controller: a list of all has no other place to say so.
+            controller_id=node.metadata_leader_id if node.topics.is_current else NO_LEADER,
             error_code=kafka_error(ErrorCode.NONE),
             topics=tuple(topics),
         )
@@ -61,8 +62,8 @@ def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
     if topic is not None:
         return _known_topic(node, answers, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not node.is_ready():
-        # Just started: what it has not applied yet is not known not to exist. Clients ask again after this error.
+    if node.topics.may_miss_some:
+        # What it has not applied yet is not known not to exist. Clients ask again after this error.
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return answers.make(
         "MetadataResponseTopic",
@@ -293,6 +294,8 @@ def _configs_of(node: ReplicaNode, kind: int, name: str) -> tuple[list[tuple[str
     if kind == RESOURCE_TOPIC:
         topic = node.topics.get(name)
         if topic is None:
+            if node.topics.may_miss_some:
+                return [], ErrorCode.LEADER_NOT_AVAILABLE, f"{NO_LEADER_YET}; topic {name!r} is not known so far"
             return [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
         configs = {
             "cleanup.policy": "delete",

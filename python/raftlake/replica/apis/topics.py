@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.apis.answers import Answers, kafka_error
-from raftlake.replica.topics import Topic, require_name
+from raftlake.replica.topics import NO_LEADER_YET, Topic, require_name
 from raftlake.wire.ids import id_from_kio, id_to_kio
 
 if TYPE_CHECKING:
@@ -116,8 +116,12 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     for index, (name, topic_id) in enumerate(asked):
         topic = node.topics.by_id(topic_id) if any(topic_id) else node.topics.get(name or "")
         if topic is None:
-            error = ErrorCode.UNKNOWN_TOPIC_ID if any(topic_id) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            put(index, None, error, f"topic {name!r} does not exist")
+            error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
+            if node.topics.may_miss_some:
+                error, message = ErrorCode.NOT_CONTROLLER, f"{NO_LEADER_YET}; nothing was changed"
+            elif any(topic_id):
+                error = ErrorCode.UNKNOWN_TOPIC_ID
+            put(index, None, error, message)
             continue
         asked[index] = (topic.name, topic.topic_id)
         node.topics.delete(topic, partial(put, index))
