@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlake.kv.commands import Compare, Put, Txn
+from raftlake.raft.types import NO_LEADER
 from raftlake.replica import kv_service
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
@@ -163,3 +164,19 @@ def test_damage_under_a_later_slice_is_repaired_like_any_other(monkeypatch: pyte
     assert len(found) == 2 and found[0] is not None and found[1] is None, "damaged, then repaired"
     assert node.fatal is None
     assert _state(node) == _state(cluster.leader())
+
+
+def test_a_writer_is_not_sent_to_a_leader_that_is_not_heard_of() -> None:
+    """A follower goes on naming the leader of its epoch; whoever followed that name would meet a dead node."""
+    cluster = Cluster()
+    leader, follower = cluster.leader(), cluster.followers()[0]
+    outcomes: list[ProposeOutcome] = []
+    follower.kv.propose(Txn(compares=(), ops=(Put("k", b"v"),)), outcomes.append)
+    assert outcomes.pop().leader_id == leader.config.node_id
+    cluster.stop(leader.config.node_id)
+    assert follower.metadata_leader_id == leader.config.node_id
+    follower.kv.propose(Txn(compares=(), ops=(Put("k", b"v"),)), outcomes.append)
+    assert outcomes.pop().leader_id == NO_LEADER
+    cluster.run(20_000, until=follower.is_ready)
+    follower.kv.propose(Txn(compares=(), ops=(Put("k", b"v"),)), outcomes.append)
+    assert follower.partitions[METADATA_GROUP].core.is_leader or outcomes.pop().leader_id == cluster.leader().config.node_id

@@ -111,10 +111,15 @@ class KvService:
             done(ProposeOutcome(ProposeStatus.REFUSED))
             return
         if not core.is_leader:
-            done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=core.leader_id))
+            done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._leader_heard_of()))
             return
         self._collected.append((encode(txn), done))
         self._node.mark_appending(self._partition)
+
+    def _leader_heard_of(self) -> NodeId:
+        """Whom to send a client to: not to a leader that may be dead, though its successor is not known yet."""
+        core = self._partition.core
+        return core.leader_id if core.hears_leader else NO_LEADER
 
     def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
         """Propose here or at the leader; what is refused is tried again until the propose timeout."""
@@ -143,7 +148,7 @@ class KvService:
                 if error is ErrorCode.NONE:
                     done(self._outcome_at(base_offset + index))
                 elif error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._partition.core.leader_id))
+                    done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._leader_heard_of()))
                 elif error is ErrorCode.REQUEST_TIMED_OUT:
                     done(ProposeOutcome(ProposeStatus.UNKNOWN))
                 else:

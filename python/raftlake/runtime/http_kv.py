@@ -1,7 +1,7 @@
 """The key-value space over HTTP: /v1/kv/{key}, /v1/kv?prefix=..., /v1/txn.
 
 The promises of each status: 200 it happened, at the version in the ETag; 412 it did not, the body names the version that
-stood in the way; 307 ask the leader; 503 refused before it was proposed, so nothing changed; 504 proposed, and whether it
+stood in the way; 307 ask the leader, which this node hears of; 503 refused before it was proposed, so nothing changed; 504 proposed, and whether it
 happened or still will is unknown. Reads are linearizable at any node unless asked to be stale.
 """
 
@@ -160,7 +160,7 @@ class KvHandlers:
         is_elsewhere = leader_id not in (NO_LEADER, self._node.config.node_id)
         leader = self._node.membership.http_endpoint(leader_id) if is_elsewhere else None
         if leader is None:
-            return unavailable("no leader is known yet; nothing changed")
+            return unavailable("this node hears of no leader of the quorum; nothing changed")
         address = f"[{leader.host}]:{leader.port}" if ":" in leader.host else str(leader)
         location = b"http://" + address.encode() + request.target
         return HttpError(
