@@ -24,6 +24,7 @@ from raftlake.wire.fetch_response import FetchPartitionResult
 from raftlake.wire.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceTopic
 
 WALL_MS_AT_START = 1_700_000_000_000
+REQUEST_TIMEOUT_MS = 2000
 
 
 class _Clock:
@@ -40,15 +41,17 @@ class _Clock:
 class _Machine:
     """What the simulated disk wants of its machine: nothing ever crashes, every sync takes a millisecond."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, node_id: NodeId) -> None:
         self._cluster = cluster
+        self._node_id = node_id
 
     def port_call(self, name: str) -> None:
         del name
 
     def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
         del fail
-        self._cluster.after(1, complete)
+        delay_ms = self._cluster.sync_ms.get(self._node_id, 1)
+        self._cluster.after(delay_ms, lambda: self._cluster.enter(self._node_id, complete))
 
 
 class _Network:
@@ -77,6 +80,10 @@ class Cluster:
         self.nodes: dict[NodeId, ReplicaNode] = {}
         #: Peers that a node cannot reach, as (source, destination).
         self.cut: set[tuple[NodeId, NodeId]] = set()
+        #: Where a sync takes longer than a millisecond.
+        self.sync_ms: dict[NodeId, int] = {}
+        #: What the paused nodes will get to see, each in the order in which it came.
+        self._held: dict[NodeId, list[Callable[[], None]]] = {}
         self._settings = settings
         #: Addresses that each node told its network.
         self.met: dict[NodeId, dict[NodeId, Endpoint]] = {}
@@ -93,7 +100,7 @@ class Cluster:
         self._armed: dict[NodeId, int] = {}
         self._connections: dict[tuple[NodeId, NodeId, bool], PeerConnection] = {}
         self.voters = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
-        self.disks = {node_id: SimulatedDisk(_Machine(self), segment_bytes=segment_bytes) for node_id in self.voters}
+        self.disks = {node_id: SimulatedDisk(_Machine(self, node_id), segment_bytes=segment_bytes) for node_id in self.voters}
         for node_id in self.voters:
             self.start(node_id)
 
@@ -122,7 +129,7 @@ class Cluster:
         node_id = NodeId(node_id)
         if node_id in self.disks:
             self.wipes[node_id] = self.wipes.get(node_id, 0) + 1
-        self.disks[node_id] = SimulatedDisk(_Machine(self), segment_bytes=self._segment_bytes)
+        self.disks[node_id] = SimulatedDisk(_Machine(self, node_id), segment_bytes=self._segment_bytes)
 
     def start(self, node_id: NodeId | int, **settings: Any) -> ReplicaNode:
         node_id = NodeId(node_id)
@@ -131,7 +138,7 @@ class Cluster:
         def request_turn() -> None:
             if not requested[0]:
                 requested[0] = True
-                self.after(0, turn)
+                self.after(0, lambda: self.enter(node_id, turn))
 
         def turn() -> None:
             requested[0] = False
@@ -182,31 +189,69 @@ class Cluster:
         def fire() -> None:
             if self.nodes.get(node_id) is node and self._armed.get(node_id) == deadline_ms:
                 del self._armed[node_id]
+                if node_id in self._held:
+                    return
                 node.on_deadline()
                 self._arm(node_id)
 
         self.after(max(0, deadline_ms - self.now_ms), fire)
+
+    # --- pauses ---
+
+    def enter(self, node_id: NodeId, call: Callable[[], None]) -> None:
+        """Run `call` on the node's thread: now, or when its pause is over."""
+        if node_id in self._held:
+            self._held[node_id].append(call)
+        else:
+            call()
+
+    def pause(self, node_id: NodeId) -> None:
+        """Stop the process (SIGSTOP): connections stay, and whoever asks it something hears nothing until its patience ends."""
+        self._held.setdefault(node_id, [])
+
+    def resume(self, node_id: NodeId, *, timers_first: bool) -> None:
+        """Let it go on. Its timers run before it reads what came meanwhile, or after."""
+        held = self._held.pop(node_id)
+        node = self.nodes[node_id]
+        for call in [node.on_deadline, *held] if timers_first else [*held, node.on_deadline]:
+            call()
+        self._arm(node_id)
 
     def deliver(self, source: NodeId, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         if peer not in self.nodes:
             self.after(1, lambda: done(FailureReason.DISCONNECTED))
             return
         if (source, peer) in self.cut or (peer, source) in self.cut:
-            self.after(2000, lambda: done(FailureReason.TIMED_OUT))
+            self.after(REQUEST_TIMEOUT_MS, lambda: done(FailureReason.TIMED_OUT))
             return
         sender = self.nodes[source]
+        is_fetch = isinstance(rpc, FetchRpc)
+        connection = self._connections.setdefault((source, peer, is_fetch), PeerConnection())
+        is_over = [False]
 
-        def arrive() -> None:
+        def receive() -> None:
             if peer in self.nodes:
-                connection = self._connections.setdefault((source, peer, isinstance(rpc, FetchRpc)), PeerConnection())
                 self.nodes[peer].receive(connection, rpc, reply)
 
-        def reply(answer: PeerReply) -> None:
-            def back() -> None:
-                if self.nodes.get(source) is sender:
-                    done(answer)
+        def arrive() -> None:
+            if peer in self._held:
+                self.after(REQUEST_TIMEOUT_MS + (rpc.wait_ms_max if isinstance(rpc, FetchRpc) else 0), time_out)
+            self.enter(peer, receive)
 
-            self.after(1, back)
+        def time_out() -> None:
+            if not is_over[0]:
+                self._connections.pop((source, peer, is_fetch), None)
+                finish(FailureReason.TIMED_OUT)
+
+        def finish(answer: PeerReply | FailureReason) -> None:
+            if is_over[0]:
+                return
+            is_over[0] = True
+            if self.nodes.get(source) is sender:
+                self.enter(source, lambda: done(answer))
+
+        def reply(answer: PeerReply) -> None:
+            self.after(1, lambda: finish(answer))
 
         self.after(1, arrive)
 

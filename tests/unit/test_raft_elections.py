@@ -6,7 +6,7 @@ from raftkit.replica import CONFIG, Replica, key
 from raftlake.raft import actions as do
 from raftlake.raft import elections
 from raftlake.raft import events as on
-from raftlake.raft.messages import BeginQuorumEpochRequest, VoteRequest
+from raftlake.raft.messages import BeginQuorumEpochRequest, FetchRequest, VoteRequest
 
 
 def test_a_voter_may_campaign_until_it_is_asked_to_stop() -> None:
@@ -39,3 +39,20 @@ def test_a_leader_announces_itself_only_once_its_first_record_is_synced() -> Non
     assert not any(isinstance(action, do.SendRequest) for action in actions)
     replica.flush()
     assert sorted(replica.sent(BeginQuorumEpochRequest)) == [2, 3]
+
+
+def test_a_prospective_refused_by_its_leader_waits_for_the_others_only_shortly() -> None:
+    """They may be paused; the leader lives, and may need this replica for its majority."""
+    replica = Replica.prospective(epoch=6, leader=2)
+    replica.answer_vote(2, granted=False, leader=2)
+    assert replica.role == "Prospective", "a majority without the leader would say so now"
+    replica.pass_time(CONFIG.election_jitter_ms_max)
+    assert replica.view == ("Follower", 6, 2)
+    assert 2 in replica.sent(FetchRequest)
+
+
+def test_a_refusal_by_anybody_else_says_nothing_about_the_leader() -> None:
+    replica = Replica.prospective(epoch=6, leader=2)
+    replica.answer_vote(3, granted=False, leader=2)
+    replica.pass_time(CONFIG.election_jitter_ms_max)
+    assert replica.role == "Prospective"

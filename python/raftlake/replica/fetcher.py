@@ -1,7 +1,9 @@
 """The follower's side of replication: one Fetch session with each peer that leads any of our groups.
 
 A round goes out when no round is under way and no group is still writing what the last answer brought: the next round then
-carries the synced positions of all of them, so one sync and one RPC serve every group the two nodes share.
+carries the synced positions of all of them, so one sync and one RPC serve every group the two nodes share. One that leaves
+out a group which is to fetch from this peer again any moment is held by the peer only shortly: that group cannot ask before
+the round is over.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from raftlake.wire.batches import BatchHeader, iterate_headers, validate
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
+
+
+#: How long a round that leaves out an absent group is held when there is nothing to say.
+ABSENT_WAIT_MS = 20
 
 
 class PeerFetcher:
@@ -37,6 +43,9 @@ class PeerFetcher:
         self._unproven: dict[GroupId, None] = {}
         #: Groups that got records with the last answer and have not asked for more yet.
         self._writing: dict[GroupId, None] = {}
+        #: Groups that follow the peer and have neither asked for more nor something to write: they wait for a retry, for votes
+        #: or for a snapshot.
+        self._absent: dict[GroupId, None] = {}
         self._under_way = False
         self._last_answer_ms = -1
 
@@ -44,6 +53,7 @@ class PeerFetcher:
 
     def want(self, group: GroupId, request: FetchRequest) -> None:
         self._writing.pop(group, None)
+        self._absent.pop(group, None)
         self._forgotten.pop(group, None)
         self._wanted[group] = request
         self._node.mark_fetcher(self)
@@ -51,6 +61,7 @@ class PeerFetcher:
     def forget(self, group: GroupId) -> None:
         """The group no longer fetches from this peer."""
         self._wanted.pop(group, None)
+        self._absent.pop(group, None)
         self.written(group)
         if self._parked.pop(group, None) is not None:
             self._forgotten[group] = None
@@ -84,7 +95,7 @@ class PeerFetcher:
             replica_id=config.node_id,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
-            wait_ms_max=config.replica_fetch_wait_ms,
+            wait_ms_max=min(ABSENT_WAIT_MS, config.replica_fetch_wait_ms) if self._absent else config.replica_fetch_wait_ms,
             size_max=config.replica_fetch_bytes_max,
             messages=tuple(PeerMessage(group, request) for group, request in wanted.items()),
             forgotten=tuple(forgotten),
@@ -119,6 +130,9 @@ class PeerFetcher:
         partition = self._node.partitions.get(group)
         if request is None or partition is None:
             return
+        if group not in self._wanted:
+            # Until it asks for more, at the end of the turn as a rule.
+            self._absent[group] = None
         log_end = partition.core.log_end
         if response.batches:
             response = cut_into_batches(response)
@@ -129,6 +143,7 @@ class PeerFetcher:
         self._node.step(partition, ResponseReceived(source=self._peer, request=request, response=response))
         if partition.core.log_end > log_end and group not in self._wanted:
             self._writing[group] = None
+            self._absent.pop(group, None)
 
     def _restart(self, reason: FailureReason, *, keep: bool) -> None:
         """The session is gone. Where it just broke, list everything anew; else let the cores decide when to ask again."""
@@ -144,8 +159,18 @@ class PeerFetcher:
         for group, request in failed.items():
             partition = self._node.partitions.get(group)
             if partition is not None:
+                self._absent[group] = None
                 self._node.step(partition, RequestFailed(peer=self._peer, request=request, reason=reason))
         self._node.mark_fetcher(self)
+
+    def on_role(self, group: GroupId, leader_id: NodeId) -> None:
+        """The group has another role, and perhaps another leader. One that campaigns asks for nothing when it has written, so
+        no round may wait for it; unless it wins, it comes back to this peer."""
+        if leader_id != self._peer:
+            self.forget(group)
+        elif group in self._writing:
+            self._absent[group] = None
+            self.written(group)
 
     def written(self, group: GroupId) -> None:
         """The group is not waited for any more: its next fetch goes elsewhere, or its log was cut."""

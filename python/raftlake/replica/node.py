@@ -367,9 +367,8 @@ class ReplicaNode:
     def _report(self, partition: Partition, action: do.ReportRole) -> None:
         if not partition.core.is_leader:
             partition.on_leadership_lost(keep_new=self.handover.holds(partition))
-        for peer, fetcher in self._fetchers.items():
-            if peer != action.leader_id:
-                fetcher.forget(partition.group)
+        for fetcher in self._fetchers.values():
+            fetcher.on_role(partition.group, action.leader_id)
         for listener in self.role_listeners:
             listener(partition.group, action)
 
