@@ -35,6 +35,8 @@ def recover(
     recovery = Recovery(loaded.data_dir, loaded.node_id, loaded.advertised_listener, loaded.quorum_group)
     try:
         recovery.require_lost_majority(loaded)
+        if confirm is not None:
+            recovery.require_confirmed(confirm)
         facts = recovery.examine()
         if as_json and confirm is None:
             print_json([group_facts(each) for each in facts])

@@ -40,9 +40,6 @@ _LINES_MAX = 1000
 def create(
     topic: TopicName,
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
-    config: Annotated[
-        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A topic setting; may be given more than once.")
-    ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Success when it exists already.")] = False,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
@@ -50,7 +47,7 @@ def create(
 ) -> None:
     """Create a topic and wait until every partition has a leader."""
     with connect(bootstrap_server, timeout_ms) as client:
-        described = client.create_topic(topic, partitions, parse_configs(config or []), exist_ok=if_not_exists)
+        described = client.create_topic(topic, partitions, exist_ok=if_not_exists)
     if as_json:
         print_json(topic_facts(described))
     else:
@@ -271,17 +268,6 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def parse_configs(configs: list[str]) -> dict[str, str]:
-    """`key=value` each; ConfigError names the one that is not."""
-    parsed: dict[str, str] = {}
-    for config in configs:
-        key, equals, value = config.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"--config: {config!r} is not KEY=VALUE")
-        parsed[key] = value
-    return parsed
 
 
 def topic_facts(described: TopicDescription) -> dict[str, Any]:

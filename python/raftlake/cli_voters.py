@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, add and remove the voters of the quorum.", no_args_is_help=True)
 
-#: A new voter may have much to fetch.
+#: A new voter may have much to fetch, and many partitions have to follow.
 _TIMEOUT_MS_DEFAULT = 60_000
+#: Without a leader there is nothing to wait for that takes longer than an election.
+LEADER_PATIENCE_MS = 15_000
 _POLL_S = 0.25
 #: So often a disk has to be seen to fetch before it is taken for the one that its node has.
 FETCHES_SEEN = 3
@@ -69,6 +71,7 @@ def add(
     node_id, host, port = parse_voter(voter)
     deadline = time.monotonic() + timeout_ms / 1000
     with connect(bootstrap_server, timeout_ms) as client:
+        describe_at_leader(client, deadline)
         directory = _fetching_directory(client, node_id, directory_id, deadline)
         if directory is None:
             raise ConfigError(
@@ -91,13 +94,27 @@ def remove(
     """Let a node vote no longer. It goes on fetching as an observer; stop it afterwards where it is not wanted."""
     deadline = time.monotonic() + timeout_ms / 1000
     with connect(bootstrap_server, timeout_ms) as client:
-        described = client.describe_quorum()
+        described = describe_at_leader(client, deadline)
         found = next((replica for replica in described.voters if replica.replica_id == node_id), None)
         if found is None:
             voters = ", ".join(str(replica.replica_id) for replica in described.voters)
             raise ConfigError(f"node {node_id} is no voter; the voters are {voters}")
         client.remove_voter(node_id, found.directory_id, timeout_ms=_left_ms(deadline))
         _follow(client, deadline, as_json)
+
+
+def describe_at_leader(client: Client, deadline: float) -> QuorumDescription:
+    """The quorum before a change; ConfigError when nobody leads it for as long as an election may take."""
+    patience_ms = min(LEADER_PATIENCE_MS, _left_ms(deadline))
+    try:
+        return client.describe_quorum(timeout_ms=patience_ms)
+    except RequestRejected as refused:
+        if refused.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise
+        raise ConfigError(
+            f"nothing was changed: a leader changes the voters, and no node led the quorum for {patience_ms / 1000:.0f} s; "
+            "a majority of the voters has to run"
+        ) from refused
 
 
 def parse_voter(text: str) -> tuple[int, str, int]:

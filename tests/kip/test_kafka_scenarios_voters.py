@@ -297,7 +297,9 @@ def test_remove_voter_to_empty_voter_set() -> None:
     replica = Replica(epoch=EPOCH, directory=disk_key(1).directory_id, voter_keys=known_voters((1,)))
     replica.flush()
     assert replica.core.is_serving_leader
-    assert error_of(replica.change_voters(remove(1))) is ErrorCode.VOTER_NOT_FOUND
+    answer = replica.change_voters(remove(1))
+    assert error_of(answer) is ErrorCode.VOTER_NOT_FOUND
+    assert answer is not None and answer.message == "node 1 is the only voter, and without one nobody leads: add another first"
 
 
 def test_remove_voter_timed_out() -> None:

@@ -61,6 +61,9 @@ def test_the_survivor_goes_on_alone_and_an_old_disk_disturbs_nobody(tmp_path: Pa
         assert told.returncode == 0, told.stderr
         assert "Nothing was changed" in told.stdout and "t-0" in told.stdout
         cluster_id = told.stdout.rpartition("--confirm ")[2].strip()
+        wrong = raftlake("recover", "--config", str(properties), "--confirm", "wrong")
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert f"--confirm=wrong: expected is the id of this directory's cluster, {cluster_id}" in wrong.stderr
         done = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
         assert done.returncode == 0, done.stderr
         again = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)

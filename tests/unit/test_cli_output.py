@@ -184,11 +184,9 @@ def test_a_record_as_json_keeps_bytes_that_are_no_text() -> None:
     }
 
 
-def test_topic_settings_are_parsed_or_refused_by_name() -> None:
-    assert cli_topics.parse_configs(["a=1", "b="]) == {"a": "1", "b": ""}
-    for wrong in ("a", "=1"):
-        with pytest.raises(ConfigError, match="--config"):
-            cli_topics.parse_configs([wrong])
+def test_topics_have_no_settings_of_their_own_and_no_option_for_them() -> None:
+    result = CliRunner().invoke(cli.app, ["topics", "create", "t", "--config", "retention.ms=1"])
+    assert result.exit_code == 2 and "No such option: --config" in result.output
 
 
 def test_an_error_of_several_lines_is_printed_as_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+import time
 
 import pytest
 
@@ -160,3 +161,26 @@ def test_a_leader_that_says_not_yet_is_asked_again(quick_time: float, capsys: py
     final = RequestRejected(ErrorCode.DUPLICATE_VOTER, "node 4 is a voter already")
     with pytest.raises(RequestRejected, match="already"):
         _add(Leader(refusals=(final,)), 4, NEW, ("h", 9), quick_time + 100)  # type: ignore[arg-type]
+
+
+class Leaderless:
+    """A client of a quorum whose nodes answer and do not lead."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self.code = code
+        self.waited_ms: list[float] = []
+
+    def describe_quorum(self, *, timeout_ms: float) -> QuorumDescription:
+        self.waited_ms.append(timeout_ms)
+        raise RequestRejected(self.code, "describe quorum")
+
+
+def test_without_a_leader_a_change_ends_as_soon_as_no_election_can_take_longer() -> None:
+    client = Leaderless(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    with pytest.raises(ConfigError, match=r"nothing was changed: .* no node led the quorum for 15 s; a majority of the voters"):
+        cli_voters.describe_at_leader(client, time.monotonic() + 60)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no node led the quorum for 3 s"):
+        cli_voters.describe_at_leader(client, time.monotonic() + 3)  # type: ignore[arg-type]
+    assert client.waited_ms[0] == 15_000 and client.waited_ms[1] <= 3_000
+    with pytest.raises(RequestRejected):
+        cli_voters.describe_at_leader(Leaderless(ErrorCode.INVALID_REQUEST), time.monotonic() + 3)  # type: ignore[arg-type]

@@ -96,7 +96,7 @@ def test_a_second_recovery_begins_a_later_epoch(place: Path) -> None:
 def test_nothing_happens_without_the_clusters_name(place: Path, confirmed: str) -> None:
     before = tree(place)
     recovery = begin(place)
-    with pytest.raises(ConfigError, match=r"this directory belongs to cluster.id=mine"):
+    with pytest.raises(ConfigError, match=r"expected is the id of this directory's cluster, mine; nothing was changed"):
         recovery.perform(recovery.examine(), confirmed)
     recovery.close()
     assert tree(place) == before

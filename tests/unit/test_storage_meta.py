@@ -62,6 +62,21 @@ def test_logs_are_never_formatted_over(tmp_path: Path) -> None:
         format_directory(tmp_path, node_id=NodeId(4))
 
 
+def test_a_directory_of_something_else_is_not_taken(tmp_path: Path) -> None:
+    """Such as /etc, by a slip: a node would spread its files there."""
+    for name in ("passwd", "hosts", "fstab", "ssl"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(StorageError, match=rf"{tmp_path} is not empty \(it holds fstab, hosts, passwd and 1 more\)"):
+        format_directory(tmp_path, node_id=NodeId(4))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["fstab", "hosts", "passwd", "ssl"]
+
+
+def test_a_fresh_mount_and_settings_do_not_keep_a_directory_from_being_formatted(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "node.properties").write_text("node.id=4")
+    assert format_directory(tmp_path, node_id=NodeId(4)).node_id == 4
+
+
 def test_an_unformatted_directory_says_how_to_format_it(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=rf"raftlake format --data-dir {tmp_path} --node-id"):
         read_meta(tmp_path)
@@ -92,7 +107,7 @@ def test_a_damaged_file_names_the_key(tmp_path: Path, line: str, replacement: st
     write_meta(tmp_path, META)
     path = tmp_path / "meta.properties"
     path.write_text(path.read_text().replace(line, replacement))
-    with pytest.raises(StorageError, match=rf"{path} cannot be used: .*{named}"):
+    with pytest.raises(StorageError, match=rf"{path} cannot be used: .*{named}.*Restore it from a copy, .*voters list"):
         read_meta(tmp_path)
 
 

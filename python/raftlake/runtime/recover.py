@@ -130,10 +130,19 @@ class Recovery:
             new_epoch=planned or Epoch(max(last_epoch, election.epoch) + EPOCHS_AHEAD),
         )
 
+    def require_confirmed(self, confirmed: str) -> None:
+        """Raises ConfigError unless `confirmed` is the cluster id."""
+        if self.meta.cluster_id is None:
+            raise ConfigError(f"--confirm={confirmed}: {self.data_dir} belongs to no cluster yet; there is nothing to recover")
+        if confirmed != self.meta.cluster_id:
+            raise ConfigError(
+                f"--confirm={confirmed}: expected is the id of this directory's cluster, {self.meta.cluster_id}; nothing was "
+                "changed"
+            )
+
     def perform(self, facts: Sequence[GroupFacts], confirmed: str) -> DirectoryId:
         """Do it; `confirmed` is the cluster id as the operator gave it. Returns the new directory id."""
-        if self.meta.cluster_id is None or confirmed != self.meta.cluster_id:
-            raise ConfigError(f"--confirm={confirmed}: this directory belongs to cluster.id={self.meta.cluster_id}")
+        self.require_confirmed(confirmed)
         pending = self._pending
         if pending is None:
             pending = _Pending(random_uuid(), {each.group: each.new_epoch for each in facts})

@@ -50,7 +50,7 @@ def parse_endpoint(key: str, value: str, *, scheme: str | None = None) -> Endpoi
     text = value.strip()
     if scheme is not None:
         text = text.removeprefix(f"{scheme}://").removesuffix("/")
-    name, endpoint = _split_listener(key, text)
+    name, endpoint = _split_listener(key, value, text)
     if name is not None:
         raise fail(
             key, value, f"unknown scheme {name}://; accepted is host:port" + (f" or {scheme}://host:port" if scheme else "")
@@ -62,7 +62,7 @@ def parse_listeners(key: str, value: str) -> dict[str, Endpoint]:
     """`PLAINTEXT://h:p`, `h:p` (meaning PLAINTEXT) and `CONTROLLER://h:p`, separated by commas."""
     listeners: dict[str, Endpoint] = {}
     for entry in value.split(","):
-        name, endpoint = _split_listener(key, entry.strip())
+        name, endpoint = _split_listener(key, value, entry.strip())
         name = (name or "PLAINTEXT").upper()
         if name not in ("PLAINTEXT", "CONTROLLER"):
             raise fail(
@@ -87,7 +87,7 @@ def parse_voters(key: str, value: str) -> Mapping[NodeId, Endpoint]:
         if not separator or not re.fullmatch(r"\d{1,10}", id_text, re.ASCII) or int(id_text) > NODE_ID_MAX:
             raise fail(key, value, f"{entry.strip()!r} is no voter; {accepted}")
         node_id = NodeId(int(id_text))
-        name, endpoint = _split_listener(key, address)
+        name, endpoint = _split_listener(key, value, entry.strip(), address)
         if name is not None or not endpoint.host or endpoint.port == 0:
             raise fail(key, value, f"{address!r} is no address that others can connect to; {accepted}")
         if node_id in voters:
@@ -102,7 +102,7 @@ def parse_servers(key: str, value: str) -> tuple[Endpoint, ...]:
     """`h:p,h:p`, in the order given."""
     servers: list[Endpoint] = []
     for entry in value.split(","):
-        name, endpoint = _split_listener(key, entry.strip())
+        name, endpoint = _split_listener(key, value, entry.strip())
         if name is not None or not endpoint.host or endpoint.port == 0:
             accepted = "accepted is a list like host:9092,host:9093"
             raise fail(key, value, f"{entry.strip()!r} is no address to connect to; {accepted}")
@@ -115,13 +115,15 @@ def is_wildcard(host: str) -> bool:
     return host in ("", "0.0.0.0", "::")
 
 
-def _split_listener(key: str, text: str) -> tuple[str | None, Endpoint]:
-    match = _LISTENER.fullmatch(text)
+def _split_listener(key: str, value: str, entry: str, address: str | None = None) -> tuple[str | None, Endpoint]:
+    """One entry of a setting's value, or the address in it, as name and endpoint."""
+    match = _LISTENER.fullmatch(entry if address is None else address)
     if match is None:
-        raise fail(key, text, "not an address; accepted is host:port (an IPv6 host in brackets)")
+        expected = "host:port" if address is None else f"{entry.removesuffix(address)}host:port"
+        raise fail(key, value, f"{entry!r} is not an address; accepted is {expected} (an IPv6 host in brackets)")
     port = int(match["port"])
     if port > 65535:
-        raise fail(key, text, f"port {port} is out of range; accepted is 0 to 65535")
+        raise fail(key, value, f"{entry!r}: port {port} is out of range; accepted is 0 to 65535")
     return match["name"], Endpoint(match["host"].strip("[]"), port)
 
 

@@ -17,6 +17,13 @@ from raftlake.storage.partition import parse_uuid, uuid_text
 
 FILE_NAME = "meta.properties"
 VERSION = 1
+#: What a directory may hold that is not ours yet: a mount's own, settings, and what an earlier node left beside its logs.
+_HARMLESS = frozenset({"lost+found", ".lock", "raftlake.pid", "node.log"})
+_HOW_TO_MEND = (
+    "Restore it from a copy, or write its lines anew: version=1, node.id, directory.id (`raftlake voters list` at another node "
+    "shows it), cluster.id (as on the other nodes). Where neither is possible, remove this voter (`raftlake voters remove`), "
+    "empty the directory, format it and add it again; its data comes from the others"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +51,17 @@ def format_directory(
     """Make `path` (created when absent) the data directory of a node. Raises StorageError when it already is one."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(path.iterdir())
+        names = [entry.name for entry in path.iterdir()]
     except OSError as error:
         raise storage_error("create", path, error) from error
     file = path / FILE_NAME
     if file.exists():
         raise StorageError(f"{file} exists: {path} is formatted already. Remove the directory first if its data may be lost")
-    if not is_empty and any(path.glob("*/*.log")):
+    if any(path.glob("*/*.log")):
         raise StorageError(f"{path} holds logs but no {FILE_NAME}: it will not be formatted over them")
+    if foreign := sorted(name for name in names if name not in _HARMLESS and not name.endswith(".properties")):
+        shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+        raise StorageError(f"{path} is not empty (it holds {shown}) and no data directory: give a directory of its own")
     meta = MetaProperties(node_id=node_id, directory_id=directory_id or DirectoryId(random_uuid()), cluster_id=cluster_id)
     write_meta(path, meta)
     return meta
@@ -76,7 +86,7 @@ def read_meta(path: Path) -> MetaProperties:
     try:
         return parse_meta(data.decode("utf-8"))
     except ValueError as error:
-        raise StorageError(f"{file} cannot be used: {error}") from error
+        raise StorageError(f"{file} cannot be used: {error}. {_HOW_TO_MEND}") from error
 
 
 def require_meta(path: Path, *, node_id: NodeId, cluster_id: str | None = None) -> MetaProperties:

@@ -142,9 +142,12 @@ def _refuse_addition(group: GroupState, leader: Leader, change: AddVoter, now_ms
 
 
 def _refuse_removal(group: GroupState, leader: Leader, voter: ReplicaKey, now_ms: int) -> Refusal | None:
-    if group.voters.voters.get(voter.id) != voter or len(group.voters) == 1:
+    if group.voters.voters.get(voter.id) != voter:
         known = ", ".join(str(node_id) for node_id in group.voters.ids)
-        return ErrorCode.VOTER_NOT_FOUND, f"node {voter.id} with that directory id is no voter, or the only one, of {known}"
+        return ErrorCode.VOTER_NOT_FOUND, f"node {voter.id} with that directory id is no voter; the voters are {known}"
+    if len(group.voters) == 1:
+        # Kafka's code for it too.
+        return ErrorCode.VOTER_NOT_FOUND, f"node {voter.id} is the only voter, and without one nobody leads: add another first"
     remaining = group.voters.without(voter.id)
     awake = [node_id for node_id in remaining.ids if _is_awake(group, leader, node_id, now_ms)]
     if len(awake) < remaining.majority:
