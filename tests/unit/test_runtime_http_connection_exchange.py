@@ -14,7 +14,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import put
 from raftlake.runtime.http_connection import KEEP_ALIVE_SECONDS, split_target
 from raftlake.runtime.http_exchange import Exchange, Waiter
-from runtime_fakes import run, until
+from runtime_fakes import run, settle, until
 from runtime_http_fakes import Front, http_front
 
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: h\r\n\r\n"
@@ -71,6 +71,39 @@ def test_a_chunked_body_is_put_together() -> None:
             wire.writer.write(head + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
             assert (await wire.answer())[0] == 200
             assert on.node.kv.machine.get("a").value == b"abcde"  # type: ignore[union-attr]
+
+    run(main())
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("body", [b"zz\r\nabc\r\n", b"3\r\nabcdef\r\n0\r\n\r\n", b"-1\r\n"])
+def test_a_malformed_body_is_answered_at_once_and_ends_the_connection(body: bytes, apart: bool) -> None:
+    """Together with its head or after it; the request before is answered first, nothing is changed, nothing behind it counts."""
+
+    async def main() -> None:
+        async with http_front() as on, wire_to(on) as wire:
+            wire.writer.write(LIVE + b"PUT /v1/kv/a HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n")
+            if apart:
+                assert (await wire.answer())[0] == 200
+                await settle()
+            wire.writer.write(body + LIVE)
+            if not apart:
+                assert (await wire.answer())[0] == 200
+            status, headers, text = await wire.answer()
+            assert (status, headers["connection"]) == (400, "close") and b"malformed" in text
+            assert await wire.reader.read() == b""
+            assert on.node.kv.machine.get("a") is None
+
+    run(main())
+
+
+def test_a_refused_request_whose_body_turns_out_malformed_ends_the_connection() -> None:
+    async def main() -> None:
+        async with http_front() as on, wire_to(on) as wire:
+            wire.writer.write(b"PUT /v1/nothing HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+            assert (await wire.answer())[0] == 404
+            wire.writer.write(b"zz\r\n")
+            assert await wire.reader.read() == b""
 
     run(main())
 

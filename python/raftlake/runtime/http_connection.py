@@ -118,7 +118,10 @@ class HttpConnection(asyncio.Protocol):
             # What follows is of the other protocol.
             self._end_after_current()
         except httptools.HttpParserError:
-            self._refuse("Invalid HTTP request received.")
+            if self._arriving is None:
+                self._refuse("Invalid HTTP request received.")
+            else:
+                self._refuse_body(self._arriving)
             return
         if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX:
             self._refuse("The head of the request is too large.")
@@ -132,6 +135,16 @@ class HttpConnection(asyncio.Protocol):
             self.transport.write(STATUS_LINES[400] + head + why.encode("ascii"))
             self.transport.close()
         self._end_after_current()
+
+    def _refuse_body(self, exchange: Exchange) -> None:
+        """The head was sound, so the request has its turn; its handler waits for a body that will never be whole."""
+        self._arriving = None
+        exchange.break_body("the body of the request is malformed")
+        self._end_after_current()
+        self._begin(exchange)
+        if self._current is None and not self._waiting:
+            # It was answered before, without its body.
+            self.transport.close()
 
     def _end_after_current(self) -> None:
         self._is_closing = True

@@ -94,6 +94,7 @@ class Exchange:
         self._body: list[bytes] = []
         self._body_size = 0
         self._is_whole = False
+        self._broken: str | None = None
         self._waiter: Waiter[None] | None = None
         self._coroutine: Coroutine[Waiter[Any], None, Response] | None = None
         self._is_stream = False
@@ -159,6 +160,12 @@ class Exchange:
         self._is_whole = True
         self._wake()
 
+    def break_body(self, why: str) -> None:
+        """What comes is no body; nothing behind it can be understood either."""
+        self._broken = why
+        self.keep_alive = False
+        self._wake()
+
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
@@ -166,7 +173,9 @@ class Exchange:
 
     async def piece(self) -> tuple[bytes, bool]:
         """The next piece of the body, and whether more follows. Raises HttpError when the client is gone."""
-        while not self._body and not self._is_whole:
+        while self._broken is not None or (not self._body and not self._is_whole):
+            if self._broken is not None:
+                raise HttpError(400, self._broken)
             if self.connection.is_lost:
                 raise HttpError(400, "the request ended before its body did")
             if self.expects_continue:
