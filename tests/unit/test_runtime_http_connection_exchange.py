@@ -78,7 +78,7 @@ def test_a_chunked_body_is_put_together() -> None:
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("body", [b"zz\r\nabc\r\n", b"3\r\nabcdef\r\n0\r\n\r\n", b"-1\r\n"])
 def test_a_malformed_body_is_answered_at_once_and_ends_the_connection(body: bytes, apart: bool) -> None:
-    """Together with its head or after it; the request before is answered first, nothing is changed, nothing behind it counts."""
+    """Together with its head or after it. The request before is answered first, nothing behind it counts."""
 
     async def main() -> None:
         async with http_front() as on, wire_to(on) as wire:
