@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected, StorageError
 from raftlake.ports import SegmentInfo
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
@@ -34,17 +34,47 @@ def test_a_cancelled_timer_neither_runs_nor_wakes_anybody() -> None:
     timers.run_due(20)
 
 
-def test_a_timer_that_schedules_another_due_one_sees_it_run_in_the_same_pass() -> None:
+def test_what_a_call_schedules_waits_for_the_next_pass_however_early_it_is_due() -> None:
     timers = TimerQueue()
     ran: list[str] = []
 
-    def outer() -> None:
-        ran.append("outer")
-        timers.schedule(10, lambda: ran.append("inner"))
+    def again() -> None:
+        ran.append("again")
+        assert len(ran) < 10, "a pass ends"
+        timers.schedule(5, again)
 
-    timers.schedule(10, outer)
+    timers.schedule(10, again)
+    timers.schedule(10, lambda: ran.append("other"))
     timers.run_due(10)
-    assert ran == ["outer", "inner"]
+    assert ran == ["again", "other"]
+    assert timers.next_ms() == 5, "it is due at once"
+    timers.run_due(10)
+    assert ran == ["again", "other", "again"]
+
+
+def test_a_due_call_may_be_cancelled_by_one_that_runs_before_it() -> None:
+    timers = TimerQueue()
+    timers.schedule(10, lambda: later.cancel())
+    later = timers.schedule(10, lambda: pytest.fail("cancelled"))
+    timers.run_due(10)
+    assert timers.next_ms() is None
+
+
+def test_calls_behind_one_that_raised_are_still_due() -> None:
+    timers = TimerQueue()
+    ran: list[int] = []
+
+    def fail() -> None:
+        raise StorageError("the disk is gone")
+
+    timers.schedule(10, fail)
+    timers.schedule(10, lambda: ran.append(1))
+    timers.schedule(10, lambda: ran.append(2))
+    with pytest.raises(StorageError):
+        timers.run_due(10)
+    assert timers.next_ms() == 10
+    timers.run_due(10)
+    assert ran == [1, 2]
 
 
 def test_whoever_sleeps_until_the_next_call_is_told_when_it_comes_closer() -> None:

@@ -67,14 +67,22 @@ class TimerQueue:
         return heap[0][0] if heap else None
 
     def run_due(self, now_ms: int) -> None:
-        """Run every call whose time has come. Calls scheduled meanwhile for a time not after `now_ms` run as well."""
+        """Run every call that is due now. What these calls schedule is left for the next time, however early it is due: a call
+        that schedules itself anew for the same moment must not keep its node from everything else."""
         heap = self._heap
+        due: list[tuple[int, int, Timer]] = []
+        while heap and heap[0][0] <= now_ms:
+            due.append(heapq.heappop(heap))
+        due.reverse()
         self._is_running = True
         try:
-            while heap and heap[0][0] <= now_ms:
-                timer = heapq.heappop(heap)[2]
+            while due:
+                timer = due.pop()[2]
                 call, timer.call = timer.call, None
                 if call is not None:
                     call()
         finally:
             self._is_running = False
+            for entry in due:
+                # A call before it raised.
+                heapq.heappush(heap, entry)
