@@ -98,8 +98,8 @@ COMMITMENT = (
         edits=(
             Edit(
                 FETCH_RESPONSE,
-                "if high_watermark > group.high_watermark:",
-                "if high_watermark not in (-1, group.high_watermark):",
+                "if high_watermark > group.high_watermark or (",
+                "if high_watermark not in (-1, group.high_watermark) or (",
             ),
         ),
     ),

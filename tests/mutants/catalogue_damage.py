@@ -46,12 +46,61 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         name="impairment-ends-while-an-old-fetch-may-count",
         source="in the epoch of the loss a leader may hold a Fetch that claims the lost records",
-        by_tests=True,
+        theme=3,
         edits=(
             Edit(
                 IMPAIRMENT,
                 "    if group.epoch == lost.epoch and group.flushed_end < lost.end_offset:\n        return\n",
                 "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="end-of-an-answer-taken-for-the-leaders",
+        source="a leader may send less than it holds, and a late Fetch claim more than was sent",
+        theme=3,
+        edits=(
+            Edit(
+                "raftlake.raft.handlers.fetch_response",
+                "impairment.learn_log_end(group, response.leader_log_end)",
+                "end = response.batches[-1].end_offset if response.batches else request.fetch_offset\n"
+                "    impairment.learn_log_end(group, end)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="leader-tells-its-high-watermark-for-its-log-end",
+        source="what a late Fetch claims need not be committed yet",
+        theme=3,
+        edits=(
+            Edit(
+                "raftlake.replica.fetch_server",
+                "                log_end = partition.core.log_end\n",
+                "                log_end = partition.core.announced_high_watermark\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="log-end-of-an-earlier-epoch-learned",
+        source="the leader of the epoch of the loss may hold more than an earlier one did",
+        by_tests=True,
+        edits=(
+            Edit(
+                IMPAIRMENT,
+                "lost is not None and group.epoch == lost.epoch and 0 <= leader_log_end",
+                "lost is not None and 0 <= leader_log_end",
+            ),
+        ),
+    ),
+    Mutant(
+        name="follower-waits-for-the-next-record",
+        source="a leader that has nothing to tell does not answer, and the group may be idle for days",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.raft.fetching",
+                "0 < group.log_start == group.log_end and role.leader_high_watermark < 0",
+                "False",
             ),
         ),
     ),

@@ -41,6 +41,17 @@ def test_a_fetch_tells_epoch_position_and_high_watermark() -> None:
     assert (request.high_watermark, request.replica.id) == (7, 1)
 
 
+def test_a_leader_that_has_said_nothing_yet_is_asked_what_is_committed() -> None:
+    """All that is committed may stand below the start of our log: a leader that thought so would not answer."""
+    replica = Replica.follower(epoch=6, log=(((5, 9),), 9), log_start=9)
+    assert [request.high_watermark for request in replica.sent(FetchRequest).values()] == [-1]
+    replica.answer_fetch(high_watermark=9)
+    assert replica.took(do.AdvanceHighWatermark) == [do.AdvanceHighWatermark(high_watermark=Offset(9))]
+    assert [request.high_watermark for request in replica.sent(FetchRequest).values()] == [9]
+    replica.answer_fetch(high_watermark=9)
+    assert replica.took(do.AdvanceHighWatermark) == []
+
+
 def test_an_empty_log_fetches_at_zero_of_epoch_zero() -> None:
     """Never -1, which Kafka refuses."""
     (request,) = Replica.follower(epoch=6).sent(FetchRequest).values()

@@ -22,7 +22,14 @@ from raftlake.raft.events import (
     SnapshotReceived,
     Started,
 )
-from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from raftlake.raft.messages import (
+    BeginQuorumEpochRequest,
+    FetchedBatch,
+    FetchRequest,
+    FetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from raftlake.raft.types import (
     ElectionState,
     Epoch,
@@ -35,6 +42,8 @@ from raftlake.raft.types import (
 )
 
 ME, LEADER, OTHER = NodeId(1), NodeId(2), NodeId(3)
+#: Where nobody knows how far the lost records reached.
+UNKNOWN_END = 1 << 62
 
 
 class Replica:
@@ -63,8 +72,17 @@ class Replica:
             if isinstance(action, do.SendRequest) and isinstance(action.request, FetchRequest)
         )
 
-    def answer(self, *, high_watermark: int, batches: tuple[tuple[int, int, int], ...] = (), now_ms: int = 10) -> None:
-        """The leader answers with `high_watermark` and batches (base offset, end offset, epoch); they are synced."""
+    def answer(
+        self,
+        *,
+        high_watermark: int,
+        batches: tuple[tuple[int, int, int], ...] = (),
+        log_end: int = -1,
+        diverging: OffsetAndEpoch | None = None,
+        now_ms: int = 10,
+    ) -> None:
+        """The leader, whose log ends at `log_end`, answers with `high_watermark` and batches (base offset, end offset, epoch);
+        they are synced."""
         response = FetchResponse(
             error=ErrorCode.NONE,
             leader_id=LEADER,
@@ -75,6 +93,8 @@ class Replica:
                 FetchedBatch(base_offset=Offset(base), end_offset=Offset(end), epoch=Epoch(epoch), payload=None)
                 for base, end, epoch in batches
             ),
+            diverging=diverging,
+            leader_log_end=Offset(log_end),
         )
         self.said = self.core.step(ResponseReceived(source=LEADER, request=self.fetch(), response=response), now_ms)
         if batches:
@@ -95,7 +115,7 @@ class Replica:
         assert isinstance(answer, VoteResponse)
         return answer.vote_granted
 
-    def begin_at(self, snapshot_id: OffsetAndEpoch, *, high_watermark: int) -> None:
+    def begin_at(self, snapshot_id: OffsetAndEpoch, *, high_watermark: int, log_end: int = -1) -> None:
         """The leader sends it to a snapshot, which is fetched."""
         response = FetchResponse(
             error=ErrorCode.NONE,
@@ -103,6 +123,7 @@ class Replica:
             leader_epoch=self.core.epoch,
             high_watermark=Offset(high_watermark),
             snapshot_id=snapshot_id,
+            leader_log_end=Offset(log_end),
         )
         self.said = self.core.step(ResponseReceived(source=LEADER, request=self.fetch(), response=response), 10)
         self.said += self.core.step(SnapshotReceived(snapshot_id=snapshot_id, is_intact=True), 20)
@@ -195,6 +216,118 @@ def test_in_the_epoch_of_the_loss_all_that_was_acknowledged_must_be_back() -> No
     replica.answer(high_watermark=12, batches=((12, 19, 4),))
     assert not replica.is_mended
     replica.answer(high_watermark=12, batches=((19, 20, 4),))
+    assert replica.is_mended
+
+
+# --- the end of the log was damaged: nobody knows how far it reached ---
+
+
+def test_it_is_whole_in_the_same_epoch_once_it_has_what_the_leader_had() -> None:
+    """No Fetch that was sent before the damage was found claims more than the leader holds now."""
+    replica = follower(end=UNKNOWN_END)
+    replica.answer(high_watermark=12, batches=((10, 15, 4),), log_end=20)
+    assert not replica.is_mended, "a Fetch that claims 20 may still be on its way"
+    replica.answer(high_watermark=15, batches=((15, 19, 4),), log_end=20)
+    assert not replica.is_mended
+    replica.answer(high_watermark=19, batches=((19, 20, 4),), log_end=20)
+    assert replica.is_mended
+    assert replica.asked_for_vote(pre_vote=False, epoch=5, last_epoch=4)
+
+
+def test_it_need_not_catch_up_with_a_leader_that_is_written_to() -> None:
+    """What the leader appended since the first answer, no earlier Fetch can have claimed."""
+    replica = follower(end=UNKNOWN_END)
+    replica.answer(high_watermark=12, batches=((10, 13, 4),), log_end=15)
+    replica.answer(high_watermark=14, batches=((13, 15, 4),), log_end=900)
+    assert replica.is_mended
+
+
+def test_what_is_synced_counts_and_not_what_came() -> None:
+    replica = follower(end=UNKNOWN_END)
+    response = FetchResponse(
+        error=ErrorCode.NONE,
+        leader_id=LEADER,
+        leader_epoch=Epoch(4),
+        high_watermark=Offset(12),
+        log_start_offset=Offset(0),
+        batches=tuple(
+            FetchedBatch(base_offset=Offset(base), end_offset=Offset(end), epoch=Epoch(4), payload=None)
+            for base, end in ((10, 12), (12, 20))
+        ),
+        leader_log_end=Offset(20),
+    )
+    replica.said = replica.core.step(ResponseReceived(source=LEADER, request=replica.fetch(), response=response), 10)
+    replica.said += replica.core.step(RecordsFlushed(end_offset=Offset(12), generation=replica.core.log_generation), 11)
+    assert not replica.is_mended
+    replica.said = replica.core.step(RecordsFlushed(end_offset=Offset(20), generation=replica.core.log_generation), 12)
+    assert replica.is_mended
+
+
+def test_an_answer_without_records_shows_nothing() -> None:
+    """It may be empty for want of room or time. A leader that does not tell its log end is believed nothing."""
+    replica = follower(end=UNKNOWN_END)
+    replica.answer(high_watermark=12, batches=((10, 12, 4),))
+    for _ in range(3):
+        replica.answer(high_watermark=12)
+        assert not replica.is_mended
+    replica.answer(high_watermark=12, log_end=13)
+    assert not replica.is_mended
+    replica.answer(high_watermark=12, batches=((12, 13, 4),))
+    assert replica.is_mended
+
+
+def test_the_log_end_does_not_replace_the_other_conditions() -> None:
+    replica = follower(end=UNKNOWN_END)
+    replica.answer(high_watermark=-1, batches=((10, 12, 4),), log_end=12)
+    assert not replica.is_mended, "nothing of the epoch is committed"
+    replica.answer(high_watermark=14, batches=((12, 13, 4),), log_end=14)
+    assert not replica.is_mended, "14 is not reached"
+    replica.answer(high_watermark=14, batches=((13, 14, 4),), log_end=14)
+    assert replica.is_mended
+
+
+def test_a_leader_of_an_earlier_epoch_tells_nothing_about_the_epoch_of_the_loss() -> None:
+    replica = follower(epoch=4, lost_in=5, end=UNKNOWN_END)
+    replica.answer(high_watermark=12, batches=((10, 12, 4),), log_end=12)
+    assert not replica.is_mended
+    replica.core.step(
+        RequestReceived(request_id=1, request=BeginQuorumEpochRequest(leader_id=LEADER, leader_epoch=Epoch(5))), 20
+    )
+    replica.core.step(DeadlineReached(), 21)
+    assert replica.core.epoch == 5
+    request = replica.core.fetch_in_flight
+    assert isinstance(request, FetchRequest)
+    replica.said = [do.SendRequest(destination=LEADER, request=request)]
+    replica.answer(high_watermark=13, batches=((12, 13, 5),), now_ms=22)
+    assert not replica.is_mended
+    replica.answer(high_watermark=13, log_end=13, now_ms=23)
+    assert replica.is_mended
+
+
+def test_a_later_epoch_is_enough_as_ever() -> None:
+    replica = follower(epoch=5, lost_in=4, end=UNKNOWN_END)
+    replica.answer(high_watermark=12, batches=((10, 12, 5),))
+    assert replica.is_mended
+
+
+@pytest.mark.parametrize("end", [20, 40])
+def test_what_is_known_of_the_end_is_no_less_than_what_the_leader_tells(end: int) -> None:
+    replica = follower(end=end)
+    replica.answer(high_watermark=12, batches=((10, 20, 4),), log_end=30)
+    assert replica.is_mended is (end == 20)
+    if end > 20:
+        replica.answer(high_watermark=12, batches=((20, 30, 4),), log_end=50)
+        assert replica.is_mended
+
+
+def test_an_answer_that_cuts_or_names_a_snapshot_tells_the_log_end_too() -> None:
+    """Else a replica that got everything by a snapshot would wait for the next record."""
+    replica = follower(end=UNKNOWN_END)
+    replica.begin_at(OffsetAndEpoch(Offset(30), Epoch(4)), high_watermark=30, log_end=30)
+    assert replica.is_mended
+    replica = follower(end=UNKNOWN_END)
+    replica.answer(high_watermark=12, diverging=OffsetAndEpoch(Offset(8), Epoch(3)), log_end=9)
+    replica.answer(high_watermark=9, batches=((8, 9, 4),))
     assert replica.is_mended
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from raftlake.errors import ErrorCode, StorageError
+from raftlake.kv.commands import put
 from raftlake.ports import GroupId
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica import damage
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.kv_service import ProposeOutcome
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.recent_appends import RecentAppends
 from raftlake.sim.disk import MemoryLog
 from raftlake.sim.disk_damage import FLIPPED_BYTE, Decay
 from raftlake.sim.log_image import LogImage
-from replica_cluster import Cluster, batch
+from raftlake.wire.api import ApiKey
+from replica_cluster import Cluster, batch, produce_request
 
 UNREADABLE = -1
 
@@ -159,6 +162,61 @@ def test_damage_found_at_start_is_repaired(byte: int) -> None:
     assert list(restarted.damage.impaired) == [quorum.group]
     quorum.cluster.run(5_000, until=lambda: quorum.is_whole(restarted))
     assert quorum.is_whole(restarted)
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["idle", "written to"])
+def test_a_damaged_end_is_repaired_in_the_same_epoch_and_the_node_votes_again(is_written: bool) -> None:
+    """Nobody knows any more how far its log reached; the leader's log end bounds it. Records go to this follower with a pause
+    between rounds, as a majority can do without it."""
+    quorum = Quorum()
+    cluster, group = quorum.cluster, quorum.group
+    leader = cluster.leader(group)
+    epoch = leader.partitions[group].core.epoch
+    follower = cluster.followers(group)[0]
+    cluster.stop(follower.config.node_id)
+    quorum.damage(follower, len(quorum.log(follower).batches) - 1, UNREADABLE)
+    restarted = cluster.start(follower.config.node_id)
+    assert list(restarted.damage.impaired) == [group]
+    deadline_ms = cluster.now_ms + 1_000
+    while restarted.damage.impaired and cluster.now_ms < deadline_ms:
+        if is_written:
+            cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"more")), version=9)
+        cluster.run(3)
+    assert restarted.damage.impaired == {}
+    assert cluster.leader(group) is leader
+    assert leader.partitions[group].core.epoch == epoch
+    cluster.stop(leader.config.node_id)
+    assert cluster.produce(group, batch(b"after")).error is ErrorCode.NONE, "two of three are a majority"
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_log_that_begins_at_its_end_hears_that_there_is_no_more(is_damaged: bool) -> None:
+    """What such a log's owner knows to be committed is all there is, so the leader had nothing to tell: until the next record
+    the node was not ready, and an impaired one gave no vote."""
+    cluster = Cluster(3)
+    for number in range(10):
+        outcomes: list[ProposeOutcome] = []
+        cluster.leader().kv.propose(put(f"key{number}", b"value"), outcomes.append)
+        cluster.run(100, until=lambda outcomes=outcomes: bool(outcomes))  # type: ignore[misc]
+    cluster.run(500)
+    away = cluster.followers()[0]
+    partition = away.partitions[METADATA_GROUP]
+    end = cluster.leader().partitions[METADATA_GROUP].core.log_end
+    away.snapshots.take(partition)
+    cluster.run(500, until=lambda: partition.core.snapshot_id is not None)
+    cluster.stop(away.config.node_id)
+    log = cluster.disks[away.config.node_id].logs[METADATA_GROUP]
+    if is_damaged:
+        assert log.damage(1, UNREADABLE) is not None
+        log.start_points.delete(log.start_points.offsets)
+    else:
+        log.reset(OffsetAndEpoch(Offset(end), Epoch(1)))
+    restarted = cluster.start(away.config.node_id)
+    core = restarted.partitions[METADATA_GROUP].core
+    assert (core.log_start, core.log_end, bool(restarted.damage.impaired)) == (end, end, is_damaged)
+    cluster.run(1_000, until=restarted.is_ready)
+    assert restarted.damage.impaired == {}
+    assert restarted.kv.machine.applied_offset == end
 
 
 @pytest.mark.parametrize("at", [0, 4, 7, 8, 11])

@@ -188,6 +188,59 @@ def test_what_does_not_fit_into_one_answer_comes_with_the_next(fetching: Fetchin
     assert [message.group for message in rest[0].messages] == [other]
 
 
+def test_an_answer_tells_where_the_log_ends_whatever_it_brings(fetching: Fetching) -> None:
+    """A follower that lost its own end goes by it (`raft.impairment`): room for one batch, a pause, or nothing to send must not
+    make the log look shorter than it is."""
+    for _ in range(3):
+        fetching.cluster.produce(fetching.group, batch(b"x"))
+    end = fetching.leader.partitions[fetching.group].core.log_end
+    rpc = FetchRpc(
+        cluster_id=None,
+        replica_id=OBSERVER,
+        session_id=0,
+        session_epoch=0,
+        wait_ms_max=500,
+        size_max=1,
+        messages=(PeerMessage(fetching.group, _request(fetching.leader, fetching.group, 0)),),
+    )
+    replies: list[FetchReply] = []
+    fetching.leader.receive(fetching.connection, rpc, replies.append)  # type: ignore[arg-type]
+    # It arrives while the answer waits for the end of the turn.
+    fetching.cluster.send(fetching.leader, ApiKey.PRODUCE, produce_request(fetching.group, batch(b"late")), version=9)
+    fetching.cluster.run(5, until=lambda: bool(replies))
+    body = replies[0].messages[0].body
+    assert isinstance(body, FetchResponse)
+    (first,) = cut_into_batches(body).batches
+    assert first.end_offset < end < body.leader_log_end == end + 1
+    assert cut_into_batches(body).leader_log_end == body.leader_log_end
+    # Of the same position with nothing to send: only a high watermark.
+    opened, request = behind(fetching)
+    news = fetching.send(opened.session_id, 1, request)
+    fetching.cluster.run(20, until=lambda: bool(news))
+    body = news[0].messages[0].body
+    assert isinstance(body, FetchResponse)
+    assert (body.batches, body.leader_log_end) == ((), end + 1)
+
+
+def test_who_does_not_lead_tells_no_log_end(fetching: Fetching) -> None:
+    follower = fetching.cluster.followers(fetching.group)[0]
+    replies: list[FetchReply] = []
+    rpc = FetchRpc(
+        cluster_id=None,
+        replica_id=OBSERVER,
+        session_id=0,
+        session_epoch=0,
+        wait_ms_max=50,
+        size_max=1,
+        messages=(PeerMessage(fetching.group, _request(follower, fetching.group, 0)),),
+    )
+    follower.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
+    fetching.cluster.run(100, until=lambda: bool(replies))
+    body = replies[0].messages[0].body
+    assert isinstance(body, FetchResponse)
+    assert (body.error, body.leader_log_end) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
 # --- the causal clock ---
 
 

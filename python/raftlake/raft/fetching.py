@@ -12,7 +12,7 @@ from raftlake.raft.actions import SendRequest
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.roles import Follower, SnapshotDownload, Unattached
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import NO_LEADER, NodeId, Offset
+from raftlake.raft.types import NO_LEADER, UNKNOWN_OFFSET, NodeId
 
 
 def send_fetch(group: GroupState, now_ms: int) -> None:
@@ -30,10 +30,14 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         is_others_turn = group.fetch_failures > 0 and group.fetch_failures % 2 == 0
         peer = _next_peer(group) if is_others_turn else group.leader_id
         high_watermark = group.high_watermark
+        if 0 < group.log_start == group.log_end and role.leader_high_watermark < 0:
+            # All that we know to be committed stands below the log. A leader that knows of no more would keep silent, and we
+            # not learn that there is no more.
+            high_watermark = UNKNOWN_OFFSET
     elif isinstance(role, Unattached):
         peer = _next_peer(group)
         # Unknown: a leader of our epoch that we have not heard of shall answer at once.
-        high_watermark = Offset(-1)
+        high_watermark = UNKNOWN_OFFSET
     else:
         return
     if peer == NO_LEADER:

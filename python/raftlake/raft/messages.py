@@ -121,6 +121,8 @@ class FetchResponse:
     #: Set when the asked offset lies before the leader's log: everything below it must come from elsewhere (KIP-630).
     snapshot_id: OffsetAndEpoch | None = None
     batches: tuple[FetchedBatch, ...] = ()
+    #: Where the leader's log ended when it answered, be what it sent less; -1 from who does not lead or does not tell (Kafka).
+    leader_log_end: Offset = UNKNOWN_OFFSET
 
 
 @value

@@ -343,10 +343,12 @@ class FetchServer:
     def _response(self, session: Session, group: GroupId, action: AnswerFetch, size_max: int) -> tuple[FetchResponse, int]:
         """The group's answer with as many log bytes as fit. The log is read now: it may hold more than when the core spoke."""
         batches: tuple[FetchedBatch, ...] = ()
-        size, high_watermark, log_start = 0, action.high_watermark, Offset(-1)
+        size, high_watermark, log_start, log_end = 0, action.high_watermark, Offset(-1), UNKNOWN_OFFSET
         partition = self._node.partitions.get(group)
         if partition is not None:
             log_start = partition.core.log_start
+            if partition.core.is_leader and partition.core.epoch == action.leader_epoch:
+                log_end = partition.core.log_end
         if (
             partition is not None
             and _is_ordinary(action)
@@ -376,6 +378,7 @@ class FetchServer:
             diverging=action.diverging,
             snapshot_id=action.snapshot_id,
             batches=batches,
+            leader_log_end=log_end,
         )
         return response, size
 

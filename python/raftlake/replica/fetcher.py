@@ -211,6 +211,7 @@ def cut_into_batches(response: FetchResponse) -> FetchResponse:
         diverging=response.diverging,
         snapshot_id=response.snapshot_id,
         batches=tuple(batches),
+        leader_log_end=response.leader_log_end,
     )
 
 

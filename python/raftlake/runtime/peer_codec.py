@@ -36,7 +36,7 @@ from raftlake.ports import (
     VoterRpc,
 )
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, VoteRequest
-from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.raft.types import UNKNOWN_OFFSET, DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, Endpoint
 from raftlake.runtime import peer_control, peer_reads, peer_snapshot
 from raftlake.wire import fetch, produce
@@ -179,7 +179,8 @@ class PeerCodec:
     def _encode_fetch_reply(self, version: int, reply: FetchReply) -> fetch.FetchResponse:
         topics: list[fetch.FetchTopicResult] = []
         last: tuple[str, bytes] | None = None
-        # Nodes of ours, which are those with sessions, need no address of the leader that they fetch from.
+        # Nodes of ours, which are those with sessions, need no address of the leader that they fetch from, and are told where
+        # its log ends.
         has_news_of_leaders = reply.session_id == 0
         for message in reply.messages:
             group = message.group
@@ -189,7 +190,10 @@ class PeerCodec:
                 topics.append(fetch.FetchTopicResult(name, topic_id, []))
             assert isinstance(message.body, FetchResponse)
             has_news_of_leaders = has_news_of_leaders or message.body.error is not ErrorCode.NONE
-            topics[-1].partitions.append(_encode_fetched(group.partition, message.body))
+            result = _encode_fetched(group.partition, message.body)
+            if reply.session_id != 0:
+                result.last_stable_offset = message.body.leader_log_end
+            topics[-1].partitions.append(result)
         leaders: list[tuple[NodeId, Endpoint]] = []
         if has_news_of_leaders:
             leaders = peer_control.leader_endpoints((message.body for message in reply.messages), self._peers.get)
@@ -287,7 +291,8 @@ class PeerCodec:
                 # Nothing of that topic was asked for on this node.
                 continue
             parts += [
-                PeerMessage(GroupId(name, result.index, topic_id), _decode_fetched(result)) for result in topic.partitions
+                PeerMessage(GroupId(name, result.index, topic_id), _decode_fetched(result, message.session_id))
+                for result in topic.partitions
             ]
         return FetchReply(error=message.error, session_id=message.session_id, messages=tuple(parts))
 
@@ -328,7 +333,7 @@ def _records(batches: Sequence[FetchedBatch]) -> BytesLike:
     return b"".join(batch.payload for batch in batches)
 
 
-def _decode_fetched(result: fetch.FetchPartitionResult) -> FetchResponse:
+def _decode_fetched(result: fetch.FetchPartitionResult, session_id: int) -> FetchResponse:
     """One group's part of an answer. Its log bytes stay one unchecked piece: the driver cuts and checks them, because what is
     damaged must be cut off, not refused with the rest of the answer."""
     leader, diverging, snapshot_id = result.current_leader, result.diverging_epoch, result.snapshot_id
@@ -345,6 +350,7 @@ def _decode_fetched(result: fetch.FetchPartitionResult) -> FetchResponse:
         diverging=None if diverging is None else OffsetAndEpoch(Offset(diverging.end_offset), Epoch(diverging.epoch)),
         snapshot_id=None if snapshot_id is None else OffsetAndEpoch(Offset(snapshot_id.end_offset), Epoch(snapshot_id.epoch)),
         batches=batches,
+        leader_log_end=Offset(result.last_stable_offset) if session_id != 0 else UNKNOWN_OFFSET,
     )
 
 

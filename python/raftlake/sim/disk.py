@@ -199,13 +199,14 @@ class MemoryLog:
         return self.decay.scrub(self._image, self.segments()[-1].base_offset, size_max)
 
     def damage(self, number: int, byte: int) -> StoredBatch | None:
-        """Damage one of the batches that are durable; None when there is none."""
+        """Damage one of the batches that are durable, or with -n the last n of them; None when there is none."""
         durable = self._image.batches[: bisect_right(self._image.ends, self.durable_end)]
         if not durable:
             return None
-        target = durable[number % len(durable)]
-        self.decay.damaged[(target.base, target.epoch)] = byte
-        return target
+        targets = [durable[number % len(durable)]] if number >= 0 else durable[number:]
+        for target in targets:
+            self.decay.damaged[(target.base, target.epoch)] = byte
+        return targets[0]
 
     def set_aside(self, damage: DamagedData, epoch: Epoch) -> str:
         """Cut the log before its damage, durably."""

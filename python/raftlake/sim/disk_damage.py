@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 from random import Random
 
 from raftlake.errors import DamagedData, StorageError
-from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.raft.types import Epoch, Impairment, NodeId, Offset
+from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.faults import Settings
 from raftlake.sim.log_image import LogImage, StoredBatch
 from raftlake.sim.strikes import FaultKind, Params, Stage, draw_victim, victim
 
 #: A start looks at the newest batches of a log and nowhere else.
 SEEN_AT_START = 3
+#: More than any simulated log will hold.
+UNKNOWN_END = Offset((1 << 62) - 1)
 #: Where in a batch a bit flips: among its records, behind the header.
 FLIPPED_BYTE = 61
 
@@ -79,8 +82,7 @@ class Decay:
         if found is None and damage.offset >= image.start:
             raise StorageError("simulated: damage that is not there")
         known = self.impairment[0] if self.impairment is not None else Impairment(Epoch(0), Offset(0))
-        has_own = bool(image.batches) and image.batches[-1].epoch >= epoch
-        end_offset = max(known.end_offset, Offset(image.end) if has_own else Offset(0))
+        end_offset = max(known.end_offset, self._end_lost(image, epoch))
         reason = str(damage) if found is None else f"damaged at {found.base}"
         self.impairment = Impairment(max(known.epoch, epoch), end_offset), reason
         if found is None:
@@ -90,6 +92,15 @@ class Decay:
         image = image.cut(image.batches.index(found))
         image.synced_end = image.end
         return image, reason
+
+    def _end_lost(self, image: LogImage, epoch: Epoch) -> Offset:
+        """Up to where it may have acknowledged records in `epoch`; of a damaged end nobody knows where it was."""
+        if not image.batches:
+            return Offset(0)
+        last = image.batches[-1]
+        if (last.base, last.epoch) in self.damaged:
+            return UNKNOWN_END
+        return Offset(image.end) if last.epoch >= epoch else Offset(0)
 
     def scrub(self, image: LogImage, closed_end: int, size_max: int) -> int:
         """Read the closed segments on. Raises DamagedData."""
@@ -123,4 +134,45 @@ def _strike(stage: Stage, params: Params) -> str:
     return "bit flipped" if params["byte"] >= 0 else "place unreadable"
 
 
-KINDS: tuple[FaultKind, ...] = (FaultKind(name="damage", interval="damage_interval_ms", draw=_draw, strike=_strike),)
+def _draw_end(rng: Random, settings: Settings) -> Params:
+    late_ms = 64 << rng.randrange(6)
+    return {
+        **draw_victim(rng, settings),
+        "log": rng.randrange(1 << 16),
+        "batches": 1 + rng.randrange(6),
+        "byte": FLIPPED_BYTE + rng.randrange(1 << 10) if rng.randrange(2) else -1,
+        "late_ms": late_ms,
+        "after_ms": 1 + rng.randrange(late_ms),
+    }
+
+
+def _strike_end(stage: Stage, params: Params) -> str:
+    """A node loses its power and the end of a log, while Fetches that claim the lost records are on their way. So are those of
+    the others, so that it may be the late ones that make a majority."""
+    node_id = victim(stage, params)
+    leader_ids = stage.leader_ids()
+    for source in stage.node_ids:
+        if source == node_id or source not in leader_ids:
+            _delay(stage, source, params["late_ms"])
+            lasts_ms = params["after_ms"] + (0 if source == node_id else params["late_ms"])
+            stage.later(lasts_ms * US_PER_MS, _delay, stage, source, 0)
+    stage.later(params["after_ms"] * US_PER_MS, _lose_end, stage, node_id, params)
+    return "end of a log lost"
+
+
+def _delay(stage: Stage, source: NodeId, extra_ms: int) -> None:
+    """All that a node sends comes so much later."""
+    for other in stage.node_ids:
+        if other != source:
+            stage.delay_link(source, other, extra_ms * US_PER_MS)
+
+
+def _lose_end(stage: Stage, node_id: NodeId, params: Params) -> None:
+    if stage.damage_log(node_id, params["log"], -params["batches"], params["byte"]):
+        stage.crash(node_id, "the end of a log is lost")
+
+
+KINDS: tuple[FaultKind, ...] = (
+    FaultKind(name="damage", interval="damage_interval_ms", draw=_draw, strike=_strike),
+    FaultKind(name="damage-end", interval="damage_end_interval_ms", draw=_draw_end, strike=_strike_end),
+)

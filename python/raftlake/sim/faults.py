@@ -89,6 +89,8 @@ class Settings:
     clock_jump_interval_ms: int = 0
     #: A durable batch of one voter's log is damaged.
     damage_interval_ms: int = 0
+    #: The end of a log is damaged in a power loss, while what the node sent before is still on its way.
+    damage_end_interval_ms: int = 0
     producers: int = 2
     readers: int = 1
     kv_clients: int = 2
@@ -172,6 +174,8 @@ class Settings:
         )
         rng = stream(seed, "settings of damage")
         settings = replace(settings, damage_interval_ms=sometimes(30, 1_000, 20_000))
+        rng = stream(seed, "settings of damaged ends")
+        settings = replace(settings, damage_end_interval_ms=sometimes(20, 1_000, 20_000))
         rng = stream(seed, "settings of snapshots")
         settings = replace(
             settings,
@@ -185,6 +189,8 @@ class Settings:
             settings = draw_racing(settings, rng)
         elif settings.voters > 1 and theme == 2:
             settings = draw_leaving(settings, rng)
+        elif settings.voters > 1 and theme == 4:
+            settings = draw_losing_ends(settings, rng)
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     def lines(self) -> list[str]:
@@ -242,6 +248,33 @@ def draw_leaving(settings: Settings, rng: Random) -> Settings:
         kv_clients=4,
         churners=0,
         observers=0,
+        think_ms_mean=300,
+    )
+
+
+def draw_losing_ends(settings: Settings, rng: Random) -> Settings:
+    """A theme: replicas lose the end of a log, one after the other, and are back before what they had sent comes in. They get
+    their records one batch at a time, so that being whole again takes a while."""
+    return replace(
+        settings,
+        theme=3,
+        damage_end_interval_ms=(700, 1_500)[rng.randrange(2)],
+        damage_interval_ms=0,
+        replica_fetch_bytes_max=1,
+        retention_bytes=-1,
+        flush_us_mean=20_000,
+        crash_interval_ms=(0, 3_000)[rng.randrange(2)],
+        port_crash_interval_ms=0,
+        crash_all_interval_ms=0,
+        pause_interval_ms=0,
+        aim_at_leader_percent=10,
+        down_ms_max=(10, 50)[rng.randrange(2)],
+        partition_interval_ms=0,
+        slow_disk_interval_ms=0,
+        partitions=1,
+        producers=3,
+        kv_clients=3,
+        churners=0,
         think_ms_mean=300,
     )
 

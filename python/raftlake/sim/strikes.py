@@ -64,8 +64,8 @@ class Stage(Protocol):
         """Every sync takes `factor` times as long; 1 ends it."""
 
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
-        """Flip a bit of some durable batch of one of the node's logs, or make it unreadable (-1). False where too many copies
-        would be damaged."""
+        """Flip a bit of some durable batch (-n: of the last n) of one of the node's logs, or make it unreadable (-1). False
+        where too many copies would be damaged."""
 
     def jump_wall_clock(self, node_id: NodeId, by_ms: int) -> None: ...
 

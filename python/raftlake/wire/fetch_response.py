@@ -69,6 +69,7 @@ class FetchPartitionResult:
     error: ErrorCode
     #: Exclusive; -1 when not known.
     high_watermark: int = -1
+    #: To a consumer how far it may read. Kafka's Raft tells its replicas -1; to one of ours it is where the leader's log ends.
     last_stable_offset: int = -1
     #: From version 5.
     log_start_offset: int = -1

@@ -38,9 +38,11 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     role = group.role
     assert isinstance(role, Follower)
     heard_from_leader(group, role, now_ms)
+    is_first_told = group.told_high_watermark < 0
     group.told_high_watermark = max(group.told_high_watermark, response.high_watermark)
     if response.diverging is None:
         role.leader_high_watermark = response.high_watermark
+    impairment.learn_log_end(group, response.leader_log_end)
     if response.diverging is not None:
         made_progress = _truncate(group, response.diverging)
     elif response.snapshot_id is not None:
@@ -48,7 +50,8 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     else:
         made_progress = _append(group, response.batches)
         high_watermark = min(response.high_watermark, group.log_end)
-        if high_watermark > group.high_watermark:
+        # A log that begins at its end knew it before the leader said so, and nobody has been told.
+        if high_watermark > group.high_watermark or (is_first_told and high_watermark == group.high_watermark > 0):
             group.high_watermark = Offset(high_watermark)
             group.actions.append(AdvanceHighWatermark(high_watermark=group.high_watermark))
         impairment.mend_if_whole(group)
