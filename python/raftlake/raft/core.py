@@ -129,8 +129,8 @@ class RaftGroup(GroupState):
 
     @property
     def awaits_sync(self) -> bool:
-        """Whether anything waits for the next sync of this log. A leader with enough followers that have not synced more than it
-        has itself commits nothing by its own sync: their Fetches come later anyway."""
+        """Whether anything waits for the next sync of this log. A leader whose followers have not synced more than it has
+        commits nothing by its own sync: their Fetches come later anyway."""
         role = self.role
         if not isinstance(role, Leader) or not role.has_begun:
             return True

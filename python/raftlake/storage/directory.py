@@ -6,7 +6,7 @@ thread, and `done` of a flush is too; only the sync calls themselves run elsewhe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
