@@ -149,8 +149,8 @@ class Tour:
                 caught_up_s = restart(quorum, client, failover.victim)
             query.processAllAvailable()
             batches = len({report["batchId"] for report in query.recentProgress if report["numInputRows"]})
-        finally:
             query.stop()
+        finally:
             pulse.stop()
         seconds = time.perf_counter() - began
         self._step(3, f"The streaming query took {batches} micro-batches, consistency=linearizable, {seconds:.1f} s.")

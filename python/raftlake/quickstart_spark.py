@@ -8,12 +8,15 @@ bootstrap servers.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyspark import java_gateway
@@ -51,7 +54,8 @@ def no_jvm_left() -> Iterator[None]:
     popen = namespace["Popen"]
 
     def recorded(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        process: subprocess.Popen[bytes] = popen(*arguments, **options)
+        # Out of the terminal's group: Spark's Python workers would print a trace for each Ctrl-C.
+        process: subprocess.Popen[bytes] = popen(*arguments, **{**options, "start_new_session": True})
         started.append(process)
         return process
 
@@ -75,24 +79,38 @@ def spark_session(work_dir: Path) -> Iterator[SparkSession]:
     """A local Spark of two threads that logs to `work_dir/spark.log`; its JVM has ended when this returns."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging = work_dir / "log4j2.properties"
-    logging.write_text(LOGGING.format(path=work_dir / "spark.log"))
+    log4j = work_dir / "log4j2.properties"
+    log4j.write_text(LOGGING.format(path=work_dir / "spark.log"))
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("raftlake quickstart")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{logging} -Dderby.system.home={work_dir}")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={work_dir}")
         .config("spark.sql.warehouse.dir", str(work_dir / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
     with no_jvm_left():
+        signal.signal(signal.SIGINT, _interrupt)
         session = builder.getOrCreate()
+        # Once more: Spark's own handler asks the JVM to end its jobs, amid whatever it is being asked.
+        signal.signal(signal.SIGINT, _interrupt)
         try:
             yield session
-        finally:
+        except KeyboardInterrupt:
+            # The JVM is ended with whatever it does.
+            raise
+        except BaseException:
             session.stop()
+            raise
+        session.stop()
+
+
+def _interrupt(_signum: int, _frame: FrameType | None) -> None:
+    """Ctrl-C: what py4j logs of the call that it ends helps nobody."""
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
 
 
 def record_schema() -> StructType:

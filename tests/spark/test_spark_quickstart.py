@@ -55,20 +55,26 @@ def test_a_folder_in_use_is_refused_before_anything_starts(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
-def test_ctrl_c_leaves_no_child(tmp_path: Path) -> None:
-    """SIGINT to the whole group, as a terminal sends it, while Spark runs."""
+@pytest.mark.parametrize(("file", "size"), [("spark/spark.log", 0), ("node-1/flights-*/*.log", 50_000)])
+def test_ctrl_c_is_one_line_and_leaves_no_child(tmp_path: Path, file: str, size: int) -> None:
+    """SIGINT to the whole group, as a terminal sends it, while Spark starts, and while a job writes."""
     data = tmp_path / "tour"
     command = [*COMMAND, "--data-dir", str(data)]
     with (tmp_path / "output").open("w") as output:
         tour = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             deadline = time.monotonic() + 120
-            while not (data / "spark" / "spark.log").exists():
+            while not any(path.stat().st_size >= size for path in data.glob(file)):
                 assert tour.poll() is None, (tmp_path / "output").read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             os.killpg(tour.pid, signal.SIGINT)
+            interrupted = time.monotonic()
             assert tour.wait(timeout=60) == 130, (tmp_path / "output").read_text()
+            said = (tmp_path / "output").read_text()
+            print(f"{time.monotonic() - interrupted:.1f} s after Ctrl-C:\n{said}")
+            assert said.splitlines()[-1] == "stopped"
+            assert not any(word in said for word in ("Traceback", "Error", "Exception", "KeyboardInterrupt")), said
         finally:
             if tour.poll() is None:
                 tour.kill()
