@@ -223,8 +223,8 @@ class LogDirectory(Protocol):
         """Create what `open` would create for those of `groups` that have nothing on disk yet, with a few waits for the disk
         in all: `open` alone waits several times for each."""
 
-    def delete(self, group: GroupId) -> None:
-        """Delete the log and the election state of a group that no longer exists."""
+    def delete(self, groups: Sequence[GroupId]) -> None:
+        """Delete the logs and election states of groups that no longer exist, with a few waits for the disk in all."""
 
     def groups(self) -> Sequence[GroupId]:
         """The groups that have a directory, in a fixed order."""

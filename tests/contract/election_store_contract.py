@@ -100,7 +100,7 @@ class ElectionStoreContract(ABC):
         for group in groups:
             disk.logs.open(group)
         disk.elections.save(dict.fromkeys(groups, STATES[2]))
-        disk.logs.delete(groups[0])
+        disk.logs.delete([groups[0]])
         assert disk.elections.load(groups[0]) is None
         again = self.restart(disk).elections
         assert [again.load(group) for group in groups[:2]] == [None, STATES[2]]
@@ -123,5 +123,5 @@ class ElectionStoreContract(ABC):
     def test_deleting_a_group_deletes_its_state(self, disk: Disk) -> None:
         disk.elections.save({GROUP: STATES[1]})
         disk.logs.open(GROUP)
-        disk.logs.delete(GROUP)
+        disk.logs.delete([GROUP])
         assert disk.elections.load(GROUP) is None

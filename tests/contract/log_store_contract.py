@@ -311,7 +311,7 @@ class LogStoreContract(ABC):
 
     def test_a_deleted_group_is_gone_and_can_come_back_empty(self, directory: LogDirectory, log: LogStore) -> None:
         fill(log, 5)
-        directory.delete(GROUP)
+        directory.delete([GROUP])
         assert list(directory.groups()) == []
         recreated = GroupId(GROUP.topic, GROUP.partition, bytes(range(1, 17)))
         again = directory.open(recreated)
@@ -319,13 +319,13 @@ class LogStoreContract(ABC):
         assert list(directory.groups()) == [recreated]
 
     def test_deleting_what_does_not_exist_is_no_error(self, directory: LogDirectory) -> None:
-        directory.delete(GROUP)
+        directory.delete([GROUP])
 
     def test_a_log_may_be_deleted_under_a_flush(self, directory: LogDirectory, log: LogStore) -> None:
         results: list[StorageError | None] = []
         fill(log, 5)
         directory.flush([log], results.append)
-        directory.delete(GROUP)
+        directory.delete([GROUP])
         self.settle(directory)
         assert results == [None]
 

@@ -128,7 +128,7 @@ class SnapshotStoreContract:
         kept = self.write(directory, 5, 1, b"yours", group=OTHER)
         unfinished = directory.snapshots.create(GROUP, snapshot_id(7, 1))
         unfinished.append(b"half")
-        directory.delete(GROUP)
+        directory.delete([GROUP])
         assert list(directory.snapshots.ids(GROUP)) == []
         assert self.content(directory.snapshots, kept, OTHER) == b"yours"
         directory.open(GROUP)

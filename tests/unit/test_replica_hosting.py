@@ -43,7 +43,7 @@ def test_closing_a_group_answers_appends_fetches_and_reads_that_wait_for_it() ->
     leader.reads.read(group, read.append)
     cluster.run(20)
     assert not (appended or fetched or read)
-    leader.hosting.close(group)
+    leader.hosting.delete(leader.hosting.close([group]))
     cluster.run(11_000)
     assert appended and fetched and read
     assert fetched[0].topics[0].partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

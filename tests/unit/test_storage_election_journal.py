@@ -127,7 +127,7 @@ def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.
 def test_deleted_groups_are_dropped_at_the_next_start(tmp_path: Path) -> None:
     path = saved(tmp_path, 1)
     logs = FileLogDirectory(tmp_path, post=None)
-    logs.delete(GROUPS[0])
+    logs.delete([GROUPS[0]])
     logs.close()
     size = path.stat().st_size
     assert epochs_in(tmp_path) == {1, None}
@@ -137,7 +137,7 @@ def test_deleted_groups_are_dropped_at_the_next_start(tmp_path: Path) -> None:
 def test_another_incarnation_of_a_topic_begins_without_a_state(tmp_path: Path) -> None:
     saved(tmp_path, 1)
     logs = FileLogDirectory(tmp_path, post=None)
-    logs.delete(GROUPS[0])
+    logs.delete([GROUPS[0]])
     reborn = GroupId(GROUPS[0].topic, GROUPS[0].partition, bytes(range(1, 17)))
     ensure_partition(tmp_path, reborn)
     store = FileElectionStore(tmp_path)

@@ -134,7 +134,7 @@ def test_a_group_is_deleted_or_not(places: Iterator[Path]) -> None:
         leave(directory)
         return exists, end
 
-    seen = outcomes_of_kills(start_with(places), lambda state: state[0].delete(GROUP), look)
+    seen = outcomes_of_kills(start_with(places), lambda state: state[0].delete([GROUP]), look)
     assert set(seen) == {(True, 20), (False, 0)}
 
 

@@ -16,7 +16,7 @@ from raftlake.storage.partition import (
     ensure_partition,
     list_partitions,
     parse_uuid,
-    remove_partition,
+    remove_partitions,
     sweep,
     uuid_text,
 )
@@ -88,9 +88,9 @@ def test_removing_is_final_and_may_be_repeated(tmp_path: Path) -> None:
     ensure_partition(tmp_path, group)
     (tmp_path / "a-0" / "1.log").write_bytes(b"x")
     (tmp_path / "a-0-delete").mkdir()
-    remove_partition(tmp_path, group, Disposal(threaded=False))
+    remove_partitions(tmp_path, [group], Disposal(threaded=False))
     assert list(tmp_path.iterdir()) == []
-    remove_partition(tmp_path, group, Disposal(threaded=False))
+    remove_partitions(tmp_path, [group], Disposal(threaded=False))
 
 
 def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:

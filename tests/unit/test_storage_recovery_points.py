@@ -103,7 +103,7 @@ def test_a_reset_lowers_the_point_first(place: Path, call: int) -> None:
 
 def test_a_deleted_group_may_come_back_empty(place: Path) -> None:
     directory = FileLogDirectory(place, post=None)
-    directory.delete(GROUP)
+    directory.delete([GROUP])
     fill(directory.open(GROUP), 1)
     directory.abandon()
     assert end_after_opening(place) == 1

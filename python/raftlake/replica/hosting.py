@@ -6,7 +6,7 @@ before the metadata log has been replayed up to their topics: they can vote and 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, StorageError
@@ -136,27 +136,29 @@ class Hosting:
         if partition is not None and partition.core.voter_history.begin_with(initial):
             partition.core.use_latest_voters()
 
-    def close(self, group: GroupId) -> None:
-        """The topic was deleted: forget the group and delete its data."""
-        partition = self._node.partitions.get(group)
-        if partition is None:
-            return
-        self.let_go(partition)
-        partition.on_deleted()
-        self._node.logs.delete(group)
-        del self._directories[(group.topic, group.partition)]
+    def close(self, groups: Iterable[GroupId]) -> list[GroupId]:
+        """Their topic was deleted: forget the groups. Those are returned that have a directory, which is to be deleted."""
+        doomed: list[GroupId] = []
+        for group in groups:
+            partition = self._node.partitions.get(group)
+            if partition is not None:
+                self.let_go(partition)
+                partition.on_deleted()
+            if self._directories.get((group.topic, group.partition)) == group.topic_id:
+                doomed.append(group)
+        return doomed
 
-    def discard_but(self, alive: Collection[bytes]) -> None:
-        """Of the groups that this node has a directory for, hosted or not, only those of the topic ids `alive` still exist."""
-        for (topic, index), topic_id in list(self._directories.items()):
-            group = GroupId(topic, index, topic_id)
-            if group == self._node.config.quorum_group or topic_id in alive:
-                continue
-            if group in self._node.partitions:
-                self.close(group)
-            else:
-                self._node.logs.delete(group)
-                del self._directories[topic, index]
+    def discard_but(self, alive: Collection[bytes]) -> list[GroupId]:
+        """`close` for all groups that this node has a directory for, hosted or not, but those of the topic ids `alive`."""
+        found = [GroupId(topic, index, topic_id) for (topic, index), topic_id in self._directories.items()]
+        return self.close(group for group in found if group != self._node.config.quorum_group and group.topic_id not in alive)
+
+    def delete(self, groups: Iterable[GroupId]) -> None:
+        """Delete the directories of closed groups. One that was named twice is gone already."""
+        present = [group for group in groups if self._directories.get((group.topic, group.partition)) == group.topic_id]
+        self._node.logs.delete(present)
+        for group in present:
+            del self._directories[group.topic, group.partition]
 
     def let_go(self, partition: Partition) -> None:
         """Nothing more happens to the group as it is now."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from raftlake.ports import GroupId
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset, VoterSet
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
+from raftlake.replica.hosting_queue import HostingQueue
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys
 from raftlake.replica.quorum import voters_from_json, voters_to_json
@@ -38,9 +38,6 @@ NAME_LENGTH_MAX = 249
 FIRST_ELECTION_DELAY_MS = 200
 #: Longer where a topic has many groups: it takes the nodes different times to open them.
 FIRST_ELECTION_DELAY_MS_PER_GROUP = 2
-#: Groups of a new topic that are opened in one turn, and the time for everything else in between.
-OPENED_AT_ONCE = 64
-OPEN_PAUSE_MS = 5
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 CreateDone = Callable[["Topic | None", ErrorCode, str], None]
@@ -99,8 +96,7 @@ class TopicRegistry:
         self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
         self._seen_version = 0
         self._is_current = False
-        #: Groups of new topics, in order: not hosted yet.
-        self._to_open: deque[GroupId] = deque()
+        self._queue = HostingQueue(node, lambda group: group.topic_id in self._by_id, self._open)
         node.kv.listeners.append(self._on_applied)
 
     def get(self, name: str) -> Topic | None:
@@ -156,7 +152,7 @@ class TopicRegistry:
         topics = [Topic.decode(name, value) for name, value in present.items()]
         alive = {topic.topic_id for topic in topics if topic is not None}
         # Of what was found on disk the end may be among the changes that are no longer told.
-        self._node.hosting.discard_but(alive)
+        self._queue.delete(self._node.hosting.discard_but(alive))
         for topic in self.all():
             if topic.name not in present:
                 self._on_change(topic.name, None)
@@ -168,8 +164,7 @@ class TopicRegistry:
         old = self._by_name.get(name)
         if old is not None and (topic is None or old.topic_id != topic.topic_id):
             del self._by_name[name], self._by_id[old.topic_id]
-            for group in old.groups():
-                self._node.hosting.close(group)
+            self._queue.delete(self._node.hosting.close(old.groups()))
         if topic is None:
             return
         self._by_name[name] = topic
@@ -177,24 +172,7 @@ class TopicRegistry:
         if topic.voters is not None:
             for group in topic.groups():
                 self._node.hosting.begin_with(group, topic.voters)
-        was_opening = bool(self._to_open)
-        self._to_open.extend(group for group in topic.groups() if group not in self._node.partitions)
-        if not was_opening:
-            self._open_some()
-
-    def _open_some(self) -> None:
-        """Open what is to be opened, but not so much at once that nothing else happens: what is left waits for a timer."""
-        chosen: list[GroupId] = []
-        while self._to_open and len(chosen) < OPENED_AT_ONCE:
-            group = self._to_open.popleft()
-            # It may have been deleted while it waited.
-            if group.topic_id in self._by_id and group not in self._node.partitions:
-                chosen.append(group)
-        self._node.logs.prepare(chosen)
-        for group in chosen:
-            self._open(group)
-        if self._to_open:
-            self._node.timers.schedule(self._node.now_ms + OPEN_PAUSE_MS, self._open_some)
+        self._queue.open([group for group in topic.groups() if group not in self._node.partitions])
 
     def _open(self, group: GroupId) -> None:
         """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one

@@ -330,12 +330,13 @@ class SimulatedDisk:
         self.machine.port_call("mend")
         self.logs[group].decay.impairment = None
 
-    def delete(self, group: GroupId) -> None:
-        self.machine.port_call("delete")
-        self.logs.pop(group, None)
-        self.elections.pop(group, None)
-        self.snapshots.forget(group)
-        self.observer.log_deleted(group)
+    def delete(self, groups: Sequence[GroupId]) -> None:
+        for group in groups:
+            self.machine.port_call("delete")
+            self.logs.pop(group, None)
+            self.elections.pop(group, None)
+            self.snapshots.forget(group)
+            self.observer.log_deleted(group)
 
     def groups(self) -> Sequence[GroupId]:
         return sorted(self.logs)

@@ -24,7 +24,7 @@ from raftlake.storage.partition import (
     ensure_partition,
     list_partitions,
     partition_path,
-    remove_partition,
+    remove_partitions,
     sweep,
 )
 from raftlake.storage.recovery import Recovery, list_segments, sync_ahead
@@ -96,13 +96,14 @@ class FileLogDirectory:
         """Raises StorageError. Directories that were there and are missing are left to `open`, which tells of them."""
         create_partitions(self.path, [group for group in groups if self._points.of(group) is None])
 
-    def delete(self, group: GroupId) -> None:
-        log = self._logs.pop(group, None)
-        if log is not None:
-            log.abandon()
-        self.snapshots.forget(group)
-        self._points.forget(group)
-        remove_partition(self.path, group, self._disposal)
+    def delete(self, groups: Sequence[GroupId]) -> None:
+        for group in groups:
+            log = self._logs.pop(group, None)
+            if log is not None:
+                log.abandon()
+            self.snapshots.forget(group)
+        self._points.forget(groups)
+        remove_partitions(self.path, groups, self._disposal)
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
         path = partition_path(self.path, group)

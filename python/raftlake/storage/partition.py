@@ -141,20 +141,25 @@ def _create_aside(root: Path, group: GroupId) -> None:
         raise storage_error("create", path, error) from error
 
 
-def remove_partition(root: Path, group: GroupId, disposal: Disposal) -> None:
-    """Delete the group's directory; it is gone for good when this returns. Raises StorageError."""
-    path = partition_path(root, group)
-    doomed = path.with_name(path.name + DELETE_SUFFIX)
+def remove_partitions(root: Path, groups: Sequence[GroupId], disposal: Disposal) -> None:
+    """Delete the groups' directories; they are gone for good when this returns. Raises StorageError."""
+    removed: list[Path] = []
+    path = root
     try:
-        shutil.rmtree(doomed, ignore_errors=True)
-        os.rename(path, doomed)
-        sync_directory(root)
-        for path in doomed.iterdir():
-            if path.suffix in _LARGE_SUFFIXES:
-                disposal.unlink(path)
-        shutil.rmtree(doomed)
-    except FileNotFoundError:
-        return
+        for group in groups:
+            path = partition_path(root, group)
+            doomed = path.with_name(path.name + DELETE_SUFFIX)
+            shutil.rmtree(doomed, ignore_errors=True)
+            if path.exists():
+                os.rename(path, doomed)
+                removed.append(doomed)
+        if removed:
+            sync_directory(root)
+        for path in removed:
+            for file in path.iterdir():
+                if file.suffix in _LARGE_SUFFIXES:
+                    disposal.unlink(file)
+            shutil.rmtree(path)
     except OSError as error:
         raise storage_error("delete", path, error) from error
 

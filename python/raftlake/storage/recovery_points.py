@@ -10,7 +10,7 @@ A file that is missing or damaged records nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from raftlake.ports import GroupId
@@ -43,11 +43,13 @@ class RecoveryPoints:
                 self._points[_key(group)] = offset
             self.save()
 
-    def forget(self, group: GroupId) -> None:
-        """The log is about to be deleted."""
-        if _key(group) in self._points:
+    def forget(self, groups: Sequence[GroupId]) -> None:
+        """The logs are about to be deleted."""
+        known = [_key(group) for group in groups if _key(group) in self._points]
+        if known:
             with self._lock:
-                del self._points[_key(group)]
+                for key in known:
+                    del self._points[key]
             self.save()
 
     def note(self, ends: Mapping[GroupId, Offset]) -> bool:

@@ -1,0 +1,109 @@
+"""Topics of many partitions are opened and deleted in parts, and the node does everything else in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import GroupId
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.hosting_queue import DELETED_AT_ONCE, OPENED_AT_ONCE
+from raftlake.replica.node import ReplicaNode
+from raftlake.replica.topics import Topic
+from replica_cluster import Cluster, batch
+
+PARTITIONS = 5 * DELETED_AT_ONCE
+
+
+class Work:
+    """What one node's disk was told to create and to delete at a time, and how often the node ran a turn before each."""
+
+    def __init__(self, cluster: Cluster, node_id: NodeId, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.deleted: list[int] = []
+        self.prepared: list[int] = []
+        self.deleted_at_ms: list[int] = []
+        disk = cluster.disks[node_id]
+        delete, prepare = disk.delete, disk.prepare
+
+        def counted_delete(groups: Sequence[GroupId]) -> None:
+            self.deleted.append(len(groups))
+            self.deleted_at_ms.append(cluster.now_ms)
+            delete(groups)
+
+        def counted_prepare(groups: Sequence[GroupId]) -> None:
+            self.prepared.append(len(groups))
+            prepare(groups)
+
+        monkeypatch.setattr(disk, "delete", counted_delete)
+        monkeypatch.setattr(disk, "prepare", counted_prepare)
+
+
+def remove(cluster: Cluster, name: str) -> None:
+    """Delete the topic; returns once its deletion is committed and known to the leader."""
+    leader = cluster.leader()
+    results: list[tuple[Topic | None, ErrorCode, str]] = []
+    topic = leader.topics.get(name)
+    assert topic is not None
+    leader.topics.delete(topic, lambda *result: results.append(result))
+    cluster.run(1000, until=lambda: bool(results))
+    assert results[0][1] is ErrorCode.NONE
+
+
+def hosts_only_metadata(node: ReplicaNode) -> bool:
+    return list(node.partitions) == [METADATA_GROUP]
+
+
+def test_a_topic_is_created_and_deleted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    leader = cluster.leader()
+    work = Work(cluster, leader.config.node_id, monkeypatch)
+    groups = cluster.create_topic("wide", PARTITIONS)
+    assert max(work.prepared) <= OPENED_AT_ONCE
+    remove(cluster, "wide")
+    assert hosts_only_metadata(leader), "nobody writes to what is deleted"
+    assert len(cluster.disks[leader.config.node_id].logs) > 1, "though the disk has it still"
+    assert leader.resolve_group("wide", 0) not in leader.partitions
+    cluster.run(1000)
+    assert (sum(work.deleted), max(work.deleted)) == (len(groups), DELETED_AT_ONCE)
+    assert len(set(work.deleted_at_ms)) == len(work.deleted), "time passed between any two"
+    assert all(list(disk.logs) == [METADATA_GROUP] for disk in cluster.disks.values())
+
+
+def test_writes_elsewhere_go_on_between_the_parts() -> None:
+    cluster = Cluster()
+    (other,) = cluster.create_topic("other")
+    cluster.create_topic("wide", PARTITIONS)
+    cluster.run(1000)
+    remove(cluster, "wide")
+    assert cluster.produce(other, batch(b"x")).error == ErrorCode.NONE
+    assert all(len(disk.logs) > 2 for disk in cluster.disks.values()), "before the last part"
+
+
+def test_a_name_that_is_created_again_while_the_old_topic_is_deleted_starts_anew() -> None:
+    cluster = Cluster()
+    old = cluster.create_topic("again", PARTITIONS)
+    cluster.produce(old[0], batch(b"old"))
+    remove(cluster, "again")
+    new = cluster.create_topic("again", PARTITIONS)
+    assert cluster.produce(new[0], batch(b"new")).base_offset == 1, "behind the leader's first record, as in any new log"
+    cluster.run(1000)
+    for node_id, node in cluster.nodes.items():
+        assert set(node.partitions) == {METADATA_GROUP, *new}
+        assert set(cluster.disks[node_id].logs) == {METADATA_GROUP, *new}
+
+
+def test_a_crash_between_the_parts_leaves_nothing_for_good() -> None:
+    cluster = Cluster()
+    cluster.create_topic("wide", PARTITIONS)
+    cluster.run(1000)
+    remove(cluster, "wide")
+    victim = cluster.leader().config.node_id
+    assert len(cluster.disks[victim].logs) > 1
+    cluster.stop(victim)
+    cluster.start(victim)
+    cluster.run(3000)
+    assert hosts_only_metadata(cluster.nodes[victim])
+    assert list(cluster.disks[victim].logs) == [METADATA_GROUP]
