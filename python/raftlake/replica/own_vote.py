@@ -64,7 +64,7 @@ class OwnVote:
         me, voters, address = core.local, core.voters, self._node.config.own_address
         if voters.has(me):
             known = address_in(voters, me.id)
-            if known == address or (is_loopback(address.host) and known is not None and not is_loopback(known.host)):
+            if not has_moved(known, address):
                 return None
             return f"be reached at {address}", self._update(core, address)
         if not self._node.config.auto_join or self._was_voter or core.is_leader:
@@ -136,6 +136,11 @@ def _is_current(core: RaftGroup) -> bool:
     if isinstance(role, Follower):
         return 0 < role.leader_high_watermark <= core.high_watermark
     return core.is_serving_leader
+
+
+def has_moved(known: Endpoint | None, address: Endpoint) -> bool:
+    """Whether a voter is at another address than the log says, and one that others can use."""
+    return known != address and (known is None or is_loopback(known.host) or not is_loopback(address.host))
 
 
 def is_loopback(host: str) -> bool:

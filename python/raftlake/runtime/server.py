@@ -33,6 +33,7 @@ from raftlake.runtime.listener import Listener
 from raftlake.runtime.log import configure_logging, event
 from raftlake.runtime.loop_watch import LoopWatch
 from raftlake.runtime.metrics import NodeMetrics
+from raftlake.runtime.moved_voters import MovedVoters
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.recover import require_not_pending
@@ -109,6 +110,7 @@ class NodeServer:
         self._listeners: dict[str, Listener] = {}
         self._http: HttpFront | None = None
         self._metrics: NodeMetrics | None = None
+        self._moved: MovedVoters | None = None
         self._sampler: asyncio.TimerHandle | None = None
         self._watch: LoopWatch | None = None
         self._clock = SystemClock()
@@ -181,6 +183,7 @@ class NodeServer:
         node.role_listeners.append(self._log_role)
         node.damage.listeners.append(self._log_damage)
         node.own_vote.listeners.append(self._log_own_vote)
+        self._moved = MovedVoters(node, self._network.connected_peers, self._log_moved)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
         self._metrics = NodeMetrics(node, self._clock, self._connection_counts, lambda: self._room.held)
 
@@ -350,9 +353,13 @@ class NodeServer:
         counts["http"] = 0 if self._http is None else self._http.connection_count
         return counts
 
+    def _log_moved(self, what: str) -> None:
+        event(logger, logging.WARNING, "no leader", node=self._settings.node_id, reason=what)
+
     def _sample(self) -> None:
-        assert self._metrics is not None
+        assert self._metrics is not None and self._moved is not None
         self._metrics.sample()
+        self._moved.sample(self._clock.now_ms())
         self._sampler = self._loop.call_later(SAMPLE_SECONDS, self._sample)
 
 
