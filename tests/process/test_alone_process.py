@@ -1,0 +1,84 @@
+"""One node of three that is started alone after all were stopped: it cannot know what there is, and denies nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from pyspark_raftlake.writer import count_partitions
+from raftlake import Client, LocalQuorum
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.local import LocalNode
+
+pytestmark = pytest.mark.process
+
+PATIENCE_SECONDS = 30
+
+
+def raftlake(node: LocalNode, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "raftlake", *words, "--bootstrap-server", node.address, "--timeout-ms", "4000"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+
+@contextlib.contextmanager
+def served(node: LocalNode) -> Iterator[None]:
+    """The node by itself; who waits until it is ready waits for ever."""
+    command = [sys.executable, "-m", "raftlake", "serve", "--config", str(node.properties)]
+    with (node.directory / "alone.out").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"http://{node.http_address}/health/live", trust_env=False).status_code == 200:
+                    break
+            assert process.poll() is None and time.monotonic() < deadline, (node.directory / "alone.out").read_text()
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_SECONDS)
+
+
+def test_a_node_that_is_started_alone_denies_nothing_and_says_that_nobody_leads(tmp_path: Path) -> None:
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum:
+        node = quorum.nodes[2]
+        with Client(quorum.bootstrap_servers) as client:
+            client.create_topic("t", 2)
+            client.kv.put("k", b"v")
+    with served(node):
+        commands = (("topics", "list"), ("topics", "describe", "t"), ("consume", "t"), ("voters", "remove", "3"))
+        with ThreadPoolExecutor(len(commands)) as threads:
+            *denials, removal = threads.map(lambda words: raftlake(node, *words), commands)
+        for said in denials:
+            assert (said.returncode, said.stdout) == (1, ""), said.stdout
+            assert "LEADER_NOT_AVAILABLE: no node that answers hears of a leader" in said.stderr
+            assert "does not exist" not in said.stderr
+            # The longer word, after three seconds: who answers, and what to do.
+            assert "no node leads the quorum (answered: node 2" in said.stderr
+        assert removal.returncode == 1 and "nothing was changed: a leader changes the voters" in removal.stderr
+        with Client(node.address, request_timeout_ms=1500) as client:
+            for ask in (lambda: client.partitions("t"), client.topics, lambda: count_partitions(client, "t")):
+                with pytest.raises(RequestRejected) as caught:
+                    ask()
+                assert caught.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+        # As others see it: an error of the topic that passes, and no topic that is denied.
+        topic = AdminClient({"bootstrap.servers": node.address}).list_topics("t", timeout=5).topics["t"]
+        assert topic.error is not None and topic.error.code() == ErrorCode.LEADER_NOT_AVAILABLE
+        written = httpx.put(f"http://{node.http_address}/v1/kv/k", content=b"w", trust_env=False)
+        assert (written.status_code, written.headers["retry-after"]) == (503, "1")
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.nodes[2].address) as client:
+        assert [topic.name for topic in client.topics()] == ["t"]
+        started = time.monotonic()
+        with pytest.raises(RequestRejected, match="does not exist"):
+            client.describe_topic("u")
+        assert time.monotonic() - started < 5
