@@ -53,6 +53,16 @@ _KIO_ERRORS: dict[int, KioErrorCode] = {code.value: code for code in KioErrorCod
 _ZEROS: Mapping[str, Value] = {"string": "", "int8": 0, "int16": 0, "int32": 0, "int64": 0, "uint16": 0}
 
 
+class HandWritten:
+    """A part of a message that writes itself, in the version of the message that it is put into: for parts of which there are
+    thousands. Whoever makes it answers for its being the part that belongs there."""
+
+    __slots__ = ()
+
+    #: A method of each of them: appends its bytes.
+    write_to: Callable[[bytearray], None]
+
+
 class Codec(NamedTuple):
     read: Read
     write: Write
@@ -144,6 +154,9 @@ def _entity_writer(plain: Sequence[tuple[str, Codec]], tagged: Mapping[int, _Tag
     ordered = sorted(tagged.items())
 
     def write(out: bytearray, message: Value) -> None:
+        if isinstance(message, HandWritten):
+            message.write_to(out)
+            return
         for name, write_field in writers:
             write_field(out, getattr(message, name))
         if flexible:

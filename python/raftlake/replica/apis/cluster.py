@@ -15,6 +15,7 @@ from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.describe import ReplicaDescription, describe_quorum
 from raftlake.replica.topics import NO_LEADER_YET, Topic
 from raftlake.wire.ids import id_from_kio, id_to_kio
+from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -32,9 +33,9 @@ CONFIG_TYPE_STRING = 2
 def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     if request.topics is None or (not request.topics and _version(request) == 0):
-        topics = [_known_topic(node, answers, topic) for topic in node.topics.all()]
+        topics = [_known_topic(node, _version(request), topic) for topic in node.topics.all()]
     else:
-        topics = [_asked_topic(node, answers, asked) for asked in request.topics]
+        topics = [_asked_topic(node, _version(request), asked) for asked in request.topics]
     reply(
         answers.make(
             "MetadataResponse",
@@ -55,53 +56,30 @@ def _version(request: Any) -> int:
     return int(type(request).__version__)
 
 
-def _asked_topic(node: ReplicaNode, answers: Answers, asked: Any) -> Any:
+def _asked_topic(node: ReplicaNode, version: int, asked: Any) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
     topic = node.topics.by_id(topic_id) if by_id else node.topics.get(asked.name or "")
     if topic is not None:
-        return _known_topic(node, answers, topic)
+        return _known_topic(node, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if node.topics.may_miss_some:
         # What it has not applied yet is not known not to exist. Clients ask again after this error.
         error = ErrorCode.LEADER_NOT_AVAILABLE
-    return answers.make(
-        "MetadataResponseTopic",
-        error_code=kafka_error(error),
-        name=asked.name,
-        topic_id=id_to_kio(topic_id),
-        is_internal=False,
-        partitions=(),
-    )
+    return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
 
 
-def _known_topic(node: ReplicaNode, answers: Answers, topic: Topic) -> Any:
-    replicas = node.quorum.latest.ids
+def _known_topic(node: ReplicaNode, version: int, topic: Topic) -> TopicMetadata:
     partitions = []
     for group in topic.groups():
         hosted = node.partitions.get(group)
         leader_id = NO_LEADER if hosted is None else hosted.core.leader_id
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
-        partitions.append(
-            answers.make(
-                "MetadataResponsePartition",
-                error_code=kafka_error(error),
-                partition_index=group.partition,
-                leader_id=leader_id,
-                leader_epoch=-1 if hosted is None else hosted.core.epoch,
-                replica_nodes=replicas,
-                isr_nodes=replicas,
-                offline_replicas=(),
-            )
-        )
-    return answers.make(
-        "MetadataResponseTopic",
-        error_code=kafka_error(ErrorCode.NONE),
-        name=topic.name,
-        topic_id=id_to_kio(topic.topic_id),
-        is_internal=topic.name == METADATA_TOPIC,
-        partitions=tuple(partitions),
-    )
+        epoch = -1 if hosted is None else hosted.core.epoch
+        partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch))
+    is_internal = topic.name == METADATA_TOPIC
+    replicas = node.quorum.latest.ids
+    return TopicMetadata(version, ErrorCode.NONE, topic.name, topic.topic_id, is_internal, replicas, partitions)
 
 
 # --- cluster and quorum ---
