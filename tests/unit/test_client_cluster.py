@@ -83,6 +83,24 @@ class server_at_garbage:
         await self._server.wait_closed()
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_paused_node_keeps_a_new_client_from_the_others_only_shortly(changes: bool) -> None:
+    """Its system takes the connection, but not even the first question on it is answered."""
+
+    async def test() -> None:
+        async with FakeQuorum(3) as quorum:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.API_VERSIONS] = lambda header, message: HANG
+            async with AsyncClient(quorum.bootstrap, stall_check_ms=20, connect_timeout_ms=60_000) as client:
+                if changes:
+                    await client.create_topic("u", 1)
+                else:
+                    assert await client.partitions("t") == [0]
+            assert quorum.nodes[1].count(ApiKey.API_VERSIONS) >= 1, "it was asked first"
+
+    run(test())
+
+
 def test_a_silent_node_is_given_up_after_one_attempt() -> None:
     async def test() -> None:
         async with FakeQuorum(2) as quorum:

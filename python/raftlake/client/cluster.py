@@ -128,10 +128,12 @@ class Cluster:
         was_sent = False
         # What only asks goes to another node soon, in case this one is paused; each round gives the nodes more time.
         patience_ms = self.config.attempt_timeout_ms if changes else self.config.stall_check_ms
+        # To connect asks for nothing yet.
+        connect_patience_ms: float = self.config.stall_check_ms
         while True:
             for address in self.candidates(avoid):
                 try:
-                    connection = await self.pool.get(address)
+                    connection = await self._connect(address, connect_patience_ms)
                     answer = await self.request(connection, api_key, version, message, deadline, patience_ms)
                     return answer, was_sent, address
                 except Disconnected as error:
@@ -145,7 +147,17 @@ class Cluster:
                     raise UnknownOutcome(f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms")
                 raise NoReachableNode([str(address) for address in self.config.bootstrap], errors)
             patience_ms *= 2
+            connect_patience_ms *= 2
             await backoff.pause(deadline)
+
+    async def _connect(self, address: Address, patience_ms: float) -> Connection:
+        """The shared connection; Disconnected also when it takes long: a paused node's system takes connections, and nobody
+        answers on them. It goes on being opened meanwhile."""
+        try:
+            async with asyncio.timeout(patience_ms / 1000):
+                return await self.pool.get(address)
+        except TimeoutError as error:
+            raise Disconnected(str(address), f"no connection within {patience_ms:.0f} ms", sent=False) from error
 
     async def request(
         self,
