@@ -84,12 +84,8 @@ class FileElectionStore:
             directory = partition_path(self._root, group)
             directories.append(directory if directory.is_dir() else ensure_partition(self._root, group))
         self._journal.append(states)
-        for directory in directories:
-            # What stands there is out of date from here on. Should the journal be lost, it must not be taken for the truth.
-            try:
-                (directory / FILE_NAME).unlink(missing_ok=True)
-            except OSError as error:
-                raise storage_error("delete", directory / FILE_NAME, error) from error
+        # What stands there is out of date from here on. Should the journal be lost, it must not be taken for the truth.
+        self._for_each(_delete_file, [(directory,) for directory in directories])
 
     def _save_files(self, states: Mapping[GroupId, ElectionState]) -> None:
         directories = [ensure_partition(self._root, group) for group in states]
@@ -128,6 +124,13 @@ def _write_temporary(directory: Path, content: bytes) -> None:
         write_file(path, content, sync=True)
     except OSError as error:
         raise storage_error("write", path, error) from error
+
+
+def _delete_file(directory: Path) -> None:
+    try:
+        (directory / FILE_NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error("delete", directory / FILE_NAME, error) from error
 
 
 def _sync_directory(directory: Path) -> None:
