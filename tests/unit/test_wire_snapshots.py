@@ -40,6 +40,20 @@ def test_the_header_is_kafkas() -> None:
     assert record.value == bytes.fromhex("0000" + "0000000000000384" + "00")
 
 
+def test_the_header_says_of_which_offset_the_snapshot_is() -> None:
+    """In a tag that Kafka passes over. Kafka's own snapshots do not say it; then the name alone counts."""
+    (record,) = decode_records(header_batch(EPOCH, 1000, 900, end_offset=12), include_control=True)
+    assert record.value == bytes.fromhex("0000" + "0000000000000384" + "01" + "8653" + "08" + "000000000000000c")
+    for told, asked, fits in ((12, 12, True), (12, 13, False), (12, None, True), (None, 13, True), (0, 13, False)):
+        data = header_batch(EPOCH, 1000, 900, end_offset=told) + footer_batch(1, EPOCH, 1000)
+        scanner = SnapshotScanner(lambda position, size, data=data: data[position : position + size], len(data), EPOCH, asked)
+        if fits:
+            assert scanner.next() is not None
+        else:
+            with pytest.raises(CorruptBatch, match=f"the snapshot of offset {told}"):
+                scanner.next()
+
+
 def test_the_footer_is_kafkas() -> None:
     (record,) = decode_records(footer_batch(4, EPOCH, 1000), include_control=True)
     assert (record.key, record.value, record.offset) == (bytes.fromhex("00000004"), bytes.fromhex("000000"), 4)

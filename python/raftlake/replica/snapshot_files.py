@@ -39,7 +39,7 @@ class SnapshotMaker:
         self.writer = writer
         self._timestamp_ms = timestamp_ms
         more = [] if voters is None else [kraft_version_record(1), kraft_voters_record(entries_of(voters))]
-        writer.append(header_batch(snapshot_id.epoch, timestamp_ms, last_contained_ms, more))
+        writer.append(header_batch(snapshot_id.epoch, timestamp_ms, last_contained_ms, more, snapshot_id.offset))
         self._offset = 1 + len(more)
 
     def add(self, value: bytes) -> None:
@@ -58,7 +58,7 @@ def scan(store: SnapshotStore, group: GroupId, snapshot_id: OffsetAndEpoch) -> I
     if size is None:
         raise StorageError(f"{group}: there is no snapshot {describe(snapshot_id)}")
     scanner = SnapshotScanner(
-        lambda position, length: store.read(group, snapshot_id, position, length), size, snapshot_id.epoch
+        lambda position, length: store.read(group, snapshot_id, position, length), size, snapshot_id.epoch, snapshot_id.offset
     )
     while (batch := scanner.next()) is not None:
         yield batch

@@ -19,6 +19,7 @@ from raftlake.raft.events import FailureReason, RequestFailed, RequestReceived, 
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, OffsetAndEpoch, VoterSet
 from raftlake.replica.partition import Partition
+from raftlake.replica.snapshot_check import SnapshotCheck
 from raftlake.replica.snapshot_files import describe
 from raftlake.replica.voter_log import read_batch_voters
 from raftlake.wire.snapshots import SnapshotAssembler
@@ -47,7 +48,7 @@ class _Download:
     def __init__(self, writer: SnapshotWriter, snapshot_id: OffsetAndEpoch) -> None:
         self.snapshot_id = snapshot_id
         self.writer = writer
-        self.assembler = SnapshotAssembler(snapshot_id.epoch)
+        self.assembler = SnapshotAssembler(snapshot_id.epoch, snapshot_id.offset)
         self.voters: VoterSet | None = None
         self.damage: CorruptBatch | None = None
 
@@ -70,6 +71,7 @@ class SnapshotTransfer:
         #: Parts that a core has not answered yet: whose, and where in the reply they belong.
         self._unanswered: dict[int, tuple[_Asked, int, GroupId]] = {}
         self._downloads: dict[GroupId, _Download] = {}
+        self._check = SnapshotCheck(node)
 
     def perform(self, partition: Partition, action: SnapshotAction) -> None:
         match action:
@@ -108,6 +110,8 @@ class SnapshotTransfer:
         request, error = action.request, action.error
         store = self._node.logs.snapshots
         size = store.size(group, request.snapshot_id) if error is ErrorCode.NONE else None
+        if size is not None and request.position == 0:
+            self._check.on_begun(group, request.snapshot_id, request.replica.id)
         if error is ErrorCode.NONE and size is None:
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         elif size is not None and not 0 <= request.position < size:

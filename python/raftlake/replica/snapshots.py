@@ -169,6 +169,20 @@ class Snapshots:
 
     # --- both ---
 
+    def renew(self, partition: Partition, damaged: OffsetAndEpoch) -> None:
+        """A snapshot that followers fetch is damaged: put an intact one in its place."""
+        node, core = self._node, partition.core
+        if damaged != core.snapshot_id or node.config.is_opaque:
+            # What another program's log means nobody here knows; at the next start the log is fetched again.
+            return
+        if partition.group != METADATA_GROUP:
+            if damaged.offset == core.log_start:
+                self.trim(partition, core.log_start)
+            return
+        applied = node.kv.machine.applied_offset
+        if self._taking is None and not node.kv.is_restoring and damaged.offset <= applied <= core.high_watermark:
+            self.take(partition)
+
     def _still_fits(self, partition: Partition, snapshot_id: OffsetAndEpoch) -> bool:
         """False, and the snapshot is gone, when the log was opened anew meanwhile (damage is being repaired) and no longer
         reaches what the snapshot covers: whoever names it must have the log behind it."""

@@ -186,9 +186,9 @@ class LogFacts:
             self.producers.has_forgotten = self._inherited.has_forgotten
 
     def producers_at(self, offset: Offset) -> KnownProducers | None:
-        """What the point at `offset` tells of producers; None where there is none, or none that is intact."""
+        """What the point at `offset`, or the snapshot there, tells of producers; None where neither does."""
         if offset not in self._log.start_points.offsets:
-            return None
+            return self._inherited if self._inherited_at == offset else None
         try:
             producers, notes = self._log.start_points.load(offset)
             return KnownProducers(tuple(producer_snapshot.decode(producers)), Notes.decode(notes).has_forgotten)

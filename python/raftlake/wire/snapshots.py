@@ -4,6 +4,9 @@ The first batch is a control batch that begins with SnapshotHeader (type 3; with
 follow in the same batch), the last one a control batch with SnapshotFooter (type 4), and between them are data batches. Every
 batch carries the snapshot's epoch. Knows neither files nor what the data means: `SnapshotScanner` is given a function that
 reads. Invariant: it hands out only batches whose CRC is right, and ends without an error only behind the footer.
+
+Kafka's format does not say which offset a snapshot is of; its name alone does. Ours says so in a tagged field of the header,
+which Kafka passes over (KIP-482), so that one snapshot under the name of another is damage and not a state of the past.
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from raftlake.errors import CorruptBatch
+from raftlake.errors import CorruptBatch, WireError
 from raftlake.wire.batch_header import HEADER_BYTES, BatchHeader, parse_header, validate
 from raftlake.wire.batch_records import Record, build_batch, decode_records
 from raftlake.wire.control import ControlType
+from raftlake.wire.primitives import I64, read_tags, write_tag
 
 _KEY = struct.Struct(">hh")
-#: SnapshotHeaderRecord version 0: version, lastContainedLogTimestamp, no tags.
-_HEADER_VALUE = struct.Struct(">hqB")
+#: SnapshotHeaderRecord version 0: version, lastContainedLogTimestamp; then the tags.
+_HEADER_VALUE = struct.Struct(">hq")
+#: Our tag in it: the exclusive end offset.
+END_OFFSET_TAG = 10630
 #: SnapshotFooterRecord version 0: version, no tags.
 _FOOTER_VALUE = struct.Struct(">hB")
 #: A batch of a snapshot that claims more than this is damage: no data batch is ever larger.
@@ -35,10 +41,16 @@ class SnapshotBatch(NamedTuple):
     data: memoryview
 
 
-def header_batch(epoch: int, timestamp_ms: int, last_contained_ms: int, more: Sequence[Record] = ()) -> bytes:
-    """The first batch. `more` are control records that stand behind the header: kraft.version and voters."""
-    value = _HEADER_VALUE.pack(0, last_contained_ms, 0)
-    first = Record(offset=0, timestamp_ms=timestamp_ms, key=_KEY.pack(0, ControlType.SNAPSHOT_HEADER), value=value)
+def header_batch(
+    epoch: int, timestamp_ms: int, last_contained_ms: int, more: Sequence[Record] = (), end_offset: int | None = None
+) -> bytes:
+    """The first batch. `more` are control records that stand behind the header: kraft.version and voters. `end_offset` is what
+    the snapshot is of; None leaves that to its name, as Kafka does."""
+    value = bytearray(_HEADER_VALUE.pack(0, last_contained_ms))
+    value.append(end_offset is not None)
+    if end_offset is not None:
+        write_tag(value, END_OFFSET_TAG, I64.pack(end_offset))
+    first = Record(offset=0, timestamp_ms=timestamp_ms, key=_KEY.pack(0, ControlType.SNAPSHOT_HEADER), value=bytes(value))
     return bytes(build_batch([first, *more], base_offset=0, leader_epoch=epoch, timestamp_ms=timestamp_ms, control=True))
 
 
@@ -55,11 +67,13 @@ def footer_batch(offset: int, epoch: int, timestamp_ms: int) -> bytes:
 
 
 class SnapshotScanner:
-    """Reads a snapshot of `size` bytes (None: not known) batch by batch. Raises CorruptBatch at the first thing wrong."""
+    """Reads the snapshot of `end_offset` (None: of any), of `size` bytes (None: not known), batch by batch. Raises CorruptBatch
+    at the first thing wrong."""
 
-    __slots__ = ("_epoch", "_offset", "_read", "_size", "is_complete", "position")
+    __slots__ = ("_end_offset", "_epoch", "_offset", "_read", "_size", "is_complete", "position")
 
-    def __init__(self, read: ReadAt, size: int | None, epoch: int) -> None:
+    def __init__(self, read: ReadAt, size: int | None, epoch: int, end_offset: int | None = None) -> None:
+        self._end_offset = end_offset
         self._read = read
         self._size = size
         self._epoch = epoch
@@ -87,8 +101,8 @@ class SnapshotScanner:
                 f"snapshot batch at byte {position} has offset {header.base_offset} and epoch {header.leader_epoch}, "
                 f"expected are {self._offset} and {self._epoch}"
             )
-        if position == 0 and control_types(header, data)[:1] != [ControlType.SNAPSHOT_HEADER]:
-            raise CorruptBatch("snapshot does not begin with its header")
+        if position == 0:
+            self._require_header(header, data)
         self.position += header.size
         self._offset = header.end_offset
         if header.is_control and control_types(header, data)[-1:] == [ControlType.SNAPSHOT_FOOTER]:
@@ -98,6 +112,24 @@ class SnapshotScanner:
         elif self.position == self._size:
             raise CorruptBatch("snapshot ends without its footer")
         return SnapshotBatch(header, data)
+
+    def _require_header(self, header: BatchHeader, data: memoryview) -> None:
+        if control_types(header, data)[:1] != [ControlType.SNAPSHOT_HEADER]:
+            raise CorruptBatch("snapshot does not begin with its header")
+        told = _told_end_offset(data)
+        if told is not None and self._end_offset not in (None, told):
+            raise CorruptBatch(f"it is the snapshot of offset {told}")
+
+
+def _told_end_offset(data: memoryview) -> int | None:
+    """What the header in the first batch of a snapshot says that it is of. Raises CorruptBatch."""
+    value = next(iter(decode_records(data, include_control=True))).value or b""
+    try:
+        tags, _ = read_tags(memoryview(value), _HEADER_VALUE.size)
+        ours = [(start, end) for tag, start, end in tags if tag == END_OFFSET_TAG]
+        return int.from_bytes(value[ours[0][0] : ours[0][1]], "big") if ours else None
+    except (IndexError, WireError) as error:
+        raise CorruptBatch(f"undecodable snapshot header: {error}") from error
 
 
 def control_types(header: BatchHeader, data: memoryview) -> list[int]:
@@ -117,14 +149,14 @@ class SnapshotAssembler:
 
     __slots__ = ("_buffer", "_count", "_scanner", "_start", "_total")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, end_offset: int | None = None) -> None:
         self._buffer = bytearray()
         #: Where in the snapshot the buffer begins.
         self._start = 0
         self._total = 0
         self._count = 0
         # The size is not known to the scanner: what follows the footer is found by `feed`.
-        self._scanner = SnapshotScanner(self._read, None, epoch)
+        self._scanner = SnapshotScanner(self._read, None, epoch, end_offset)
 
     def _read(self, position: int, size: int) -> bytes:
         first = position - self._start

@@ -1,0 +1,156 @@
+"""Node processes whose files were damaged while they were down, and while they ran, under a client that writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from raftlake import Client, LocalQuorum
+from raftlake.errors import UnknownOutcome
+
+pytestmark = pytest.mark.process
+
+METADATA = "__cluster_metadata-0"
+SETTINGS = {
+    "log.segment.bytes": "16384",
+    "log.retention.bytes": "40000",
+    "metadata.log.max.record.bytes.between.snapshots": "20000",
+    "quorum.fetch.snapshot.max.bytes": "4096",
+}
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+class Writer:
+    """Puts keys in turn and appends to `trimmed`; `keys` has what was acknowledged last, without a key whose last write may or
+    may not have happened."""
+
+    def __init__(self, quorum: LocalQuorum) -> None:
+        self.keys: dict[str, int] = {}
+        self._quorum = quorum
+        self._is_over = threading.Event()
+
+    def _write(self) -> None:
+        with Client(self._quorum.bootstrap_servers) as client:
+            number = 0
+            while not self._is_over.is_set():
+                number += 1
+                key = f"key{number % 20}"
+                client.append("trimmed", b"%d" % number + os.urandom(400))
+                self.keys.pop(key, None)
+                try:
+                    client.kv.put(key, b"%d " % number + bytes(300))
+                except UnknownOutcome:
+                    # The node that passed it on went away.
+                    continue
+                self.keys[key] = number
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._write()
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+
+        self._is_over.clear()
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            thread.join()
+        assert errors == []
+
+
+def terminate(quorum: LocalQuorum, node_id: int) -> None:
+    os.kill(quorum.pid(node_id), signal.SIGTERM)
+    wait_until(lambda: node_id not in quorum.running(), "the node stops")
+
+
+def snapshots(quorum: LocalQuorum, node_id: int, partition: str) -> list[Path]:
+    found = quorum.nodes[node_id].directory.joinpath(partition).glob("*.checkpoint")
+    return sorted(path for path in found if int(path.name[:20]) > 0)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def impaired(quorum: LocalQuorum, node_id: int) -> dict[str, str]:
+    answer = httpx.get(f"http://{quorum.nodes[node_id].http_address}/health/live", trust_env=False)
+    found: dict[str, Any] = json.loads(answer.content)
+    return found.get("impaired", {})
+
+
+def stale(quorum: LocalQuorum, node_id: int, key: str) -> int:
+    """The number in a key's value as one node has applied it."""
+    answer = httpx.get(f"http://{quorum.nodes[node_id].http_address}/v1/kv/{key}?consistency=stale", trust_env=False)
+    return int(answer.content.split()[0]) if answer.status_code == 200 else 0
+
+
+def test_damaged_snapshots_and_a_damaged_end_are_repaired_and_the_node_votes(tmp_path: Path) -> None:
+    with LocalQuorum(3, data_dir=tmp_path, settings=SETTINGS) as quorum, Client(quorum.bootstrap_servers) as client:
+        for topic in ("trimmed", "quiet"):
+            client.create_topic(topic)
+        kept = [b"record %d" % number for number in range(20)]
+        for value in kept:
+            client.append("quiet", value)
+        writer = Writer(quorum)
+        with writer.writing():
+            wait_until(
+                lambda: all(snapshots(quorum, node, part) for node in (1, 2, 3) for part in (METADATA, "trimmed-0")),
+                "all nodes have snapshots of both kinds",
+            )
+            before = client.describe_quorum("quiet", 0)
+            damaged = next(node for node in (1, 2, 3) if node not in (before.leader_id, quorum.leader()))
+            terminate(quorum, damaged)
+            directory = quorum.nodes[damaged].directory
+            for path in snapshots(quorum, damaged, METADATA) + snapshots(quorum, damaged, "trimmed-0"):
+                flip(path)
+            # The end of a log that nobody writes to: how far did it reach?
+            (segment,) = directory.joinpath("quiet-0").glob("*.log")
+            os.truncate(segment, segment.stat().st_size - 5)
+            quorum.start(damaged)
+            wait_until(lambda: not impaired(quorum, damaged), "the node is whole again")
+        assert {path.parent.name for path in directory.glob("*/damaged-*")} == {METADATA, "trimmed-0", "quiet-0"}
+        after = client.describe_quorum("quiet", 0)
+        assert (after.leader_id, after.leader_epoch) == (before.leader_id, before.leader_epoch)
+
+        def has_all(node_id: int) -> bool:
+            return all(stale(quorum, node_id, key) == number for key, number in writer.keys.items())
+
+        wait_until(lambda: has_all(damaged), f"the repaired node has applied all keys: {writer.keys}")
+
+        # With the leader gone the repaired node's vote is needed, in all groups.
+        gone = before.leader_id
+        quorum.kill(gone)
+        assert client.append("quiet", b"after").offset > 0
+        assert [record.value for record in client.read("quiet", 0, 0)] == [*kept, b"after"]
+        # Now the leader's file, while it runs: the node that comes back needs it, and no newer one will be written.
+        for path in snapshots(quorum, gone, METADATA):
+            flip(path)
+        flip(snapshots(quorum, quorum.leader(), METADATA)[-1])
+        quorum.start(gone)
+        wait_until(lambda: not impaired(quorum, gone), "the other node is whole again")
+        wait_until(lambda: has_all(gone), f"it has applied all keys: {writer.keys}")
