@@ -104,4 +104,28 @@ DAMAGE: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="snapshot-of-another-offset-taken",
+        source="a state of the past under the name of a later one has every CRC right",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.wire.snapshots",
+                "if told is not None and self._end_offset not in (None, told):",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="damaged-snapshot-sent-for-ever",
+        source="only who has all pieces of a snapshot knows whether it is intact, and it is not the leader",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.snapshot_transfer",
+                "if size is not None and request.position == 0:",
+                "if False:",
+            ),
+        ),
+    ),
 )
