@@ -36,9 +36,6 @@ from raftlake.peer_rpcs import (
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
 
-#: Called when a flush is over, with the error that it ended with.
-FlushDone = Callable[[StorageError | None], None]
-
 
 class BatchSpan(NamedTuple):
     """Where one record batch stands in the offset space; what a log needs to know to index it."""
@@ -229,17 +226,10 @@ class LogDirectory(Protocol):
     def groups(self) -> Sequence[GroupId]:
         """The groups that have a directory, in a fixed order."""
 
-    def flush(self, logs: Sequence[LogStore], done: FlushDone, *, may_wait: bool = False, is_awaited: bool = True) -> None:
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         """Sync what was appended to `logs` before this call; later, on the driver's thread, call `done`. The driver has one
         flush under way at a time; logs deleted meanwhile are no error. With `may_wait` the caller has nothing else to
-        do: the disk may keep it waiting, and `done` is then called before this method returns. A flush that nobody awaits yet
-        spares the driver a wake-up: its `done` may wait for `collect_flush` or `await_flush`."""
-
-    def collect_flush(self) -> None:
-        """Call the `done` of a flush that is over and has not been told of."""
-
-    def await_flush(self) -> None:
-        """The flush under way is awaited from now on; where it is over already, `done` is called here."""
+        do: the disk may keep it waiting, and `done` is then called before this method returns."""
 
     def checkpoint(self) -> None:
         """Called about once a second: remember for the next start how far each log is synced. Nothing waits for it."""

@@ -26,8 +26,8 @@ ORDER_OF_EFFECTS = (
             ),
             Edit(
                 NODE,
-                "                self.syncer.mark(partition)\n",
-                "                self.syncer.mark(partition)\n        if states:\n            self.elections.save(states)\n",
+                "                self._syncer.mark(partition)\n",
+                "                self._syncer.mark(partition)\n        if states:\n            self.elections.save(states)\n",
             ),
         ),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from raftlake.errors import ErrorCode, StorageError
@@ -18,7 +17,7 @@ def _count_syncs(node: ReplicaNode) -> list[int]:
     """How many logs each sync of the node covers, from now on."""
     syncs: list[int] = []
     flush = node.logs.flush
-    node.logs.flush = lambda logs, done, **_: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign, assignment]
+    node.logs.flush = lambda logs, done, *, may_wait: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign, assignment]
     return syncs
 
 
@@ -41,7 +40,7 @@ def test_an_append_is_not_acknowledged_before_the_sync_that_covers_it() -> None:
     leader = cluster.leader(group)
     cluster.run(50)
     held: list[object] = []
-    leader.logs.flush = lambda logs, done, **_: held.append(done)  # type: ignore[method-assign, assignment]
+    leader.logs.flush = lambda logs, done, *, may_wait: held.append(done)  # type: ignore[method-assign, assignment]
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
     cluster.run(1000)
     assert held
@@ -55,7 +54,7 @@ def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
     cluster.run(50)
     tries: list[int] = []
 
-    def fail(logs: object, done: object, **_: bool) -> None:
+    def fail(logs: object, done: object, *, may_wait: bool) -> None:
         tries.append(1)
         done(StorageError("no sync"))  # type: ignore[operator]
 
@@ -77,7 +76,7 @@ def test_only_a_node_that_leads_no_appends_waits_for_its_disk() -> None:
     def watch(node: ReplicaNode) -> None:
         flush, me = node.logs.flush, node.config.node_id
 
-        def flush_and_note(logs: Any, done: Any, *, may_wait: bool, is_awaited: bool) -> None:
+        def flush_and_note(logs: Any, done: Any, *, may_wait: bool) -> None:
             if any(node.partitions[log.group].core.is_leader for log in logs):
                 led_ms[me] = cluster.now_ms
             waits[me].append((len(logs), cluster.now_ms - led_ms[me], may_wait))
@@ -106,79 +105,6 @@ def test_what_a_sync_brings_about_leaves_in_the_same_turn_when_it_is_over_at_onc
     cluster.run(100)
     ends = {node.partitions[group].core.flushed_end for node in cluster.nodes.values()}
     assert ends == {cluster.leader(group).partitions[group].core.log_end}
-
-
-def _hold_syncs(node: ReplicaNode) -> tuple[list[tuple[bool, Callable[[object], None]]], list[str]]:
-    """Of each sync from now on whether it is awaited, and what ends it; and what the node asked meanwhile."""
-    held: list[tuple[bool, Callable[[object], None]]] = []
-    asked: list[str] = []
-
-    def hold(logs: object, done: Callable[[object], None], *, may_wait: bool, is_awaited: bool) -> None:
-        held.append((is_awaited, done))
-
-    node.logs.flush = hold  # type: ignore[method-assign, assignment]
-    node.logs.collect_flush = lambda: asked.append("collect")  # type: ignore[method-assign]
-    node.logs.await_flush = lambda: asked.append("await")  # type: ignore[method-assign]
-    return held, asked
-
-
-def test_a_leader_is_not_woken_by_a_sync_before_its_followers_have_the_records() -> None:
-    cluster = Cluster(3)
-    (group,) = cluster.create_topic("t")
-    leader = cluster.leader(group)
-    cluster.stop(cluster.followers(group)[0].config.node_id)
-    cluster.run(100)
-    held, asked = _hold_syncs(leader)
-    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
-    leader.run_turn()
-    ((is_awaited, done),) = held
-    assert not is_awaited and not asked
-    cluster.run(100)
-    assert asked[0] == "collect", "a Fetch came: is it over?"
-    assert asked[-1] == "await", "it was not, and now the sync decides"
-    assert not answers
-    done(None)
-    cluster.run(1)
-    assert answers
-
-
-def test_a_leader_is_woken_by_its_sync_when_more_records_wait_for_the_next() -> None:
-    cluster = Cluster(3)
-    (group,) = cluster.create_topic("t")
-    leader = cluster.leader(group)
-    cluster.run(100)
-    held, asked = _hold_syncs(leader)
-    for value in (b"x", b"y"):
-        cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(value)))
-        leader.run_turn()
-    assert len(held) == 1
-    assert asked == ["await"]
-
-
-def test_followers_only_voters_and_new_leaders_wait_for_their_syncs() -> None:
-    cluster = Cluster(3)
-    (group,) = cluster.create_topic("t")
-    cluster.run(100)
-    follower = cluster.followers(group)[0]
-    held, _ = _hold_syncs(follower)
-    cluster.produce(group, batch(b"x"))
-    cluster.run(100)
-    assert [is_awaited for is_awaited, _ in held] == [True]
-
-    alone = Cluster(1)
-    (group,) = alone.create_topic("t")
-    held, _ = _hold_syncs(alone.leader(group))
-    alone.send(alone.leader(group), ApiKey.PRODUCE, produce_request(group, batch(b"x")))
-    alone.run(1)
-    assert [is_awaited for is_awaited, _ in held] == [True]
-
-    cluster = Cluster(3)
-    (group,) = cluster.create_topic("t")
-    cluster.run(100)
-    noted = [_hold_syncs(node)[0] for node in cluster.followers(group)]
-    cluster.stop(cluster.leader(group).config.node_id)
-    cluster.run(5000, until=lambda: any(noted))
-    assert all(is_awaited for held in noted for is_awaited, _ in held)
 
 
 def _fill(cluster: Cluster, group: GroupId, count: int) -> None:

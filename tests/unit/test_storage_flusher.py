@@ -49,34 +49,6 @@ def test_done_runs_on_the_drivers_thread_and_not_before_it_is_asked(directory: F
     assert threads == [threading.current_thread()]
 
 
-def test_a_flush_that_nobody_awaits_is_told_of_once_somebody_does(directory: FileLogDirectory, posted: Posted) -> None:
-    results: list[StorageError | None] = []
-    logs = logs_of(directory, 1)
-    directory.flush(logs, results.append)
-    posted.get(timeout=60)()
-    posted.get(timeout=60)()  # the epoch file, with the first flush alone
-    fill(logs[0], 1)
-    directory.flush(logs, results.append, is_awaited=False)
-    directory.await_flush()
-    if len(results) == 1:
-        posted.get(timeout=60)()
-    assert results == [None, None]
-    assert posted.empty()
-
-
-def test_a_flush_that_fails_is_told_of_though_nobody_awaits_it(
-    directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(descriptor: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(flusher, "sync_data", fail)
-    results: list[StorageError | None] = []
-    directory.flush(logs_of(directory, 1), results.append, is_awaited=False)
-    posted.get(timeout=60)()
-    assert isinstance(results[0], StorageError)
-
-
 def test_many_logs_are_synced_on_several_threads(
     directory: FileLogDirectory, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,6 @@ from raftlake.raft.messages import (
     FetchSnapshotRequest,
     VoteRequest,
 )
-from raftlake.raft.progress import others_needed
 from raftlake.raft.roles import Follower, Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
@@ -126,16 +125,6 @@ class RaftGroup(GroupState):
     def is_serving_leader(self) -> bool:
         """Leads and has committed an entry of its own epoch: only then its high watermark covers all acknowledged appends."""
         return self.is_leader and self.high_watermark > self.epoch_start_offset
-
-    @property
-    def awaits_sync(self) -> bool:
-        """Whether anything waits for the next sync of this log. A leader whose followers have not synced more than it has
-        commits nothing by its own sync: their Fetches come later anyway."""
-        role = self.role
-        if not isinstance(role, Leader) or not role.has_begun:
-            return True
-        ahead = sum(progress.end_offset > self.flushed_end for progress in role.voters.values())
-        return ahead >= others_needed(self)
 
     @property
     def hears_leader(self) -> bool:

@@ -52,7 +52,6 @@ class FetchServer:
 
     def receive(self, connection: PeerConnection, rpc: FetchRpc, reply: Callable[[FetchReply], None]) -> None:
         """Take one round. The top-level checks (cluster id) are done."""
-        self._node.syncer.look()
         session = self._sessions.of_round(connection, rpc)
         if session is None:
             reply(FetchReply(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))

@@ -99,7 +99,7 @@ class ReplicaNode:
         self._to_append: dict[GroupId, Partition] = {}
         self._fetchers: dict[NodeId, PeerFetcher] = {}
         self._fetchers_to_send: dict[PeerFetcher, None] = {}
-        self.syncer = LogSyncer(self)
+        self._syncer = LogSyncer(self)
         self._deadlines = GroupDeadlines(self)
         self.is_resigning = False
         self.quorum = Quorum(self)
@@ -261,7 +261,7 @@ class ReplicaNode:
                 fetchers, self._fetchers_to_send = self._fetchers_to_send, {}
                 for fetcher in fetchers:
                     fetcher.send_round()
-                is_synced = self.syncer.start() and self.fatal is None
+                is_synced = self._syncer.start() and self.fatal is None
         except (StorageError, InvariantViolation) as error:
             self.fail(error)
         finally:
@@ -311,7 +311,7 @@ class ReplicaNode:
             except DamagedData as damage:
                 self.damage.found(partition.group, damage)
             if partition.needs_flush:
-                self.syncer.mark(partition)
+                self._syncer.mark(partition)
 
     def perform(self, partition: Partition, action: do.Action) -> None:
         group = partition.group

@@ -26,14 +26,10 @@ class LogSyncer:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._under_way = False
-        #: Nothing can be committed yet that the sync under way would be needed for.
-        self._is_spare = False
         #: When something was last synced that is led here.
         self._led_ms = node.now_ms
         #: Partitions whose log was written since the last sync began, each once.
         self._written: list[Partition] = []
-        #: What the sync under way covers.
-        self._covered: Covered = []
 
     def mark(self, partition: Partition) -> None:
         """The partition's log was written, or cut."""
@@ -43,9 +39,7 @@ class LogSyncer:
     def start(self) -> bool:
         """End of turn: sync what was written, unless a sync is under way. True when the sync is over already, and the cores
         have heard of it: a node that follows one log and has not led an append for a while has nothing to do before."""
-        if self._under_way:
-            return self._is_spare and self._end_spare()
-        if not self._written:
+        if self._under_way or not self._written:
             return False
         written, self._written = dict.fromkeys(self._written), []
         covered: Covered = [
@@ -59,31 +53,15 @@ class LogSyncer:
         now_ms = self._node.now_ms
         if any(partition.core.is_leader for partition, _, _ in covered):
             self._led_ms = now_ms
-        self._is_spare = not any(partition.core.awaits_sync for partition, _, _ in covered)
-        self._covered = covered
         self._node.logs.flush(
             [partition.log for partition, _, _ in covered],
             lambda error: self._on_synced(covered, error),
             may_wait=len(covered) == 1 and now_ms - self._led_ms >= ALONE_AFTER_MS,
-            is_awaited=not self._is_spare,
         )
         return not self._under_way
 
-    def look(self) -> None:
-        """A Fetch came: what it says may be committed together with a sync that nobody had to be woken for."""
-        if self._is_spare:
-            self._node.logs.collect_flush()
-            self._node.request_turn()
-
-    def _end_spare(self) -> bool:
-        """Whoever comes to wait for the sync under way is woken by it; true when it is over already."""
-        if self._written or any(partition.core.awaits_sync for partition, _, _ in self._covered):
-            self._is_spare = False
-            self._node.logs.await_flush()
-        return not self._under_way
-
     def _on_synced(self, covered: Covered, error: StorageError | None) -> None:
-        self._under_way = self._is_spare = False
+        self._under_way = False
         self._node.begin_input()
         if self._written:
             self._node.request_turn()

@@ -17,14 +17,13 @@ from random import Random
 from typing import Protocol
 
 from raftlake.errors import DamagedData, InvariantViolation, StorageError
-from raftlake.ports import BatchSpan, FlushDone, GroupId, LogStore, SegmentInfo, TimestampAndOffset
+from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampAndOffset
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.sim.disk_damage import Decay
 from raftlake.sim.disk_observer import DiskObserver, SilentObserver
 from raftlake.sim.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
 from raftlake.sim.snapshot_store import SimulatedSnapshots
 from raftlake.sim.start_points import SimulatedStartPoints
-from raftlake.storage.end_notice import EndNotice
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 
@@ -298,7 +297,6 @@ class SimulatedDisk:
         self.elections: dict[GroupId, ElectionState] = {}
         #: A sync is over at once for whoever may wait for it.
         self.is_quick = False
-        self._notice = EndNotice(lambda call: call())
         self.snapshots = SimulatedSnapshots(machine, self.observer)
 
     def open(self, group: GroupId) -> MemoryLog:
@@ -341,7 +339,7 @@ class SimulatedDisk:
     def groups(self) -> Sequence[GroupId]:
         return sorted(self.logs)
 
-    def flush(self, logs: Sequence[LogStore], done: FlushDone, *, may_wait: bool = False, is_awaited: bool = True) -> None:
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         self.machine.port_call("flush")
         tickets = [log.begin_flush() for log in logs if isinstance(log, MemoryLog)]
         assert len(tickets) == len(logs), "a log of another directory"
@@ -349,22 +347,15 @@ class SimulatedDisk:
         def complete() -> None:
             for ticket in tickets:
                 ticket.log.finish_flush(ticket)
-            self._notice.end(lambda: done(None))
+            done(None)
 
         def fail() -> None:
             done(StorageError("simulated: fdatasync failed"))
 
-        self._notice.begin(is_awaited=is_awaited or may_wait)
         if may_wait and self.is_quick:
             complete()
         else:
             self.machine.flush_later(complete, fail)
-
-    def collect_flush(self) -> None:
-        self._notice.collect()
-
-    def await_flush(self) -> None:
-        self._notice.wait()
 
     def checkpoint(self) -> None:
         """This disk always knows what is synced."""

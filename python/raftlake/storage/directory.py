@@ -6,12 +6,12 @@ thread, and `done` of a flush is too; only the sync calls themselves run elsewhe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 from raftlake.errors import DamagedData, StorageError
-from raftlake.ports import FlushDone, GroupId, LogStore
+from raftlake.ports import GroupId, LogStore
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FilePool, descriptors_max
@@ -136,7 +136,7 @@ class FileLogDirectory:
     def groups(self) -> Sequence[GroupId]:
         return list_partitions(self.path)
 
-    def flush(self, logs: Sequence[LogStore], done: FlushDone, *, may_wait: bool = False, is_awaited: bool = True) -> None:
+    def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         works = []
         failed: StorageError | None = None
         for log in logs:
@@ -148,20 +148,12 @@ class FileLogDirectory:
                 if work is not None:
                     works.append(work)
         self._flusher.submit(
-            works,
-            lambda: self._end_flush(works, failed, done),
-            lambda: self._end_epochs(works),
-            may_wait=may_wait,
-            is_awaited=is_awaited or failed is not None,
+            works, lambda: self._end_flush(works, failed, done), lambda: self._end_epochs(works), may_wait=may_wait
         )
 
-    def collect_flush(self) -> None:
-        self._flusher.notice.collect()
-
-    def await_flush(self) -> None:
-        self._flusher.notice.wait()
-
-    def _end_flush(self, works: Sequence[FlushWork], failed: StorageError | None, done: FlushDone) -> None:
+    def _end_flush(
+        self, works: Sequence[FlushWork], failed: StorageError | None, done: Callable[[StorageError | None], None]
+    ) -> None:
         failed = failed or self._failure
         for work in works:
             work.log.end_flush(work)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from raftlake.errors import InvariantViolation, StorageError
-from raftlake.storage.end_notice import EndNotice
 from raftlake.storage.files import storage_error, sync_data, sync_descriptor
 from raftlake.storage.log import FlushWork
 
@@ -59,10 +58,6 @@ def write_epochs(works: Sequence[FlushWork]) -> None:
 class InlineFlusher:
     """Syncs at once on the caller's thread: for tests and tools that have no event loop."""
 
-    def __init__(self) -> None:
-        #: Nothing is ever left to be told.
-        self.notice = EndNotice(lambda call: call())
-
     def submit(
         self,
         works: Sequence[FlushWork],
@@ -70,7 +65,6 @@ class InlineFlusher:
         epochs_written: Callable[[], None],
         *,
         may_wait: bool = False,
-        is_awaited: bool = True,
     ) -> None:
         for work in works:
             sync_work(work)
@@ -94,7 +88,6 @@ class ThreadFlusher:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         #: The last sync was.
         self._is_quick = False
-        self.notice = EndNotice(post)
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="raftlake-sync")
         self._thread = threading.Thread(target=self._run, name="raftlake-flush", daemon=True)
         self._thread.start()
@@ -106,13 +99,11 @@ class ThreadFlusher:
         epochs_written: Callable[[], None],
         *,
         may_wait: bool = False,
-        is_awaited: bool = True,
     ) -> None:
         if may_wait and self._is_quick and not any(work.epochs for work in works):
             self._sync(works)
             done()
         else:
-            self.notice.begin(is_awaited=is_awaited)
             self._jobs.put((works, done, epochs_written))
 
     def run_aside(self, call: Callable[[], None], done: Done) -> None:
@@ -143,7 +134,7 @@ class ThreadFlusher:
         while (job := self._jobs.get()) is not None:
             works, done, epochs_written = job
             self._sync(works)
-            self.notice.end(done, is_urgent=any(work.error is not None for work in works))
+            self._post(done)
             if any(work.epochs for work in works):
                 write_epochs(works)
                 self._post(epochs_written)
