@@ -47,12 +47,12 @@ def test_a_candidate_that_stops_sends_nothing() -> None:
 
 
 def test_the_first_successor_starts_at_once() -> None:
-    """“If the node's priority is highest, it will become candidate immediately instead of waiting for next poll.” Kafka:
-    prospective, with a pre-vote first.
+    """“If the node's priority is highest, it will become candidate immediately instead of waiting for next poll.” (Kafka:
+    prospective, with a pre-vote first.)
     """
     replica = Replica.follower(epoch=6, leader=2)
     replica.end(2, 6, [1, 3])
-    assert replica.role == "Prospective"
+    assert replica.view == ("Candidate", 7, -1)
 
 
 def test_later_successors_wait_exponentially_by_rank() -> None:
@@ -170,15 +170,15 @@ def test_the_sender_is_the_leader() -> None:
 
 
 def test_only_a_valid_end_starts_a_campaign() -> None:
-    """“If both validation pass, the voter can transit to candidate state immediately if it is first at the list.” Kafka: to
-    prospective.
+    """“If both validation pass, the voter can transit to candidate state immediately if it is first at the list.” (Kafka: to
+    prospective.)
     """
     replica = Replica.follower(epoch=6, leader=2)
     for leader, epoch in [(2, 5), (3, 6), (1, 6)]:
         assert replica.end(leader, epoch, [1, 3]).error is not ErrorCode.NONE
         assert replica.view == ("Follower", 6, 2)
     assert replica.end(2, 6, [1, 3]).error is ErrorCode.NONE
-    assert replica.view == ("Prospective", 6, 2)
+    assert replica.view == ("Candidate", 7, -1)
 
 
 def test_a_successor_that_comes_sooner_ends_the_wait() -> None:
@@ -193,14 +193,10 @@ def test_a_successor_that_comes_sooner_ends_the_wait() -> None:
 
 
 def test_the_state_is_saved_before_votes_are_collected() -> None:
-    """“Before beginning to collect voters, the voter must update the quorum-state file.” Kafka: a pre-vote changes nothing that
-    would have to be saved; the vote that follows it does.
-    """
+    """“Before beginning to collect voters, the voter must update the quorum-state file.”"""
     replica = Replica.follower(epoch=6, leader=2)
     replica.end(2, 6, [1, 3])
-    assert all(vote.pre_vote for vote in replica.sent(VoteRequest).values())
-    assert replica.took(do.SaveElectionState) == []
-    replica.answer_vote(3, granted=True)
+    assert not any(vote.pre_vote for vote in replica.sent(VoteRequest).values())
     kinds = [type(action) for action in replica.actions]
     assert kinds.index(do.SaveElectionState) < kinds.index(do.SendRequest)
 

@@ -27,8 +27,10 @@ def test_the_first_successor_campaigns_at_once() -> None:
     replica.answer_fetch()
     response = replica.end(2, 6, [1, 3])
     assert response.error is ErrorCode.NONE
-    assert replica.view == ("Prospective", 6, 2)
-    assert set(replica.sent(VoteRequest)) == {2, 3}
+    assert replica.view == ("Candidate", 7, -1)
+    votes = replica.sent(VoteRequest)
+    assert set(votes) == {2, 3}
+    assert not any(vote.pre_vote for vote in votes.values()), "nobody has to be asked whether the leader is still there"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_an_unattached_voter_learns_the_leader_and_campaigns_against_it() -> Non
     """testEndQuorumStartsNewElectionImmediatelyIfFollowerUnattached."""
     replica = Replica.unattached(epoch=6)
     assert replica.end(2, 6, [1, 3]).error is ErrorCode.NONE
-    assert replica.view == ("Prospective", 6, 2)
+    assert replica.view == ("Candidate", 7, -1)
 
 
 def test_another_leader_than_ours_ends_nothing() -> None:

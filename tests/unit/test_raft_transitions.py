@@ -67,6 +67,7 @@ BY_HAND: dict[tuple[type[Role], type[Role]], tuple[bool, bool]] = {
     (Candidate, Leader): (True, True),
     (Follower, Unattached): (False, True),
     (Follower, Prospective): (True, True),
+    (Follower, Candidate): (True, True),  # named by its leader; bumps the epoch by itself
     (Follower, Follower): (False, True),
     (Leader, Unattached): (False, True),
     (Leader, Follower): (False, True),

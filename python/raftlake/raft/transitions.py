@@ -23,7 +23,8 @@ ALLOWED: Mapping[type[Role], frozenset[type[Role]]] = {
     Unattached: frozenset({Unattached, Prospective, Follower}),
     Prospective: frozenset({Unattached, Candidate, Follower}),
     Candidate: frozenset({Unattached, Prospective, Follower, Leader}),
-    Follower: frozenset({Unattached, Prospective, Follower}),
+    # A Candidate only as the first successor that a leader named.
+    Follower: frozenset({Unattached, Prospective, Candidate, Follower}),
     Leader: frozenset({Unattached, Follower, Resigned}),
     Resigned: frozenset({Unattached, Follower}),
 }

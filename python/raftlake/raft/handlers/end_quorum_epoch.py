@@ -18,7 +18,7 @@ from raftlake.raft.types import NO_DIRECTORY, NodeId
 
 
 def on_end_request(group: GroupState, request_id: int, request: EndQuorumEpochRequest, now_ms: int) -> None:
-    """Set the pre-vote of a follower of that leader to its place in the line; the answer leaves before any campaign."""
+    """Set the campaign of a follower of that leader to its place in the line; the answer leaves before any campaign."""
     error = _accept(group, request, now_ms)
     group.actions.append(
         Respond(
@@ -27,8 +27,10 @@ def on_end_request(group: GroupState, request_id: int, request: EndQuorumEpochRe
         )
     )
     if error is ErrorCode.NONE and elections.campaign_is_due(group, now_ms):
-        # "If the node's priority is highest, it will become candidate immediately instead of waiting for next poll."
-        elections.start_pre_vote(group, "leader resigned", now_ms)
+        # "If the node's priority is highest, it will become candidate immediately instead of waiting for next poll." Kafka has
+        # it ask for pre-votes first: a round trip more without service, to protect a leader who has said that it goes.
+        start = elections.start_election if _rank(group, request) == 0 else elections.start_pre_vote
+        start(group, "leader resigned", now_ms)
 
 
 def _accept(group: GroupState, request: EndQuorumEpochRequest, now_ms: int) -> ErrorCode:
@@ -58,12 +60,20 @@ def _backoff_ms(group: GroupState, request: EndQuorumEpochRequest) -> int:
     if not candidates:
         return group.random_jitter_ms()
     backoff_ms_max = group.config.retry_backoff_ms_max
-    for rank, candidate in enumerate(candidates):
+    rank = _rank(group, request)
+    if rank is None:
+        return backoff_ms_max
+    if rank == 0:
+        return 0
+    return min(backoff_ms_max, (backoff_ms_max >> min(len(candidates) - 1, 32)) << min(rank - 1, 32))
+
+
+def _rank(group: GroupState, request: EndQuorumEpochRequest) -> int | None:
+    """This replica's place in the line of successors, from 0; None when it is not named."""
+    for rank, candidate in enumerate(request.preferred_candidates):
         if candidate.id == group.local.id and candidate.directory_id in (NO_DIRECTORY, group.local.directory_id):
-            if rank == 0:
-                return 0
-            return min(backoff_ms_max, (backoff_ms_max >> min(len(candidates) - 1, 32)) << min(rank - 1, 32))
-    return backoff_ms_max
+            return rank
+    return None
 
 
 def on_end_response(
