@@ -95,7 +95,9 @@ def serve(
 
 
 def dump(
-    file: Annotated[Path, typer.Argument(help="A segment, snapshot, index, quorum-state, epoch or meta file.")],
+    file: Annotated[
+        Path, typer.Argument(help="A segment, snapshot, index, quorum-state, election-states, epoch or meta file.")
+    ],
     records: Annotated[bool, typer.Option("--records", help="Show each record, not only each batch.")] = False,
 ) -> None:
     """Print a file of a data directory as text."""

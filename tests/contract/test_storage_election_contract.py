@@ -22,10 +22,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestFileElections(ElectionStoreContract):
+    """All in the file of the quorum's own log, but for the groups called "many"."""
+
+    filed = "orders"
     opened: list[Disk]
 
     def open_disk(self, place: Path) -> Disk:
-        disk = Disk(FileLogDirectory(place, post=None), FileElectionStore(place, voters=[NodeId(1), NodeId(2), NodeId(3)]))
+        disk = Disk(
+            FileLogDirectory(place, post=None),
+            FileElectionStore(place, voters=[NodeId(1), NodeId(2), NodeId(3)], filed=self.filed),
+        )
         self.opened = [*getattr(self, "opened", []), disk]
         return disk
 
@@ -43,3 +49,13 @@ class TestFileElections(ElectionStoreContract):
 
     def forget(self, disk: Disk, group: GroupId) -> None:
         (cast(FileLogDirectory, disk.logs).path / str(group) / "quorum-state").unlink()
+
+
+class TestJournaledElections(TestFileElections):
+    """All of them where those of data partitions are."""
+
+    filed = "the quorum's own log"
+
+    def forget(self, disk: Disk, group: GroupId) -> None:
+        """As if the file had been lost."""
+        del cast(FileElectionStore, disk.elections)._journal.states[group]

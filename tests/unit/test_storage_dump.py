@@ -102,9 +102,26 @@ def test_the_files_of_a_log(tmp_path: Path) -> None:
     assert len(list(dump(stem.with_suffix(".log")))) == 31
 
 
+def test_election_states_of_partitions(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path)
+    voted = ReplicaKey(NodeId(2))
+    for number, state in enumerate((ElectionState(Epoch(3), NodeId(2), voted), ElectionState(Epoch(4)))):
+        store.save({GroupId("a", number): state})
+    store.close()
+    path = tmp_path / "election-states"
+    identity = "topicId: AAAAAAAAAAAAAAAAAAAAAA"
+    lines = [
+        f"a-0 {identity} leaderEpoch: 3 leaderId: 2 votedId: 2 votedDirectoryId: AAAAAAAAAAAAAAAAAAAAAA",
+        f"a-1 {identity} leaderEpoch: 4 leaderId: none votedId: none",
+    ]
+    assert list(dump(path)) == lines
+    path.write_bytes(path.read_bytes().replace(b"\n", b"X"))
+    assert list(dump(path)) == ["torn or damaged at byte 0"]
+
+
 def test_election_state_and_meta(tmp_path: Path) -> None:
     group = GroupId("a", 0)
-    store = FileElectionStore(tmp_path)
+    store = FileElectionStore(tmp_path, filed="a")
     store.save({group: ElectionState(Epoch(3), NodeId(2), ReplicaKey(NodeId(2)))})
     path = tmp_path / "a-0" / "quorum-state"
     assert list(dump(path)) == ["leaderEpoch: 3", "leaderId: 2", "votedId: 2", "votedDirectoryId: AAAAAAAAAAAAAAAAAAAAAA"]

@@ -12,9 +12,9 @@ import pytest
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
-from raftlake.storage import election
+from raftlake.storage import files
 from raftlake.storage.directory import FileLogDirectory
-from raftlake.storage.election import JOURNAL_FROM, FileElectionStore, decode, encode
+from raftlake.storage.election import FileElectionStore, decode, encode
 from raftlake.storage.partition import parse_uuid
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
@@ -63,7 +63,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
 def test_a_damaged_file_is_never_epoch_zero(tmp_path: Path, data: bytes) -> None:
-    store = FileElectionStore(tmp_path)
+    store = FileElectionStore(tmp_path, filed=GROUP.topic)
     store.save({GROUP: STATE_1})
     path = tmp_path / "orders-0" / "quorum-state"
     path.write_bytes(data)
@@ -79,33 +79,28 @@ def test_a_field_that_is_missing_is_damage() -> None:
             decode(json.dumps(fields).encode())
 
 
-@pytest.mark.parametrize("count", [1, JOURNAL_FROM - 1])
-def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    store = FileElectionStore(tmp_path)
-    groups = [GroupId("many", number) for number in range(count)]
-    store.save(dict.fromkeys(groups, STATE_0))
+def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileElectionStore(tmp_path, filed=GROUP.topic)
+    store.save({GROUP: STATE_0})
 
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
         patch.setattr("raftlake.storage.files.sync_descriptor", fail)
-        with pytest.raises(StorageError, match=r"quorum-state.tmp: Input/output error \(EIO\)"):
-            store.save(dict.fromkeys(groups, STATE_1))
-    assert [store.load(group) for group in groups] == [STATE_0] * count
+        with pytest.raises(StorageError, match=r"quorum-state: Input/output error \(EIO\)"):
+            store.save({GROUP: STATE_1})
+    assert store.load(GROUP) == STATE_0
     store.close()
 
 
-def test_every_file_is_synced_before_any_is_renamed_and_then_each_directory(
+def test_the_file_is_synced_before_it_is_renamed_and_then_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = FileElectionStore(tmp_path)
-    groups = [GroupId("many", number) for number in range(3)]
-    store.save(dict.fromkeys(groups, STATE_0))
+    store = FileElectionStore(tmp_path, filed=GROUP.topic)
+    store.save({GROUP: STATE_0})
     steps: list[str] = []
-    real_write, real_rename, real_sync = election.write_file, os.rename, election.sync_directory
+    real_write, real_rename, real_sync = files.write_file, os.rename, files.sync_directory
 
     def write(path: Path, data: bytes, *, sync: bool) -> None:
         steps.append("write" if sync else "write without sync")
@@ -119,16 +114,16 @@ def test_every_file_is_synced_before_any_is_renamed_and_then_each_directory(
         steps.append("sync")
         real_sync(path)
 
-    monkeypatch.setattr(election, "write_file", write)
+    monkeypatch.setattr(files, "write_file", write)
     monkeypatch.setattr(os, "rename", rename)
-    monkeypatch.setattr(election, "sync_directory", sync_directory)
-    store.save(dict.fromkeys(groups, STATE_1))
-    assert steps == ["write"] * 3 + ["rename"] * 3 + ["sync"] * 3
+    monkeypatch.setattr(files, "sync_directory", sync_directory)
+    store.save({GROUP: STATE_1})
+    assert steps == ["write", "rename", "sync"]
 
 
 def test_a_missing_file_is_never_epoch_zero(tmp_path: Path) -> None:
     """A partition's directory is made with one, so it was there."""
-    store = FileElectionStore(tmp_path)
+    store = FileElectionStore(tmp_path, filed=GROUP.topic)
     assert store.load(GROUP) is None, "nor is the directory there"
     directory = FileLogDirectory(tmp_path, post=None)
     directory.open(GROUP)
@@ -140,7 +135,7 @@ def test_a_missing_file_is_never_epoch_zero(tmp_path: Path) -> None:
 
 
 def test_no_bit_of_the_file_can_flip_unseen(tmp_path: Path) -> None:
-    store = FileElectionStore(tmp_path)
+    store = FileElectionStore(tmp_path, filed=GROUP.topic)
     store.save({GROUP: STATE_1})
     path = tmp_path / "orders-0" / "quorum-state"
     whole = path.read_bytes()

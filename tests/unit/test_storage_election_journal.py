@@ -14,10 +14,10 @@ from raftlake.ports import GroupId
 from raftlake.raft.types import ElectionState, Epoch, NodeId
 from raftlake.storage import election_journal
 from raftlake.storage.directory import FileLogDirectory
-from raftlake.storage.election import FILE_NAME, JOURNAL_FROM, FileElectionStore
+from raftlake.storage.election import FILE_NAME, FileElectionStore
 from raftlake.storage.partition import ensure_partition
 
-GROUPS = [GroupId("many", number, bytes(range(16))) for number in range(JOURNAL_FROM)]
+GROUPS = [GroupId("many", number, bytes(range(16))) for number in range(8)]
 METADATA = GroupId("__cluster_metadata", 0, bytes(15) + b"\x01")
 
 
@@ -48,10 +48,15 @@ def epochs_in(root: Path) -> set[int | None]:
         store.close()
 
 
+def lines_of(path: Path) -> bytes:
+    """What counts of the file: without the reserve."""
+    return path.read_bytes().rstrip(b"\0")
+
+
 def test_many_states_are_one_line_and_leave_no_old_file(tmp_path: Path) -> None:
-    store = FileElectionStore(tmp_path)
-    store.save({GROUPS[0]: at_epoch(1)})
+    ensure_partition(tmp_path, GROUPS[0])
     assert (tmp_path / str(GROUPS[0]) / FILE_NAME).exists()
+    store = FileElectionStore(tmp_path)
     store.save(dict.fromkeys([*GROUPS, METADATA], at_epoch(2)))
     store.close()
     assert (tmp_path / election_journal.FILE_NAME).read_bytes().count(b"\n") == 1
@@ -59,20 +64,41 @@ def test_many_states_are_one_line_and_leave_no_old_file(tmp_path: Path) -> None:
     assert (tmp_path / str(METADATA) / FILE_NAME).exists(), "Kafka's tools read the metadata log's file"
 
 
-def test_a_few_groups_keep_their_own_files(tmp_path: Path) -> None:
-    store = FileElectionStore(tmp_path)
-    store.save(dict.fromkeys(GROUPS[1:], at_epoch(1)))
+def test_the_quorums_own_log_keeps_its_file_whatever_it_is_called(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path, filed=GROUPS[0].topic)
+    store.save(dict.fromkeys(GROUPS[:1], at_epoch(1)))
     store.close()
     assert not (tmp_path / election_journal.FILE_NAME).exists()
+    assert epochs_in(tmp_path) >= {1}
+
+
+def test_a_state_that_an_older_version_left_in_a_file_counts_until_the_next_election(tmp_path: Path) -> None:
+    older = FileElectionStore(tmp_path, filed=GROUPS[0].topic)
+    older.save(dict.fromkeys(GROUPS, at_epoch(3)))
+    older.close()
+    assert epochs_in(tmp_path) == {3}
+    saved(tmp_path, 4)
+    assert epochs_in(tmp_path) == {4}
+    assert not (tmp_path / str(GROUPS[0]) / FILE_NAME).exists()
+
+
+def test_appends_change_no_size_until_the_reserve_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election_journal, "RESERVE_BYTES", 4096)
+    sizes = [saved(tmp_path, epoch).stat().st_size for epoch in range(1, 30)]
+    assert sizes == sorted(sizes)
+    assert 2 <= len(set(sizes)) <= 10
+    assert epochs_in(tmp_path) == {29}
 
 
 @pytest.mark.parametrize("cut", [1, 10, 200])
 def test_a_torn_last_append_never_was(tmp_path: Path, cut: int) -> None:
     path = saved(tmp_path, 1)
-    first = path.read_bytes()
-    path.write_bytes(saved(tmp_path, 2).read_bytes()[:-cut])
-    assert epochs_in(tmp_path) == {1}
-    assert path.read_bytes() == first, "what is cut must not stand behind the next append"
+    first = lines_of(path)
+    second = lines_of(saved(tmp_path, 2))
+    for reserve in (b"", bytes(1000)):
+        path.write_bytes(second[:-cut] + reserve)
+        assert epochs_in(tmp_path) == {1}
+        assert lines_of(path) == first, "what is cut must not stand behind the next append"
 
 
 def test_a_hole_in_the_last_append_makes_it_torn_as_a_whole(tmp_path: Path) -> None:
@@ -119,6 +145,7 @@ def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(tmp_path: Path, mo
 
 def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election_journal, "COMPACT_BYTES_MIN", 4096)
+    monkeypatch.setattr(election_journal, "RESERVE_BYTES", 1024)
     path = saved(tmp_path, *range(1, 100))
     assert path.stat().st_size < 16_384
     assert epochs_in(tmp_path) == {99}

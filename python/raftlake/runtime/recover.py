@@ -78,7 +78,7 @@ class Recovery:
         self.meta = require_meta(data_dir, node_id=node_id)
         self._pending = _read_pending(data_dir)
         self._logs = FileLogDirectory(data_dir, post=None)
-        self._elections = FileElectionStore(data_dir, voters=(node_id,))
+        self._elections = FileElectionStore(data_dir, voters=(node_id,), filed=quorum_group.topic)
 
     def close(self) -> None:
         self._elections.close()

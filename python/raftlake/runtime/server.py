@@ -159,7 +159,8 @@ class NodeServer:
         settings = self._settings
         assert self._logs is not None
         config = settings.node_config(cluster_id=meta.cluster_id, directory_id=meta.directory_id)
-        self._elections = FileElectionStore(settings.data_dir, voters=tuple(settings.voters))
+        voters, quorum_topic = tuple(settings.voters), settings.quorum_group.topic
+        self._elections = FileElectionStore(settings.data_dir, voters=voters, filed=quorum_topic)
         self._network = TcpNetwork(
             loop=self._loop,
             node_id=settings.node_id,

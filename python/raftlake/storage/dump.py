@@ -1,4 +1,4 @@
-"""The files of a data directory as text, for `raftlake dump FILE`: segments, snapshots, indexes, checkpoints, quorum-state.
+"""The files of a data directory as text, for `raftlake dump FILE`: segments, snapshots, indexes, checkpoints, election states.
 
 Reads only and stops at nothing: damage becomes a line of the output. Batch lines carry the words of Kafka's
 `kafka-dump-log`, so that both can be compared.
@@ -13,7 +13,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from raftlake.errors import StorageError, WireError
-from raftlake.storage import election, epochs, meta, partition
+from raftlake.raft.types import ElectionState
+from raftlake.storage import election, election_journal, epochs, meta, partition
 from raftlake.storage.files import read_at, storage_error
 from raftlake.storage.index import parse_offset_index, parse_time_index
 from raftlake.storage.scan import WINDOW_LARGE, BatchAt, BrokenBatch, is_zero, walk
@@ -34,6 +35,7 @@ def dump(path: Path, *, records: bool = False) -> Iterator[str]:
     }
     by_name: dict[str, Callable[[bytes], Iterator[str]]] = {
         election.FILE_NAME: dump_election_state,
+        election_journal.FILE_NAME: dump_election_states,
         epochs.FILE_NAME: dump_epochs,
         meta.FILE_NAME: dump_meta,
         partition.METADATA_NAME: lambda data: iter(data.decode(errors="replace").splitlines()),
@@ -175,6 +177,23 @@ def dump_election_state(data: bytes) -> Iterator[str]:
     except ValueError as error:
         yield f"damaged: {error}: {data!r}"
         return
+    yield from _lines_of(state)
+
+
+def dump_election_states(data: bytes) -> Iterator[str]:
+    """Each state that was saved and still stands there, the oldest first: the last one of a partition counts."""
+    try:
+        for group, state in election_journal.states_of(data, election.decode_entry):
+            yield f"{group} topicId: {partition.uuid_text(group.topic_id)} {' '.join(_lines_of(state))}"
+    except ValueError as error:
+        yield f"damaged: {error}"
+        return
+    end = sum(len(line) + 1 for line in election_journal.intact_lines(data))
+    if data[end:].strip(b"\0"):
+        yield f"torn or damaged at byte {end}"
+
+
+def _lines_of(state: ElectionState) -> Iterator[str]:
     voted = state.voted_key
     yield f"leaderEpoch: {state.epoch}"
     yield f"leaderId: {'none' if state.leader_id is None else state.leader_id}"

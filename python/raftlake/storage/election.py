@@ -5,23 +5,21 @@ Promise: `save` returns when every state is durable; a file is replaced by renam
 mix. A file that is damaged, or absent from a directory (which is made with one), is an error and never epoch 0: a replica that
 forgot its vote could vote twice.
 
-States of many data partitions that change at once go to one file instead (`election_journal`), and those partitions stay
-there: a group's state is in its quorum-state file or in the journal, and the journal counts.
+The quorum's own log has the file. The states of data partitions go to one file for all of them instead (`election_journal`):
+from its first election on a partition's state is there, and what its directory was made with is deleted.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.storage.election_journal import ElectionJournal
-from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
+from raftlake.storage.files import read_file, replace_file, storage_error
 from raftlake.storage.partition import ensure_partition, parse_uuid, partition_path, seal, uuid_text
 
 FILE_NAME = "quorum-state"
@@ -32,20 +30,16 @@ BEGIN_ANEW = (
     "Without it this node could vote twice in one epoch. Restore the file, or let the node begin anew with an empty data "
     "directory that `raftlake format` makes: it then is another replica, which the others add as a voter"
 )
-#: Threads that sync the files of a batch. Measured on 2 cores with a busy disk, 300 groups: 3.0 s on one thread, 0.9 s on 4,
-#: no less on 8 to 64; 6 groups 44 against 10 ms.
-SYNC_THREADS = 4
-#: So many groups in one save go to the journal. Measured on a busy disk, 1,000 groups: 3.4 s by files, 0.05 s by the journal.
-JOURNAL_FROM = 8
 
 
 class FileElectionStore:
-    """`ports.ElectionStore` over the data directory `root`. `voters` are written into version 0 files for Kafka's tools."""
+    """`ports.ElectionStore` over the data directory `root`. `voters` are written into version 0 files for Kafka's tools;
+    `filed` is the topic of the quorum's own log."""
 
-    def __init__(self, root: Path, *, voters: Sequence[NodeId] = ()) -> None:
+    def __init__(self, root: Path, *, voters: Sequence[NodeId] = (), filed: str = METADATA_TOPIC) -> None:
         self._root = root
         self._voters = tuple(voters)
-        self._threads: ThreadPoolExecutor | None = None
+        self._filed = filed
         self._journal = ElectionJournal(
             root,
             encode=lambda group, state: encode_entry(group, state, self._voters),
@@ -70,74 +64,25 @@ class FileElectionStore:
             raise StorageError(f"{path} is damaged: {error}. {BEGIN_ANEW}") from error
 
     def save(self, states: Mapping[GroupId, ElectionState]) -> None:
-        journaled = self._journal.states
-        of_partitions = {group: state for group, state in states.items() if group.topic != METADATA_TOPIC}
-        if len(of_partitions) >= JOURNAL_FROM or any(group in journaled for group in of_partitions):
+        of_partitions = {group: state for group, state in states.items() if group.topic != self._filed}
+        if of_partitions:
             self._save_in_journal(of_partitions)
-            states = {group: state for group, state in states.items() if group.topic == METADATA_TOPIC}
-        self._save_files(states)
+        for group, state in states.items():
+            if group.topic == self._filed:
+                replace_file(ensure_partition(self._root, group) / FILE_NAME, seal(encode(state, self._voters)))
 
     def _save_in_journal(self, states: Mapping[GroupId, ElectionState]) -> None:
-        new = [group for group in states if group not in self._journal.states]
-        directories = []
-        for group in new:
-            directory = partition_path(self._root, group)
-            directories.append(directory if directory.is_dir() else ensure_partition(self._root, group))
+        outdated = [ensure_partition(self._root, group) / FILE_NAME for group in states if group not in self._journal.states]
         self._journal.append(states)
-        # What stands there is out of date from here on. Should the journal be lost, it must not be taken for the truth.
-        self._for_each(_delete_file, [(directory,) for directory in directories])
-
-    def _save_files(self, states: Mapping[GroupId, ElectionState]) -> None:
-        directories = [ensure_partition(self._root, group) for group in states]
-        contents = [seal(encode(state, self._voters)) for state in states.values()]
-        self._for_each(_write_temporary, list(zip(directories, contents, strict=True)))
-        for directory in directories:
+        # Should the journal be lost, these must not be taken for the truth.
+        for path in outdated:
             try:
-                os.rename(directory / (FILE_NAME + ".tmp"), directory / FILE_NAME)
+                path.unlink(missing_ok=True)
             except OSError as error:
-                raise storage_error("replace", directory / FILE_NAME, error) from error
-        self._for_each(_sync_directory, [(directory,) for directory in directories])
+                raise storage_error("delete", path, error) from error
 
     def close(self) -> None:
         self._journal.close()
-        if self._threads is not None:
-            self._threads.shutdown()
-            self._threads = None
-
-    def _for_each(self, call: Callable[..., None], arguments: Sequence[tuple[object, ...]]) -> None:
-        """All of them, in parallel when there are several; raises the first error after all have ended."""
-        if len(arguments) <= 1:
-            for each in arguments:
-                call(*each)
-            return
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-election")
-        futures = [self._threads.submit(call, *each) for each in arguments]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise errors[0]
-
-
-def _write_temporary(directory: Path, content: bytes) -> None:
-    path = directory / (FILE_NAME + ".tmp")
-    try:
-        write_file(path, content, sync=True)
-    except OSError as error:
-        raise storage_error("write", path, error) from error
-
-
-def _delete_file(directory: Path) -> None:
-    try:
-        (directory / FILE_NAME).unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error("delete", directory / FILE_NAME, error) from error
-
-
-def _sync_directory(directory: Path) -> None:
-    try:
-        sync_directory(directory)
-    except OSError as error:
-        raise storage_error("sync", directory, error) from error
 
 
 def encode(state: ElectionState, voters: Iterable[NodeId]) -> bytes:
