@@ -7,6 +7,7 @@ took into the grave, which is not etcd's failover.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -33,21 +34,35 @@ TOPIC = "bench-gap"
 
 
 class Writer(threading.Thread):
-    """Writes one record after the other; keeps the times of the acknowledgements."""
+    """Writes one record after the other while its side is measured; keeps the times of the acknowledgements. It rests while the
+    other side is: on two cores each side's writes would be a part of the other's gap."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self._write = write
         self.acknowledged_at: list[float] = []
         self._stopping = threading.Event()
+        self._may_write = threading.Event()
 
     def run(self) -> None:
-        while not self._stopping.is_set():
+        while True:
+            self._may_write.wait()
+            if self._stopping.is_set():
+                return
             self._write()
             self.acknowledged_at.append(time.perf_counter())
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        self._may_write.set()
+        try:
+            yield
+        finally:
+            self._may_write.clear()
+
     def stop(self) -> None:
         self._stopping.set()
+        self._may_write.set()
         self.join()
 
     def wait_for_writes(self, seconds: float) -> None:
@@ -75,14 +90,15 @@ class OurSide:
         self.writer = Writer(lambda: client.append(TOPIC, b"x") and None)
 
     def gap_ms(self, sign: signal.Signals) -> float:
-        self.writer.wait_for_writes(SETTLE_S)
-        victim = self._client.describe_topic(TOPIC).partitions[0].leader_id
-        pid = self._quorum.pid(victim)
-        began = time.perf_counter()
-        os.kill(pid, sign)
-        self.writer.wait_for_writes(SETTLE_S)
-        wait_until(lambda: victim not in self._quorum.running(), "the node's end")
-        gap = self.writer.gap_ms(began)
+        with self.writer.writing():
+            self.writer.wait_for_writes(SETTLE_S)
+            victim = self._client.describe_topic(TOPIC).partitions[0].leader_id
+            pid = self._quorum.pid(victim)
+            began = time.perf_counter()
+            os.kill(pid, sign)
+            self.writer.wait_for_writes(SETTLE_S)
+            wait_until(lambda: victim not in self._quorum.running(), "the node's end")
+            gap = self.writer.gap_ms(began)
         self._quorum.start(victim)
         self._wait_until_caught_up(victim)
         return gap
@@ -118,16 +134,17 @@ class EtcdSide:
                     self._caller = None
 
     def gap_ms(self, sign: signal.Signals) -> float:
-        self.writer.wait_for_writes(SETTLE_S)
-        victim = self._quorum.leader()
-        began = time.perf_counter()
-        if sign is signal.SIGKILL:
-            self._quorum.kill(victim)
-        else:
-            self._quorum.terminate(victim)
-        self.writer.wait_for_writes(SETTLE_S)
-        self._quorum.wait_for_end(victim)
-        gap = self.writer.gap_ms(began)
+        with self.writer.writing():
+            self.writer.wait_for_writes(SETTLE_S)
+            victim = self._quorum.leader()
+            began = time.perf_counter()
+            if sign is signal.SIGKILL:
+                self._quorum.kill(victim)
+            else:
+                self._quorum.terminate(victim)
+            self.writer.wait_for_writes(SETTLE_S)
+            self._quorum.wait_for_end(victim)
+            gap = self.writer.gap_ms(began)
         self._quorum.restart(victim)
         return gap
 
@@ -147,7 +164,10 @@ def measure_gap(directory: Path) -> Iterator[Result]:
 
 
 def gaps(ours: OurSide, theirs: EtcdSide) -> Iterator[Result]:
-    method = "a partition's leader under raftlake.Client, etcd's under a client that gives a put 100 ms; one write at a time"
+    method = (
+        "a partition's leader under raftlake.Client, etcd's under a client that gives a put 100 ms; one write at a time; "
+        "the other side rests"
+    )
     killed = Rounds().alternate(ROUNDS, lambda: ours.gap_ms(signal.SIGKILL), lambda: theirs.gap_ms(signal.SIGKILL))
     yield killed.result(
         name="write gap after kill -9",
