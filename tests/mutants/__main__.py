@@ -27,7 +27,7 @@ SCENARIOS = (
     "tests/kip/test_*.py",
     "tests/unit/test_raft_*.py",
     "tests/unit/test_replica_*.py",
-    "tests/unit/test_storage_election.py",
+    "tests/unit/test_storage_election*.py",
     "tests/contract/test_storage_election_contract.py",
     "tests/trace/test_*.py",
     "tests/sim/test_sim_regressions.py",

@@ -309,7 +309,35 @@ STORAGE = (
         source="Raft §5.2: the vote is on disk before it is answered",
         by_tests=True,
         edits=(
-            Edit("raftlake.storage.election", "write_file(path, content, sync=True)", "write_file(path, content, sync=False)"),
+            Edit(
+                "raftlake.storage.election",
+                "seal(encode(state, self._voters)))",
+                "seal(encode(state, self._voters)), sync=False)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="election-states-not-synced",
+        source="Raft §5.2, for the partitions' states in one file",
+        by_tests=True,
+        edits=(Edit("raftlake.storage.election_journal", "            sync_data(self._descriptor)\n", ""),),
+    ),
+    Mutant(
+        name="torn-election-state-left-behind",
+        source="the next append would end in the middle of what a crash left of the one before",
+        by_tests=True,
+        edits=(Edit("raftlake.storage.election_journal", "            if dead or is_torn:\n", "            if dead:\n"),),
+    ),
+    Mutant(
+        name="damaged-election-state-taken-for-torn",
+        source="a state that was acknowledged would be forgotten with what follows it",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.storage.election_journal",
+                '        if any(_is_intact(line) for line in data[at:].split(b"\\n")[1:]):\n',
+                "        if False:\n",
+            ),
         ),
     ),
     Mutant(
