@@ -323,22 +323,28 @@ STORAGE = (
         edits=(Edit("raftlake.storage.election_journal", "            sync_data(self._descriptor)\n", ""),),
     ),
     Mutant(
-        name="torn-election-state-left-behind",
-        source="the next append would end in the middle of what a crash left of the one before",
-        by_tests=True,
-        edits=(Edit("raftlake.storage.election_journal", "            if dead or is_torn:\n", "            if dead:\n"),),
-    ),
-    Mutant(
-        name="damaged-election-state-taken-for-torn",
-        source="a state that was acknowledged would be forgotten with what follows it",
+        name="election-states-without-copy",
+        source="a bit that flips in the last line, taken for torn, would make a vote forgotten that was answered",
         by_tests=True,
         edits=(
             Edit(
                 "raftlake.storage.election_journal",
-                '        if any(_is_intact(line) for line in data[at:].split(b"\\n")[1:]):\n',
-                "        if False:\n",
+                "        for file in self._files:\n            file.append(line)\n",
+                "        self._files[0].append(line)\n",
             ),
         ),
+    ),
+    Mutant(
+        name="torn-election-state-left-behind",
+        source="the next append would end in the middle of what a crash left of the one before",
+        by_tests=True,
+        edits=(Edit("raftlake.storage.election_journal", "second is None or flaws or dead", "second is None or dead"),),
+    ),
+    Mutant(
+        name="damaged-election-states-accepted",
+        source="a state that was told would be forgotten",
+        by_tests=True,
+        edits=(Edit("raftlake.storage.election_journal", "        if len(flaws) == 2:\n", "        if False:\n"),),
     ),
     Mutant(
         name="missing-election-file-means-new",
@@ -347,8 +353,8 @@ STORAGE = (
         edits=(
             Edit(
                 "raftlake.storage.election",
-                "            if directory.is_dir():\n                raise StorageError",
-                "            if False:\n                raise StorageError",
+                "            if directory.is_dir():\n                elsewhere",
+                "            if False:\n                elsewhere",
             ),
         ),
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from contract.file_faults import without_sync
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
-from raftlake.raft.types import ElectionState, Epoch, NodeId
+from raftlake.raft.types import ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.storage import election_journal
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FILE_NAME, FileElectionStore
@@ -90,41 +91,113 @@ def test_appends_change_no_size_until_the_reserve_is_used_up(tmp_path: Path, mon
     assert epochs_in(tmp_path) == {29}
 
 
+def texts_at(root: Path) -> tuple[bytes, bytes]:
+    return lines_of(root / election_journal.FILE_NAME), lines_of(root / election_journal.COPY_NAME)
+
+
 @pytest.mark.parametrize("cut", [1, 10, 200])
-def test_a_torn_last_append_never_was(tmp_path: Path, cut: int) -> None:
+@pytest.mark.parametrize("reserve", [b"", bytes(1000)])
+def test_what_a_crash_tears_never_was(tmp_path: Path, cut: int, reserve: bytes) -> None:
+    """The file is written and synced before its copy: while it is, the copy ends with what was told."""
     path = saved(tmp_path, 1)
     first = lines_of(path)
     second = lines_of(saved(tmp_path, 2))
-    for reserve in (b"", bytes(1000)):
-        path.write_bytes(second[:-cut] + reserve)
-        assert epochs_in(tmp_path) == {1}
-        assert lines_of(path) == first, "what is cut must not stand behind the next append"
-
-
-def test_a_hole_in_the_last_append_makes_it_torn_as_a_whole(tmp_path: Path) -> None:
-    path = saved(tmp_path, 1, 2)
-    data = bytearray(path.read_bytes())
-    at = data.index(b"\n") + 100
-    data[at : at + 64] = bytes(64)
-    path.write_bytes(data)
+    path.write_bytes(second[:-cut] + reserve)
+    (tmp_path / election_journal.COPY_NAME).write_bytes(first + reserve)
     assert epochs_in(tmp_path) == {1}
+    assert texts_at(tmp_path) == (first, first), "what is cut must not stand behind the next append"
 
 
-@pytest.mark.parametrize("at", [0, 50])
-def test_damage_before_the_last_append_is_refused(tmp_path: Path, at: int) -> None:
+@pytest.mark.parametrize("cut", [1, 10, 200])
+def test_a_copy_that_a_crash_has_torn_is_made_anew(tmp_path: Path, cut: int) -> None:
     path = saved(tmp_path, 1, 2)
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(StorageError, match=r"election-states is damaged at byte 0.*must not vote"):
+    copy = tmp_path / election_journal.COPY_NAME
+    copy.write_bytes(lines_of(copy)[:-cut] + bytes(1000))
+    assert epochs_in(tmp_path) == {2}
+    assert lines_of(path) == lines_of(copy)
+
+
+def test_the_first_save_of_all_may_be_torn(tmp_path: Path) -> None:
+    """Before there is a copy nobody was told of anything: what the directories were made with counts."""
+    for group in GROUPS:
+        ensure_partition(tmp_path, group)
+    (tmp_path / election_journal.FILE_NAME).write_bytes(b"01234567 [{" + bytes(1000))
+    assert epochs_in(tmp_path) == {0}
+    saved(tmp_path, 5)
+    assert epochs_in(tmp_path) == {5}
+
+
+def flip(at: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "first line": flip(50),
+    "its checksum": flip(0),
+    "last line": lambda data: flip(len(data.rstrip(b"\0")) - 20)(data),
+    "last newline": lambda data: flip(len(data.rstrip(b"\0")) - 1)(data),
+    "newline before": lambda data: flip(data.index(b"\n"))(data),
+    "cut in the last line": lambda data: data.rstrip(b"\0")[:-30],
+    "cut at a line's end": lambda data: data[: data.index(b"\n") + 1],
+    "last line zeroed": lambda data: data[: data.index(b"\n") + 1].ljust(len(data), b"\0"),
+    "half of it": lambda data: data.rstrip(b"\0")[: len(data.rstrip(b"\0")) // 2],
+    "zeroed": lambda data: bytes(len(data)),
+    "empty": lambda data: b"",
+    "garbage behind": lambda data: data.rstrip(b"\0") + b"garbage\n" + bytes(100),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", [election_journal.FILE_NAME, election_journal.COPY_NAME])
+def test_one_of_the_two_may_be_damaged_in_any_way(tmp_path: Path, name: str, damage: str) -> None:
+    """Where the last line was taken for torn, a vote that had been answered was given a second time."""
+    saved(tmp_path, 1, 2)
+    path = tmp_path / name
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert epochs_in(tmp_path) == {2}
+    first, second = texts_at(tmp_path)
+    assert first == second
+
+
+@pytest.mark.parametrize("name", [election_journal.FILE_NAME, election_journal.COPY_NAME])
+def test_one_of_the_two_may_be_lost(tmp_path: Path, name: str) -> None:
+    saved(tmp_path, 1, 2)
+    (tmp_path / name).unlink()
+    store = FileElectionStore(tmp_path)
+    assert store.repaired == f"{tmp_path / name} is missing"
+    store.close()
+    assert epochs_in(tmp_path) == {2}
+    first, second = texts_at(tmp_path)
+    assert first == second
+
+
+def test_damage_in_both_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, 1, 2)
+    path.write_bytes(flip(50)(path.read_bytes()))
+    copy = tmp_path / election_journal.COPY_NAME
+    copy.write_bytes(DAMAGES["last line"](copy.read_bytes()))
+    told = r"election-states is damaged at byte 0.*-copy is damaged at byte \d\d+.*vote twice.*format"
+    with pytest.raises(StorageError, match=told):
         FileElectionStore(tmp_path)
+
+
+def test_a_file_of_another_node_is_noticed_by_its_votes(tmp_path: Path) -> None:
+    for node in (1, 2):
+        (tmp_path / str(node)).mkdir()
+        store = FileElectionStore(tmp_path / str(node))
+        store.save({GROUPS[0]: ElectionState(Epoch(7), None, ReplicaKey(NodeId(node)))})
+        store.close()
+    foreign = (tmp_path / "2" / election_journal.FILE_NAME).read_bytes()
+    (tmp_path / "1" / election_journal.FILE_NAME).write_bytes(foreign)
+    with pytest.raises(StorageError, match="two votes for many-0 in epoch 7"):
+        FileElectionStore(tmp_path / "1")
 
 
 def test_a_lost_journal_is_noticed_beside_a_used_log(tmp_path: Path) -> None:
     path = saved(tmp_path, 1)
     path.unlink()
-    (tmp_path / str(GROUPS[0]) / f"{0:020d}.log").write_bytes(b"x" * 100)
-    with pytest.raises(StorageError, match="quorum-state is missing"):
+    (tmp_path / election_journal.COPY_NAME).unlink()
+    with pytest.raises(StorageError, match=r"quorum-state is missing, and .*election-states has no state of many-0"):
         epochs_in(tmp_path)
 
 

@@ -161,6 +161,8 @@ class NodeServer:
         config = settings.node_config(cluster_id=meta.cluster_id, directory_id=meta.directory_id)
         voters, quorum_topic = tuple(settings.voters), settings.quorum_group.topic
         self._elections = FileElectionStore(settings.data_dir, voters=voters, filed=quorum_topic)
+        if self._elections.repaired is not None:
+            event(logger, logging.WARNING, f"{self._elections.repaired}; repaired from the other one", node=settings.node_id)
         self._network = TcpNetwork(
             loop=self._loop,
             node_id=settings.node_id,

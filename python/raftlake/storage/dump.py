@@ -36,6 +36,7 @@ def dump(path: Path, *, records: bool = False) -> Iterator[str]:
     by_name: dict[str, Callable[[bytes], Iterator[str]]] = {
         election.FILE_NAME: dump_election_state,
         election_journal.FILE_NAME: dump_election_states,
+        election_journal.COPY_NAME: dump_election_states,
         epochs.FILE_NAME: dump_epochs,
         meta.FILE_NAME: dump_meta,
         partition.METADATA_NAME: lambda data: iter(data.decode(errors="replace").splitlines()),

@@ -18,6 +18,7 @@ from pathlib import Path
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.storage.election_journal import FILE_NAME as JOURNAL_NAME
 from raftlake.storage.election_journal import ElectionJournal
 from raftlake.storage.files import read_file, replace_file, storage_error
 from raftlake.storage.partition import ensure_partition, parse_uuid, partition_path, seal, uuid_text
@@ -47,6 +48,11 @@ class FileElectionStore:
             is_alive=lambda group: partition_path(root, group).is_dir(),
         )
 
+    @property
+    def repaired(self) -> str | None:
+        """What was found wrong with one of the files of the data partitions and was put right by the other."""
+        return self._journal.repaired
+
     def load(self, group: GroupId) -> ElectionState | None:
         directory = partition_path(self._root, group)
         journaled = self._journal.states.get(group)
@@ -56,7 +62,8 @@ class FileElectionStore:
         data = read_file(path)
         if data is None:
             if directory.is_dir():
-                raise StorageError(f"{path} is missing. {BEGIN_ANEW}")
+                elsewhere = "" if group.topic == self._filed else f", and {self._root / JOURNAL_NAME} has no state of {group}"
+                raise StorageError(f"{path} is missing{elsewhere}. {BEGIN_ANEW}")
             return None
         try:
             return decode(data)

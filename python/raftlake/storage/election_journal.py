@@ -1,4 +1,4 @@
-"""`election-states`: the election states of data partitions, in one file that one sync makes durable.
+"""`election-states`: the election states of data partitions, in one file for all of them, and its copy.
 
 When a node is lost, hundreds of groups elect at once; a file, a rename and two syncs for each of them would take seconds in
 which nobody leads. One group alone gains as well: each of the two syncs waits for a commit of the file system's journal, 2 to
@@ -7,8 +7,10 @@ compatible with: only its metadata log elects by Raft.
 
 Each line is one append: the CRC-32C of the rest in hex, a space and a JSON list, one object for each group. The last object
 of a group counts. Behind the lines the file holds zeros, so that an append changes no size and its sync nothing but data.
-Promises: `append` returns when all of it is durable; a torn last line, of which nobody was told, is cut off at the start; any
-other damage is a StorageError, since a replica that forgot its vote could vote twice.
+
+Promises: `append` returns when all of it is durable in the file and then in the copy. So whatever a crash tears, in one of the
+two, nobody was told of; what was told stands in both, and one of them may be damaged or lost in any way. Where neither is
+whole it is a StorageError: a replica that forgot its vote could vote twice.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from crc32c import crc32c
@@ -26,11 +29,16 @@ from raftlake.raft.types import ElectionState
 from raftlake.storage.files import read_file, replace_file, storage_error, sync_data, sync_directory, write_at
 
 FILE_NAME = "election-states"
-#: The file is rewritten when it is larger than this and less than a fifth of it still counts.
+COPY_NAME = "election-states-copy"
+#: The files are rewritten when they are larger than this and less than a fifth of them still counts.
 COMPACT_BYTES_MIN = 1 << 20
 COMPACT_RATIO = 5
-#: Zeros that are written behind the lines when they reach the end of the file.
+#: Zeros that are written behind the lines when they reach the end of a file.
 RESERVE_BYTES = 64 << 10
+ADVICE = (
+    "This node could vote twice in one epoch. Restore one of the two, or let the node begin anew with an empty data directory "
+    "that `raftlake format` makes: it then is another replica, which the others add as a voter"
+)
 _CRC_SIZE = 9
 
 Encode = Callable[[GroupId, ElectionState], bytes]
@@ -38,45 +46,34 @@ Encode = Callable[[GroupId, ElectionState], bytes]
 Decode = Callable[[object], tuple[GroupId, ElectionState]]
 
 
-class ElectionJournal:
-    """The file in `root`. `is_alive` says at the start which groups still exist: the others are dropped."""
+class _File:
+    """One of the two."""
 
-    def __init__(self, root: Path, *, encode: Encode, decode: Decode, is_alive: Callable[[GroupId], bool]) -> None:
-        self._root = root
-        self._path = root / FILE_NAME
-        self._encode = encode
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._descriptor = -1
         #: Of the lines, and of the file.
-        self._size = self._reserved = 0
-        self._live_size = 0
-        self.states: dict[GroupId, ElectionState] = {}
-        data = read_file(self._path)
-        if data is not None:
-            is_torn = self._load(data, decode)
-            dead = [group for group in self.states if not is_alive(group)]
-            for group in dead:
-                del self.states[group]
-            if dead or is_torn:
-                self._rewrite()
+        self.size = self._reserved = 0
 
-    def append(self, states: Mapping[GroupId, ElectionState]) -> None:
-        """Durable when it returns. Raises StorageError."""
-        line = self._line(states)
-        end = self._size + len(line)
+    def begin_at(self, size: int, reserved: int) -> None:
+        self.size, self._reserved = size, reserved
+
+    def append(self, line: bytes) -> None:
+        end = self.size + len(line)
         reserve = bytes(RESERVE_BYTES) if end > self._reserved else b""
         try:
             if self._descriptor < 0:
                 self._open()
-            write_at(self._descriptor, [line, reserve], self._size, len(line) + len(reserve))
+            write_at(self._descriptor, [line, reserve], self.size, len(line) + len(reserve))
             sync_data(self._descriptor)
         except OSError as error:
-            raise storage_error("append to", self._path, error, self._size) from error
-        self._size, self._reserved = end, max(self._reserved, end + len(reserve))
-        self.states.update(states)
-        if self._size > COMPACT_BYTES_MIN and self._size > COMPACT_RATIO * self._live_size:
-            self._live_size = len(self._line(self.states))
-            if self._size > COMPACT_RATIO * self._live_size:
-                self._rewrite()
+            raise storage_error("append to", self.path, error, self.size) from error
+        self.size, self._reserved = end, max(self._reserved, end + len(reserve))
+
+    def replace(self, content: bytes) -> None:
+        self.close()
+        replace_file(self.path, content)
+        self.size = self._reserved = len(content)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -84,39 +81,117 @@ class ElectionJournal:
             self._descriptor = -1
 
     def _open(self) -> None:
-        is_new = not self._path.exists()
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        is_new = not self.path.exists()
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if is_new:
-            sync_directory(self._root)
+            sync_directory(self.path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What was found in one of the two."""
+
+    data: bytes
+    states: dict[GroupId, ElectionState]
+    #: Of the lines that count, in bytes.
+    size: int
+    #: What is wrong with it, if anything.
+    flaw: str | None
+
+
+class ElectionJournal:
+    """The files in `root`. `is_alive` says at the start which groups still exist: the others are dropped."""
+
+    def __init__(self, root: Path, *, encode: Encode, decode: Decode, is_alive: Callable[[GroupId], bool]) -> None:
+        self._encode = encode
+        self._files = (_File(root / FILE_NAME), _File(root / COPY_NAME))
+        self._live_size = 0
+        self.states: dict[GroupId, ElectionState] = {}
+        #: What was wrong with one of the files and is put right, None where nothing was.
+        self.repaired: str | None = None
+        first, second = (_read(file.path, decode) for file in self._files)
+        # Without one whole line nothing was ever told: the partitions still have what their directories were made with.
+        if any(content is not None and content.size for content in (first, second)):
+            self._load(first, second, is_alive)
+
+    def append(self, states: Mapping[GroupId, ElectionState]) -> None:
+        """Durable when it returns. Raises StorageError."""
+        line = self._line(states)
+        for file in self._files:
+            file.append(line)
+        self.states.update(states)
+        size = self._files[0].size
+        if size > COMPACT_BYTES_MIN and size > COMPACT_RATIO * self._live_size:
+            self._live_size = len(self._line(self.states))
+            if size > COMPACT_RATIO * self._live_size:
+                self._rewrite()
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
 
     def _line(self, states: Mapping[GroupId, ElectionState]) -> bytes:
         content = b"[%s]" % b",".join(self._encode(group, state) for group, state in states.items())
         return b"%08x %s\n" % (crc32c(content), content)
 
-    def _load(self, data: bytes, decode: Decode) -> bool:
-        """Whether there is a torn line behind those that count."""
-        at = 0
-        for line in intact_lines(data):
-            try:
-                self.states.update(decode(fields) for fields in json.loads(line[_CRC_SIZE:]))
-            except ValueError as error:
-                raise self._damaged(at, str(error)) from error
-            at += len(line) + 1
-        # A torn end holds nothing that is whole.
-        if any(_is_intact(line) for line in data[at:].split(b"\n")[1:]):
-            raise self._damaged(at, "the checksum does not fit")
-        self._size, self._reserved = at, len(data)
-        return bool(data[at:].strip(b"\0"))
+    def _load(self, first: _Content | None, second: _Content | None, is_alive: Callable[[GroupId], bool]) -> None:
+        flaws = [
+            f"{file.path} {'is missing' if content is None else content.flaw}"
+            for file, content in zip(self._files, (first, second), strict=True)
+            if content is None or content.flaw is not None
+        ]
+        if len(flaws) == 2:
+            raise StorageError(f"{flaws[0]}, and {flaws[1]}. {ADVICE}")
+        for content in (first, second):
+            if content is not None:
+                self._take_over(content.states)
+        dead = [group for group in self.states if not is_alive(group)]
+        for group in dead:
+            del self.states[group]
+        self.repaired = flaws[0] if flaws else None
+        if first is None or second is None or flaws or dead or first.data[: first.size] != second.data[: second.size]:
+            self._rewrite()
+        else:
+            for file, content in zip(self._files, (first, second), strict=True):
+                file.begin_at(content.size, len(content.data))
 
-    def _damaged(self, at: int, why: str) -> StorageError:
-        return StorageError(f"{self._path} is damaged at byte {at}: {why}. This node must not vote without it")
+    def _take_over(self, states: Mapping[GroupId, ElectionState]) -> None:
+        """Of two states of a group the later one counts: epochs rise, and within one a vote and a leader come to be known."""
+        for group, state in states.items():
+            known = self.states.get(group, state)
+            voted = {known.voted_key, state.voted_key} - {None}
+            if known.epoch == state.epoch and len(voted) > 1:
+                where = " and ".join(str(file.path) for file in self._files)
+                told = f"{where} tell of two votes for {group} in epoch {known.epoch}"
+                raise StorageError(f"{told}: one is of another node. {ADVICE}")
+            self.states[group] = max(known, state, key=_age)
 
     def _rewrite(self) -> None:
         """Only the last state of each group."""
-        self.close()
         line = self._line(self.states)
-        replace_file(self._path, line)
-        self._size = self._reserved = self._live_size = len(line)
+        for file in self._files:
+            file.replace(line)
+        self._live_size = len(line)
+
+
+def _age(state: ElectionState) -> tuple[int, bool, bool]:
+    return state.epoch, state.voted_key is not None, state.leader_id is not None
+
+
+def _read(path: Path, decode: Decode) -> _Content | None:
+    data = read_file(path)
+    if data is None:
+        return None
+    states: dict[GroupId, ElectionState] = {}
+    size = 0
+    for line in intact_lines(data):
+        try:
+            states.update(decode(fields) for fields in json.loads(line[_CRC_SIZE:]))
+        except ValueError as error:
+            return _Content(data, states, size, f"is damaged at byte {size}: {error}")
+        size += len(line) + 1
+    is_whole = bool(size) and not data[size:].strip(b"\0")
+    return _Content(data, states, size, None if is_whole else f"is damaged at byte {size}: the checksum does not fit")
 
 
 def intact_lines(data: bytes) -> Iterator[bytes]:
