@@ -11,7 +11,7 @@ import base64
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,6 +43,8 @@ _POLL_S = 0.25
 FETCHES_SEEN = 3
 CONNECT_SECONDS = 5.0
 
+#: Numbers and disks.
+Voters = frozenset[tuple[int, bytes]]
 DirectoryId = Annotated[str | None, typer.Option("--directory-id", help="Which disk, where a node has been seen with two.")]
 
 
@@ -81,7 +83,7 @@ def add(
         require_reachable(node_id, host, port, client.describe_cluster().nodes)
         note(f"node {node_id} fetches; asking the leader to make it a voter")
         _add(client, node_id, directory, (host, port), deadline)
-        _follow(client, deadline, as_json)
+        _follow(client, deadline, as_json, lambda voters: (node_id, directory) in voters)
 
 
 @app.command("remove")
@@ -99,8 +101,9 @@ def remove(
         if found is None:
             voters = ", ".join(str(replica.replica_id) for replica in described.voters)
             raise ConfigError(f"node {node_id} is no voter; the voters are {voters}")
-        client.remove_voter(node_id, found.directory_id, timeout_ms=_left_ms(deadline))
-        _follow(client, deadline, as_json)
+        removed = (node_id, found.directory_id)
+        client.remove_voter(*removed, timeout_ms=_left_ms(deadline))
+        _follow(client, deadline, as_json, lambda voters: removed not in voters)
 
 
 def describe_at_leader(client: Client, deadline: float) -> QuorumDescription:
@@ -193,20 +196,23 @@ def _text(replica: ReplicaDescription) -> str:
     return base64.urlsafe_b64encode(replica.directory_id).decode().rstrip("=")
 
 
-def _follow(client: Client, deadline: float, as_json: bool) -> None:
-    """Wait until each partition has the quorum's voters; say how many have."""
-    wanted = _voters(client.describe_quorum())
+def _follow(client: Client, deadline: float, as_json: bool, is_made: Callable[[Voters], bool]) -> None:
+    """Wait until each partition has the quorum's voters, whatever other change comes meanwhile; say how many have. A leader
+    that was removed may be asked once more before it knows: `is_made` tells whether the change is in."""
     told = -1
     while True:
+        wanted = _voters(client.describe_quorum())
         partitions = [(topic.name, part.partition) for topic in client.topics() for part in topic.partitions]
         behind = [(name, index) for name, index in partitions if _voters(client.describe_quorum(name, index)) != wanted]
         done = len(partitions) - len(behind)
         if done != told:
             told = done
             note(f"{done} of {len(partitions)} partitions have followed")
-        if not behind:
+        if not behind and is_made(wanted):
             break
         if time.monotonic() > deadline:
+            if not behind:
+                raise ConfigError("the change was made, but by now the quorum has other voters: see raftlake voters list")
             name, index = behind[0]
             raise ConfigError(
                 f"the quorum has its new voters, but {len(behind)} partitions have not followed yet, {name}-{index} among "
@@ -220,7 +226,7 @@ def _follow(client: Client, deadline: float, as_json: bool) -> None:
         print(f"voters: {', '.join(map(str, ids))}")
 
 
-def _voters(described: QuorumDescription) -> frozenset[tuple[int, bytes]]:
+def _voters(described: QuorumDescription) -> Voters:
     return frozenset((replica.replica_id, replica.directory_id) for replica in described.voters)
 
 

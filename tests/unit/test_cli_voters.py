@@ -10,9 +10,9 @@ import time
 import pytest
 
 from raftlake import cli_voters
-from raftlake.cli_voters import _add, _fetching_directory, facts_of, observer_directory, parse_voter, require_reachable
+from raftlake.cli_voters import _add, _fetching_directory, _follow, facts_of, observer_directory, parse_voter, require_reachable
 from raftlake.client import QuorumDescription, ReplicaDescription
-from raftlake.client.types import Address
+from raftlake.client.types import Address, PartitionDescription, TopicDescription
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 OLD, NEW = b"o" * 16, b"n" * 16
@@ -184,3 +184,44 @@ def test_without_a_leader_a_change_ends_as_soon_as_no_election_can_take_longer()
     assert client.waited_ms[0] == 15_000 and client.waited_ms[1] <= 3_000
     with pytest.raises(RequestRejected):
         cli_voters.describe_at_leader(Leaderless(ErrorCode.INVALID_REQUEST), time.monotonic() + 3)  # type: ignore[arg-type]
+
+
+class Changing:
+    """A quorum whose voters, and those of its one partition, are as given, asked time after time."""
+
+    def __init__(self, of_quorum: list[set[int]], of_partition: list[set[int]]) -> None:
+        self._of_quorum = itertools.chain(of_quorum, itertools.repeat(of_quorum[-1]))
+        self._of_partition = itertools.chain(of_partition, itertools.repeat(of_partition[-1]))
+
+    def topics(self) -> list[TopicDescription]:
+        part = PartitionDescription(partition=0, leader_id=1, leader_epoch=1, replicas=())
+        return [TopicDescription(name="t", topic_id=bytes(16), partitions=(part,))]
+
+    def describe_quorum(self, topic: str = "", partition: int = 0) -> QuorumDescription:
+        return quorum([replica(node) for node in sorted(next(self._of_partition if topic else self._of_quorum))], [])
+
+
+def follow(client: Changing, deadline: float) -> None:
+    _follow(client, deadline, False, lambda voters: (2, OLD) not in voters)  # type: ignore[arg-type]
+
+
+def test_a_change_has_followed_also_where_another_one_came_behind_it(
+    quick_time: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It waited for the voters that the first change had made, which no partition had any more, and then said so."""
+    follow(Changing([{1, 3, 4}, {3, 4}], [{1, 2, 3, 4}, {3, 4}]), quick_time)
+    assert capsys.readouterr().out == "voters: 3, 4\n"
+
+
+def test_a_leader_that_does_not_know_yet_of_its_own_removal_is_asked_again(
+    quick_time: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(Changing([{2, 3, 4}, {3, 4}], [{2, 3, 4}, {3, 4}]), quick_time)
+    assert capsys.readouterr().out == "voters: 3, 4\n"
+    with pytest.raises(ConfigError, match="by now the quorum has other voters"):
+        follow(Changing([{2, 3}], [{2, 3}]), quick_time + 10)
+
+
+def test_partitions_that_do_not_follow_are_named(quick_time: float) -> None:
+    with pytest.raises(ConfigError, match="1 partitions have not followed yet, t-0 among them"):
+        follow(Changing([{3, 4}], [{2, 3, 4}]), quick_time)
