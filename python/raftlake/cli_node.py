@@ -100,8 +100,12 @@ def dump(
     ],
     records: Annotated[bool, typer.Option("--records", help="Show each record, not only each batch.")] = False,
 ) -> None:
-    """Print a file of a data directory as text."""
+    """Print a file of a data directory as text. Exit code 1 where it is damaged."""
     from raftlake.storage.dump import dump as dump_lines
 
+    is_damaged = False
     for line in dump_lines(file, records=records):
         print(line)
+        is_damaged = is_damaged or line.startswith(("damaged", "| damaged", "torn or damaged"))
+    if is_damaged:
+        raise typer.Exit(1)

@@ -160,6 +160,9 @@ def test_format_writes_once_and_refuses_another_node(tmp_path: Path) -> None:
     shown = run("dump", str(tmp_path / "d" / "meta.properties"))
     assert shown.returncode == 0
     assert "4" in shown.stdout
+    (tmp_path / "quorum-state").write_text("{")
+    damaged = run("dump", str(tmp_path / "quorum-state"))
+    assert (damaged.returncode, damaged.stdout[:8]) == (1, "damaged:")
 
 
 def test_lines_become_records() -> None:

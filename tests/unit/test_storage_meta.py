@@ -58,7 +58,9 @@ def test_a_formatted_directory_is_not_formatted_again(tmp_path: Path) -> None:
 def test_logs_are_never_formatted_over(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"")
-    with pytest.raises(StorageError, match="holds logs"):
+    with pytest.raises(StorageError, match=r"missing beside the logs of a node\. Restore it"):
+        read_meta(tmp_path)
+    with pytest.raises(StorageError, match="holds logs.*Restore it"):
         format_directory(tmp_path, node_id=NodeId(4))
 
 

@@ -35,6 +35,11 @@ class MetaProperties:
     cluster_id: str | None = None
 
 
+def _holds_logs(path: Path) -> bool:
+    """Whether there are segments one level below, as in a data directory."""
+    return any(path.glob(f"*/{'[0-9]' * 20}.log"))
+
+
 def random_uuid() -> bytes:
     """16 random bytes as a version 4 UUID whose text does not begin with a dash (it would read as an option)."""
     while True:
@@ -57,8 +62,8 @@ def format_directory(
     file = path / FILE_NAME
     if file.exists():
         raise StorageError(f"{file} exists: {path} is formatted already. Remove the directory first if its data may be lost")
-    if any(path.glob("*/*.log")):
-        raise StorageError(f"{path} holds logs but no {FILE_NAME}: it will not be formatted over them")
+    if _holds_logs(path):
+        raise StorageError(f"{path} holds logs but no {FILE_NAME}: it will not be formatted over them. {_HOW_TO_MEND}")
     if foreign := sorted(name for name in names if name not in _HARMLESS and not name.endswith(".properties")):
         shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
         raise StorageError(f"{path} is not empty (it holds {shown}) and no data directory: give a directory of its own")
@@ -79,6 +84,8 @@ def read_meta(path: Path) -> MetaProperties:
     """The file of the data directory `path`. Raises StorageError that says what to do."""
     file = path / FILE_NAME
     data = read_file(file)
+    if data is None and _holds_logs(path):
+        raise StorageError(f"{file} is missing beside the logs of a node. {_HOW_TO_MEND}")
     if data is None:
         raise StorageError(
             f"{file} does not exist: {path} is not formatted. Run: raftlake format --data-dir {path} --node-id ID"
