@@ -60,7 +60,7 @@ def test_logs_are_never_formatted_over(tmp_path: Path) -> None:
     (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"")
     with pytest.raises(StorageError, match=r"missing beside the logs of a node\. Restore it"):
         read_meta(tmp_path)
-    with pytest.raises(StorageError, match="holds logs.*Restore it"):
+    with pytest.raises(StorageError, match=r"holds logs.*Restore it"):
         format_directory(tmp_path, node_id=NodeId(4))
 
 
