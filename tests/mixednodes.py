@@ -14,12 +14,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import waitkit
 from raftlake.runtime.format import format_data_dir
 from raftlake.wire.batches import BatchHeader, iterate_headers, validate
 
@@ -29,20 +30,10 @@ CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 SLF4J = "slf4j-simple-1.7.36"
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 30.0
+wait_until = partial(waitkit.wait_until, seconds=PATIENCE_SECONDS)
 #: What a Java process says when something happened that it did not expect. Exceptions below that level are told in passing: an
 #: append whose leader lost its office, say.
 TROUBLE = re.compile(r"^(?:ERROR .*|Exception in thread.*|.*OutOfMemoryError.*)(?:\n.*)?", re.MULTILINE)
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        time.sleep(0.02)
 
 
 def free_ports(count: int) -> list[int]:

@@ -18,6 +18,7 @@ from pyspark_raftlake.writer import count_partitions
 from raftlake import Client, LocalQuorum
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.local import LocalNode
+from waitkit import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -35,14 +36,15 @@ def served(node: LocalNode) -> Iterator[None]:
     command = [sys.executable, "-m", "raftlake", "serve", "--config", str(node.properties)]
     with (node.directory / "alone.out").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def is_up() -> bool:
+        assert process.poll() is None, (node.directory / "alone.out").read_text()
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"http://{node.http_address}/health/live", trust_env=False).status_code == 200
+        return False
+
     try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"http://{node.http_address}/health/live", trust_env=False).status_code == 200:
-                    break
-            assert process.poll() is None and time.monotonic() < deadline, (node.directory / "alone.out").read_text()
-            time.sleep(0.05)
+        wait_until(is_up, f"{node.directory} is served", PATIENCE_SECONDS)
         yield
     finally:
         process.terminate()

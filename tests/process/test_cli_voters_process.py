@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 import pytest
 
+import waitkit
 from raftlake import Client, LocalQuorum
 from raftlake.errors import RaftlakeError
 from raftlake.raft.types import NodeId
@@ -25,6 +26,7 @@ from raftlake.wire.batches import decode_records
 from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.process
+wait_until = partial(waitkit.wait_until, seconds=60)
 
 PATIENCE_SECONDS = 60
 SERVE = (
@@ -107,13 +109,8 @@ def read_values(client: Client, partition: int) -> list[int]:
     return values
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(PATIENCE_SECONDS * 10):
-        if condition():
-            return
-        pause.wait(0.1)
-    raise AssertionError("it did not come to that")
+def every_disk_is_known(client: Client) -> bool:
+    return all(any(voter.directory_id) for voter in client.describe_quorum().voters)
 
 
 def test_voters_come_and_go_while_clients_write(tmp_path: Path) -> None:
@@ -124,7 +121,9 @@ def test_voters_come_and_go_while_clients_write(tmp_path: Path) -> None:
             with Client(bootstrap) as client:
                 client.create_topic("numbers", 2)
                 cluster_id = client.describe_cluster().cluster_id
-                wait_until(lambda: all(any(voter.directory_id) for voter in client.describe_quorum().voters))
+                wait_until(
+                    lambda: all(any(voter.directory_id) for voter in client.describe_quorum().voters), "every disk is known"
+                )
             with Writer(bootstrap) as writer:
                 fourth, fourth_address = start_node(tmp_path / "node-4", 4, cluster_id, bootstrap)
                 processes.append(fourth)
@@ -156,11 +155,11 @@ def test_voters_come_and_go_while_clients_write(tmp_path: Path) -> None:
 def test_a_node_that_may_joins_by_itself(tmp_path: Path) -> None:
     joining = {"controller.quorum.auto.join.enable": "true"}
     with LocalQuorum(nodes=1, data_dir=tmp_path / "local") as quorum, Client(quorum.bootstrap_servers) as client:
-        wait_until(lambda: all(any(voter.directory_id) for voter in client.describe_quorum().voters))
+        wait_until(partial(every_disk_is_known, client), "every disk is known")
         cluster_id = client.describe_cluster().cluster_id
         process, _ = start_node(tmp_path / "node-2", 2, cluster_id, quorum.bootstrap_servers, **joining)
         try:
-            wait_until(lambda: {voter.replica_id for voter in client.describe_quorum().voters} == {1, 2})
+            wait_until(lambda: {voter.replica_id for voter in client.describe_quorum().voters} == {1, 2}, "both vote")
             client.create_topic("t", 1)
             assert client.append("t", b"both hold it").offset >= 0
             assert changed(quorum.bootstrap_servers, "remove", "2") == [1]

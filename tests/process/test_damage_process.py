@@ -6,19 +6,21 @@ import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import waitkit
 from raftlake import Client, LocalQuorum
 from raftlake.errors import UnknownOutcome
 
 pytestmark = pytest.mark.process
+wait_until = partial(waitkit.wait_until, seconds=30)
 
 METADATA = "__cluster_metadata-0"
 SETTINGS = {
@@ -27,13 +29,6 @@ SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "20000",
     "quorum.fetch.snapshot.max.bytes": "4096",
 }
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
 
 
 class Writer:

@@ -7,24 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import waitkit
 from raftlake import Client, LocalQuorum
 from raftlake.errors import ConfigError
 from raftlake.local import LocalQuorumFailed
 
 pytestmark = pytest.mark.process
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+wait_until = partial(waitkit.wait_until, seconds=20)
 
 
 def is_alive(pid: int) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import waitkit
 from raftlake import Client, LocalQuorum
 from raftlake.raft.types import NodeId
 from raftlake.runtime.format import format_data_dir
@@ -18,13 +18,7 @@ from raftlake.runtime.sockets import bind
 from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.process
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+wait_until = partial(waitkit.wait_until, seconds=20)
 
 
 def raftlake(*arguments: str) -> subprocess.CompletedProcess[str]:

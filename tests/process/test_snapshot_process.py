@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
+import waitkit
 from raftlake import LocalQuorum
 
 pytestmark = pytest.mark.process
+wait_until = partial(waitkit.wait_until, seconds=40)
 
 PATIENCE_SECONDS = 40
 SETTINGS = {
@@ -19,13 +20,6 @@ SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "40000",
     "quorum.fetch.snapshot.max.bytes": "4096",
 }
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s: {what}"
-        time.sleep(0.05)
 
 
 def get(http: str, key: str) -> bytes | None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import subprocess
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import waitkit
 from raftlake import Client, LocalQuorum
 from raftlake.runtime.sockets import bind
 from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.java
+wait_until = partial(waitkit.wait_until, seconds=20)
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
@@ -22,15 +24,6 @@ QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 def voters_of(client: Client) -> dict[int, bytes]:
     return {voter.replica_id: voter.directory_id for voter in client.describe_quorum().voters}
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(200):
-        if condition():
-            return
-        pause.wait(0.1)
-    raise AssertionError("it did not come to that")
 
 
 def write_properties(config: Path, quorum: LocalQuorum, node_id: int, address: str) -> None:
@@ -49,7 +42,7 @@ def write_properties(config: Path, quorum: LocalQuorum, node_id: int, address: s
 
 def test_a_controller_is_removed_and_added_by_kafkas_tool(tmp_path: Path, kafka_tool: Tool) -> None:
     with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
-        wait_until(lambda: all(any(directory) for directory in voters_of(client).values()))
+        wait_until(lambda: all(any(directory) for directory in voters_of(client).values()), "every disk is known")
         gone = next(node_id for node_id in (1, 2, 3) if node_id != quorum.leader())
         directory = voters_of(client)[gone]
         address = quorum.bootstrap_servers.split(",")[gone - 1]
@@ -57,7 +50,7 @@ def test_a_controller_is_removed_and_added_by_kafkas_tool(tmp_path: Path, kafka_
         text = base64.urlsafe_b64encode(directory).decode().rstrip("=")
         kafka_tool(QUORUM, *at, "remove-controller", "--controller-id", str(gone), "--controller-directory-id", text)
         assert gone not in voters_of(client)
-        wait_until(lambda: gone in {replica.replica_id for replica in client.describe_quorum().observers})
+        wait_until(lambda: gone in {replica.replica_id for replica in client.describe_quorum().observers}, "it observes")
         config = tmp_path / "controller.properties"
         with bind(LOOPBACK, "x") as unused:
             nowhere = address_of(unused)

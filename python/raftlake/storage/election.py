@@ -5,8 +5,8 @@ Promise: `save` returns when every state is durable; a file is replaced by renam
 mix. A file that is damaged, or absent from a directory (which is made with one), is an error and never epoch 0: a replica that
 forgot its vote could vote twice.
 
-The quorum's own log has the file. The states of data partitions go to one file for all of them instead (`election_journal`):
-from its first election on a partition's state is there, and what its directory was made with is deleted.
+The quorum's own log has the file. The states of data partitions go to one file for all of them and its copy instead
+(`election_journal`): from its first election on a partition's state is there, and what its directory was made with is deleted.
 """
 
 from __future__ import annotations
