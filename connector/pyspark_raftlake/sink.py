@@ -17,6 +17,7 @@ from pyspark_raftlake.connections import client_of
 from pyspark_raftlake.errors import UnsupportedMode
 from pyspark_raftlake.options import SinkOptions
 from pyspark_raftlake.schema import sink_columns
+from pyspark_raftlake.worker_memory import settle
 
 _log = logging.getLogger(__name__)
 
@@ -69,9 +70,11 @@ def write_task(options: SinkOptions, columns: Sequence[str], batches: Iterator[A
 
     from pyspark_raftlake.writer import write_rows
 
+    client = client_of(options.quorum)
+    settle()
     context = TaskContext.get()
     return write_rows(
-        client_of(options.quorum),
+        client,
         batches,
         topic=options.topic,
         columns=columns,

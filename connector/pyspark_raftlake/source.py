@@ -21,6 +21,7 @@ from pyspark_raftlake.options import SourceOptions, parse_sink_options, parse_so
 from pyspark_raftlake.planning import RangePartition, StreamPlanner, check_before_start, plan_batch_query
 from pyspark_raftlake.schema import require_source_schema, source_schema
 from pyspark_raftlake.sink import BatchWriter, StreamWriter
+from pyspark_raftlake.worker_memory import settle
 
 
 class DefaultSource(DataSource):
@@ -105,4 +106,6 @@ def _read(partition: InputPartition) -> Iterator[Any]:
         return iter(())
     from pyspark_raftlake.reader import read_range
 
-    return read_range(client_of(partition.quorum), partition)
+    client = client_of(partition.quorum)
+    settle()
+    return read_range(client, partition)
