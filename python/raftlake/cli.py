@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from raftlake import cli_kv, cli_node, cli_quorum, cli_recover, cli_topics, cli_voters
 from raftlake.errors import RaftlakeError, one_line
@@ -51,8 +52,21 @@ def quickstart(
 def main() -> NoReturn:
     """The entry point of the `raftlake` script."""
     try:
-        app(prog_name="raftlake")
+        # Not standalone: typer would print wrong usage itself, in a box of five lines.
+        sys.exit(app(prog_name="raftlake", standalone_mode=False))
+    except TyperException as error:
+        if usage := wrong_usage(error):
+            sys.stderr.write(f"raftlake: {usage}\n")
+        sys.exit(error.exit_code)
     except RaftlakeError as error:
         sys.stderr.write(f"raftlake: {one_line(error)}\n")
         sys.exit(1)
-    sys.exit(0)
+
+
+def wrong_usage(error: TyperException) -> str:
+    """One line: what is wrong, and the command whose help says more. Empty where that help has been shown instead."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    if not message or context is None:
+        return message
+    return f"{message.rstrip('.')}. Try '{context.command_path} --help'"

@@ -134,6 +134,8 @@ def produce(
         raise typer.BadParameter("must not be empty", param_hint="--key-separator")
     count = 0
     with connect(bootstrap_server, timeout_ms) as client:
+        # A missing topic or quorum is said before a line is read, and also when none comes.
+        client.partitions(topic)
         for lines in _chunks(sys.stdin.isatty()):
             records = [to_record(line, key_separator, partition) for line in lines]
             count += sum(result.count for result in client.append_many(topic, records))

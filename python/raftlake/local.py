@@ -273,6 +273,8 @@ def _prepare(
     data_dir: Path, count: int, port: int | None, http_port: int | None, settings: Mapping[str, str]
 ) -> dict[int, LocalNode]:
     """Directories formatted with one cluster id, with their node.properties; what is there already is kept."""
+    if (data_dir / FILE_NAME).exists():
+        raise ConfigError(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
     existing = _existing_nodes(data_dir)
     if existing and len(existing) != count:
         raise ConfigError(f"{data_dir} holds a quorum of {len(existing)} nodes; it cannot be started with {count}")

@@ -95,6 +95,26 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["topics", "create"], "Missing argument 'TOPIC'. Try 'raftlake topics create --help'"),
+        (["nonsense"], "No such command 'nonsense'. Try 'raftlake --help'"),
+        (["local", "--nodez", "3"], "No such option: --nodez (Possible options: --nodes). Try 'raftlake local --help'"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line(arguments: list[str], line: str) -> None:
+    outcome = run(*arguments)
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (2, "", f"raftlake: {line}\n")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["local", "--help"], 0), ([], 2), (["topics"], 2)])
+def test_help_is_help_and_no_error(arguments: list[str], code: int) -> None:
+    outcome = run(*arguments)
+    assert outcome.returncode == code
+    assert "Usage: raftlake" in outcome.stdout and outcome.stderr == ""
+
+
+@pytest.mark.parametrize(
     "command",
     [
         "local",
@@ -119,7 +139,7 @@ def test_every_command_has_help(command: str) -> None:
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "raftlake", *arguments], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "raftlake", *arguments], input="", capture_output=True, text=True, timeout=30, check=False
     )
 
 
@@ -127,6 +147,7 @@ def test_an_error_is_one_line_that_names_what_is_wrong(tmp_path: Path) -> None:
     for arguments, named in (
         (["topics", "list", "-b", "127.0.0.1:1", "--timeout-ms", "200"], "127.0.0.1:1"),
         (["topics", "list", "-b", "nowhere"], "'nowhere' is not host:port"),
+        (["produce", "t", "-b", "127.0.0.1:1", "--timeout-ms", "200"], "127.0.0.1:1"),
         (["serve", "--config", str(tmp_path / "absent")], str(tmp_path / "absent")),
         (["dump", str(tmp_path / "absent.log")], "absent.log"),
     ):

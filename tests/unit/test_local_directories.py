@@ -78,6 +78,13 @@ def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
         prepare(tmp_path, 5)
 
 
+def test_the_directory_of_one_node_is_no_place_for_a_quorum(tmp_path: Path) -> None:
+    nodes = prepare(tmp_path)
+    with pytest.raises(ConfigError, match="is the data directory of one node"):
+        prepare(nodes[1].directory)
+    assert not list(nodes[1].directory.glob("node-*"))
+
+
 def test_ports_that_overlap_or_do_not_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="both Kafka and HTTP"):
         prepare(tmp_path, 3, port=19092, http_port=19094)
