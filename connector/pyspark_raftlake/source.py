@@ -51,7 +51,10 @@ class DefaultSource(DataSource):
         return BatchWriter(parse_sink_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StreamWriter(parse_sink_options(self.options), schema)
+        writer = StreamWriter(parse_sink_options(self.options), schema)
+        # Two workers on the driver are asked for it with every batch.
+        settle()
+        return writer
 
 
 class BatchReader(DataSourceReader):

@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql.types import StructType
 
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake import sink, source, worker_memory
 from pyspark_raftlake.options import parse_sink_options, parse_source_options
-from pyspark_raftlake.source import BatchReader
+from pyspark_raftlake.source import BatchReader, DefaultSource
 from pyspark_raftlake.worker_memory import settle
 
 SERVERS = {"kafka.bootstrap.servers": "a:1"}
@@ -65,15 +66,29 @@ def test_modules_that_are_loaded_later_are_settled_too(monkeypatch: pytest.Monke
     assert gc.get_freeze_count() >= frozen + 1_000
 
 
-def test_tasks_settle_their_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    quorum = FakeQuorum(t=1)
-    quorum.set_bounds("t", (0, 10))
+@pytest.fixture
+def quorum(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
+    made = FakeQuorum(t=1)
+    made.set_bounds("t", (0, 10))
     for module in (source, sink):
-        monkeypatch.setattr(module, "client_of", lambda _: quorum)
+        monkeypatch.setattr(module, "client_of", lambda _: made)
+    return made
+
+
+@pytest.mark.usefixtures("quorum")
+def test_reading_settles_the_worker() -> None:
     reader = BatchReader(parse_source_options({**SERVERS, "subscribe": "t"}).for_batch())
     reader.read(reader.partitions()[0])
     assert gc.get_freeze_count() > 10_000
-    gc.unfreeze()
-    monkeypatch.setattr(worker_memory, "_settled_modules", 0)
+
+
+@pytest.mark.usefixtures("quorum")
+def test_writing_settles_the_worker() -> None:
     sink.write_task(parse_sink_options({**SERVERS, "topic": "t"}), ("value",), iter(()))
+    assert gc.get_freeze_count() > 10_000
+
+
+@pytest.mark.usefixtures("quorum")
+def test_so_does_what_the_driver_asks_for_with_every_batch() -> None:
+    DefaultSource({**SERVERS, "topic": "t"}).streamWriter(StructType().add("value", "binary"), overwrite=False)
     assert gc.get_freeze_count() > 10_000
