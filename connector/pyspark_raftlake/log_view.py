@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from pyspark_raftlake import errors
-from pyspark_raftlake.offsets import EARLIEST, LATEST, Offsets, TopicPartition, by_topic
+from pyspark_raftlake.offsets import EARLIEST, LATEST, Offsets, TopicPartition, by_topic, topics_of
 from pyspark_raftlake.options import Assign, Consistency, Selection, Subscribe, SubscribePattern
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
     from raftlake.client.types import TopicDescription
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class OffsetClient(Protocol):
     """The part of `raftlake.client.Client` that planning needs."""
 
-    def topics(self) -> tuple[TopicDescription, ...]: ...
+    def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]: ...
 
     def describe_topic(self, topic: str) -> TopicDescription: ...
 
@@ -36,23 +36,24 @@ class LogView:
         self._client = client
         self._selection = selection
         self._consistency = consistency
-        #: Every topic of the quorum, as of the last look.
+        #: The topics that the query names, or all of the quorum for a pattern; as of the last look.
         self._topics: dict[str, TopicDescription] = {}
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def look(self) -> tuple[TopicPartition, ...]:
         """The partitions that the query reads now, sorted. What it names and what does not exist is left out."""
-        self._topics = {topic.name: topic for topic in self._client.topics()}
         match self._selection:
             case Subscribe(topics):
-                self._look_again(topics)
+                self._look_at(topics)
                 return self._partitions_of(topics)
             case SubscribePattern():
+                self._topics = {topic.name: topic for topic in self._client.topics()}
                 return self._partitions_of([topic for topic in self._topics if self._selection.matches(topic)])
             case Assign(partitions):
-                self._look_again([topic for topic, _ in partitions])
-                existing = set(self._partitions_of({topic for topic, _ in partitions}))
+                named = topics_of(partitions)
+                self._look_at(named)
+                existing = set(self._partitions_of(named))
                 return tuple(partition for partition in partitions if partition in existing)
             case _:
                 assert_never(self._selection)
@@ -71,7 +72,7 @@ class LogView:
             case _:
                 assert_never(self._selection)
         if missing:
-            raise errors.missing_topics(missing, self._topics)
+            raise self.missing_topics(missing)
         if isinstance(self._selection, Assign):
             self.require_existing("assign", self._selection.partitions)
         return found
@@ -81,15 +82,19 @@ class LogView:
         named = sorted(partitions)
         missing_topics = {topic for topic, _ in named} - set(self._topics)
         if missing_topics:
-            raise errors.missing_topics(missing_topics, self._topics)
+            raise self.missing_topics(missing_topics)
         existing = set(self._partitions_of({topic for topic, _ in named}))
         missing = [partition for partition in named if partition not in existing]
         if missing:
             counts = {topic: len(self._topics[topic].partitions) for topic, _ in missing}
             raise errors.missing_partitions(option, missing, counts)
 
+    def missing_topics(self, missing: Iterable[str]) -> ConfigError:
+        """The error that names them, and the topics that exist."""
+        return errors.missing_topics(missing, [topic.name for topic in self._client.topics()])
+
     def topic_ids(self) -> dict[str, bytes]:
-        """The ids of all topics at the last look: another id under the same name is another topic."""
+        """The ids of the topics at the last look: another id under the same name is another topic."""
         return {name: topic.topic_id for name, topic in self._topics.items()}
 
     def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
@@ -99,9 +104,10 @@ class LogView:
             return ()
         return next((tuple(sorted(p.replicas)) for p in topic.partitions if p.partition == partition.partition), ())
 
-    def _look_again(self, topics: Sequence[str]) -> None:
-        """Topics reach the nodes one after another: one that a node does not know may exist. Asked for by name, the client
+    def _look_at(self, topics: Sequence[str]) -> None:
+        """Topics reach the nodes one after another: one that a node does not know may exist. Asked for alone, the client
         gives it some time."""
+        self._topics = {topic.name: topic for topic in self._client.topics(topics)}
         for topic in topics:
             if topic not in self._topics:
                 try:

@@ -28,6 +28,9 @@ from raftlake.errors import ConfigError
 #: Ranges of at least this many offsets are spread over all replicas; shorter ones are read from the leader, which is not
 #: behind.
 SPREAD_OFFSETS_MIN = 1_000
+#: A query with nothing to read is asked for news a hundred times a second. It looks for new, deleted and recreated topics this
+#: often, and before every batch.
+LOOK_AGE_MS_MAX = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,7 @@ class StreamPlanner:
         self._target: dict[TopicPartition, int] | None = None
         self._latest: dict[TopicPartition, int] = {}
         self._triggered_at_ms: float | None = None
+        self._looked_at_ms: float | None = None
 
     def initial_offsets(self) -> Offsets:
         """Where a new query starts; the same answer as often as Spark asks."""
@@ -89,6 +93,8 @@ class StreamPlanner:
         is_first, self._is_first_plan = self._is_first_plan, False
         if is_first:
             self._require_retained(start)
+        elif self._is_idle(start):
+            return start
         self._latest = ends = self._ends_for(start)
         if is_first and self._initial is not None:
             for partition in self._late_bound:
@@ -104,9 +110,17 @@ class StreamPlanner:
         offsets_max = self._options.offsets_per_trigger_max if isinstance(limit, ReadMinRows) else limit.max_rows
         return ends if offsets_max is None else limit_offsets(offsets_max, begin, ends)
 
+    def _is_idle(self, start: Offsets) -> bool:
+        """Whether the logs end where the next batch would start, in the partitions that were there a moment ago."""
+        looked_lately = self._looked_at_ms is not None and self._now_ms() - self._looked_at_ms < LOOK_AGE_MS_MAX
+        # minOffsetsPerTrigger counts the time without news too.
+        may_wait = self._target is None and self._options.offsets_per_trigger_min is None
+        return looked_lately and may_wait and self._latest == start and self._view.latest(start) == start
+
     def _ends_for(self, start: Offsets) -> dict[TopicPartition, int]:
         """Committed ends of all partitions, none below its start."""
         assigned = self._view.look()
+        self._looked_at_ms = self._now_ms()
         if self._target is not None:
             ends = {partition: self._target.get(partition, start.get(partition, -1)) for partition in assigned}
             ends = {partition: max(end, start.get(partition, 0)) for partition, end in ends.items() if end >= 0}

@@ -158,5 +158,5 @@ def _all_of(
 ) -> dict[TopicPartition, int]:
     vanished = topics_of(partition for partition in partitions if partition not in found)
     if vanished:
-        raise errors.missing_topics(vanished, view.topic_ids())
+        raise view.missing_topics(vanished)
     return found

@@ -103,9 +103,10 @@ class FakeQuorum:
 
     # --- the client's methods ------------------------------------------------------------------------------------------
 
-    def topics(self) -> tuple[TopicDescription, ...]:
+    def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]:
         self.calls.append("topics")
-        return tuple(self._describe(topic) for topic in sorted(self.logs) if topic not in self.unlisted)
+        listed = [topic for topic in sorted(self.logs) if topic not in self.unlisted]
+        return tuple(self._describe(topic) for topic in listed if names is None or topic in names)
 
     def describe_topic(self, topic: str) -> TopicDescription:
         self.calls.append(f"describe {topic}")
@@ -127,7 +128,7 @@ class FakeQuorum:
         return {partition: self.logs[topic][partition].end for partition in partitions}
 
     def _require_present(self, topic: str) -> None:
-        if topic in self.vanished:
+        if topic in self.vanished or topic not in self.logs:
             raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
 
     def producer(self) -> FakeProducer:

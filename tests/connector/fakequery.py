@@ -10,7 +10,7 @@ from connector.fakelog import FakeQuorum
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import TopicPartition
 from pyspark_raftlake.options import SourceOptions, parse_source_options
-from pyspark_raftlake.planning import StreamPlanner
+from pyspark_raftlake.planning import LOOK_AGE_MS_MAX, StreamPlanner
 
 ALL = ReadAllAvailable()
 
@@ -43,7 +43,8 @@ class Query:
         self.planner.prepare_available_now()
 
     def batch(self, limit: ReadLimit | None = None) -> list[str]:
-        """Plan the next batch as Spark does and return its ranges."""
+        """Plan the next batch as Spark does, a second after the last one, and return its ranges."""
+        self.now_ms += LOOK_AGE_MS_MAX
         start = dict(self.planner.initial_offsets()) if self.end is None else self.end
         self.end = dict(self.planner.plan_end(start, self.planner.default_limit() if limit is None else limit))
         return self.ranges(start, self.end)

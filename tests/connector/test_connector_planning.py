@@ -12,6 +12,7 @@ from connector.fakequery import ALL, Query, options_of, view_of
 from pyspark_raftlake.errors import DataLoss
 from pyspark_raftlake.offsets import TopicPartition
 from pyspark_raftlake.planning import (
+    LOOK_AGE_MS_MAX,
     SPREAD_OFFSETS_MIN,
     RangePartition,
     check_before_start,
@@ -163,6 +164,43 @@ def test_nothing_new_is_exactly_the_start(quorum: FakeQuorum) -> None:
     end = query.end
     query.batch()
     assert list((query.end or {}).items()) == list((end or {}).items())
+
+
+def test_a_query_without_news_asks_for_the_ends_alone(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    end = query.end
+    assert end is not None
+    quorum.calls.clear()
+    assert query.planner.plan_end(end, ALL) is end
+    assert quorum.calls == ["list t"], "Spark asks a hundred times a second"
+    query.now_ms += LOOK_AGE_MS_MAX
+    quorum.calls.clear()
+    assert query.planner.plan_end(end, ALL) == end
+    assert quorum.calls == ["topics", "list t"], "now and then for topics too"
+    quorum.set_bounds("t", (0, 101), (10, 40))
+    quorum.calls.clear()
+    assert query.planner.plan_end(end, ALL) == {T0: 101, T1: 40}
+    assert quorum.calls == ["list t", "topics", "list t"], "and before every batch"
+
+
+def test_what_comes_and_goes_without_news_is_found_within_a_second(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    quorum.grow("t", 3)
+    quorum.set_bounds("t", (0, 100), (10, 40), (0, 7))
+    assert query.batch() == ["[0, 7) of t-2"]
+    quorum.recreate("t")
+    quorum.set_bounds("t", (0, 100), (10, 40), (0, 7))
+    with pytest.raises(DataLoss, match="Topic t was deleted and created again"):
+        query.batch()
+
+
+def test_only_the_topics_of_the_query_are_asked_for(quorum: FakeQuorum) -> None:
+    for options in ({"subscribe": "t"}, {"assign": '{"t":[0]}'}):
+        view = view_of(quorum, options_of(**options))
+        view.look()
+        assert list(view.topic_ids()) == ["t"]
 
 
 def test_max_offsets_per_trigger(quorum: FakeQuorum) -> None:

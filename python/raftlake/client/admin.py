@@ -6,7 +6,7 @@ an UnknownOutcome.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from raftlake.client import protocol
 from raftlake.client.cluster import Cluster
@@ -22,9 +22,10 @@ class Admin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def topics(self, timeout_ms: float | None = None) -> tuple[TopicDescription, ...]:
-        """Every topic, by name."""
-        return tuple(topic.describe() for topic in (await self._cluster.topics(self._deadline(timeout_ms))).values())
+    async def topics(self, names: Iterable[str] | None = None, timeout_ms: float | None = None) -> tuple[TopicDescription, ...]:
+        """Every topic, by name; or those of `names` that exist."""
+        asked = None if names is None else tuple(sorted(set(names)))
+        return tuple(topic.describe() for topic in (await self._cluster.topics(self._deadline(timeout_ms), asked)).values())
 
     async def describe_topic(self, name: str, timeout_ms: float | None = None) -> TopicDescription:
         """One topic, asked for anew; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""

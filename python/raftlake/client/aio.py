@@ -269,8 +269,9 @@ class AsyncClient:
         """The partitions of a topic, asked for anew."""
         return [partition.partition for partition in (await self._admin.describe_topic(topic)).partitions]
 
-    async def topics(self) -> tuple[TopicDescription, ...]:
-        return await self._admin.topics()
+    async def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]:
+        """Every topic, by name; or those of `names` that exist."""
+        return await self._admin.topics(names)
 
     async def describe_topic(self, topic: str) -> TopicDescription:
         return await self._admin.describe_topic(topic)

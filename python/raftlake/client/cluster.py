@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from kio.schema.metadata.v12.response import MetadataResponse, MetadataResponseTopic
 
@@ -24,6 +24,9 @@ from raftlake.client.pool import ConnectionPool
 from raftlake.client.types import Address, ClientConfig, PartitionDescription, TopicDescription
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
+
+#: Topics by name; None: all of them.
+Names: TypeAlias = tuple[str, ...] | None
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self.nodes: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
-        self._refreshing: dict[tuple[str | None, Address | None], asyncio.Task[MetadataResponse]] = {}
+        self._refreshing: dict[tuple[Names, Address | None], asyncio.Task[MetadataResponse]] = {}
         self._turns = itertools.count()
         #: Nodes that could not tell what exists when they were last asked, for want of a leader.
         self._leaderless: dict[Address, None] = {}
@@ -192,44 +195,45 @@ class Cluster:
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
         asked_for = Deadline(min(self.config.unknown_topic_grace_ms, deadline.remaining_ms()))
         while True:
-            answer = await self._refresh(name, deadline, avoid)
+            answer = await self._refresh((name,), deadline, avoid)
             if any(_is_unsettled(described) for described in answer.topics):
                 if deadline.is_over():
-                    raise _leaderless(name)
+                    raise _leaderless((name,))
             elif (topic := self._topics.get(name)) is not None:
                 return topic
             elif asked_for.is_over():
                 raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
             await backoff.pause(deadline)
 
-    async def topics(self, deadline: Deadline) -> Mapping[str, Topic]:
-        """Every topic but the quorum's own log, asked for anew of a node that knows them: of one that names a controller."""
+    async def topics(self, deadline: Deadline, asked: Names = None) -> Mapping[str, Topic]:
+        """Those of `asked` that exist, or every topic but the quorum's own log (None); asked for anew, of a node that hears of
+        a leader."""
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
-        while (answer := await self._refresh(None, deadline)).controller_id < 0:
+        while _is_at_a_loss(answer := await self._refresh(asked, deadline)):
             if deadline.is_over():
-                raise _leaderless(None)
+                raise _leaderless(asked)
             await backoff.pause(deadline)
         names = [str(topic.name) for topic in answer.topics if topic.name is not None and topic.error_code == 0]
         return {name: self._topics[name] for name in sorted(names) if name in self._topics}
 
-    async def _refresh(self, name: str | None, deadline: Deadline, avoid: Address | None = None) -> MetadataResponse:
-        """Ask some node about one topic or all (None). Callers that ask the same at the same time share one request."""
-        key = (name, avoid)
+    async def _refresh(self, names: Names, deadline: Deadline, avoid: Address | None = None) -> MetadataResponse:
+        """Ask some node about some topics or all (None). Callers that ask the same at the same time share one request."""
+        key = (names, avoid)
         refreshing = self._refreshing.get(key)
         if refreshing is None:
-            refreshing = asyncio.get_running_loop().create_task(self._ask_metadata(name, deadline, avoid), name="metadata")
+            refreshing = asyncio.get_running_loop().create_task(self._ask_metadata(names, deadline, avoid), name="metadata")
             self._refreshing[key] = refreshing
             refreshing.add_done_callback(lambda task: self._refreshed(key, task))
         return await asyncio.shield(refreshing)
 
-    def _refreshed(self, key: tuple[str | None, Address | None], task: asyncio.Task[MetadataResponse]) -> None:
+    def _refreshed(self, key: tuple[Names, Address | None], task: asyncio.Task[MetadataResponse]) -> None:
         del self._refreshing[key]
         if not task.cancelled():
             # Marks it as seen: when every caller was cancelled meanwhile, nobody else looks at it.
             task.exception()
 
-    async def _ask_metadata(self, name: str | None, deadline: Deadline, avoid: Address | None) -> MetadataResponse:
-        request = protocol.metadata_request(None if name is None else [name])
+    async def _ask_metadata(self, names: Names, deadline: Deadline, avoid: Address | None) -> MetadataResponse:
+        request = protocol.metadata_request(names)
         answer: MetadataResponse
         try:
             answer, _, address = await self._ask_some(
@@ -239,8 +243,8 @@ class Cluster:
             if not self._leaderless:
                 raise
             # Some do answer; it was another one's turn when the time was over.
-            raise _leaderless(name) from error
-        if answer.controller_id < 0 or any(_is_unsettled(topic) for topic in answer.topics):
+            raise _leaderless(names) from error
+        if _is_at_a_loss(answer):
             self._leaderless[address] = None
         else:
             self._leaderless.pop(address, None)
@@ -301,8 +305,13 @@ def _is_unsettled(described: MetadataResponseTopic) -> bool:
     return protocol.code_of(described.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _leaderless(name: str | None) -> RequestRejected:
-    what = "which topics exist" if name is None else f"whether topic {name!r} exists"
+def _is_at_a_loss(answer: MetadataResponse) -> bool:
+    """Whether it comes from a node that hears of no leader."""
+    return answer.controller_id < 0 or any(_is_unsettled(topic) for topic in answer.topics)
+
+
+def _leaderless(names: Names) -> RequestRejected:
+    what = "which topics exist" if names is None else f"whether topic {', '.join(map(repr, names))} exists"
     return RequestRejected(
         ErrorCode.LEADER_NOT_AVAILABLE, f"no node that answers hears of a leader of the quorum, so {what} is not known"
     )

@@ -222,8 +222,9 @@ class Client:
     def partitions(self, topic: str) -> list[int]:
         return self._call(lambda client: client.partitions(topic))
 
-    def topics(self) -> tuple[TopicDescription, ...]:
-        return self._call(lambda client: client.topics())
+    def topics(self, names: Iterable[str] | None = None) -> tuple[TopicDescription, ...]:
+        """Every topic, by name; or those of `names` that exist."""
+        return self._call(lambda client: client.topics(names))
 
     def describe_topic(self, topic: str) -> TopicDescription:
         return self._call(lambda client: client.describe_topic(topic))
