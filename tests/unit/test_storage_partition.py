@@ -87,10 +87,20 @@ def test_removing_is_final_and_may_be_repeated(tmp_path: Path) -> None:
     group = GroupId("a", 0)
     ensure_partition(tmp_path, group)
     (tmp_path / "a-0" / "1.log").write_bytes(b"x")
-    (tmp_path / "a-0-delete").mkdir()
+    (tmp_path / f"{uuid_text(group.topic_id)}-0-delete").mkdir()
     remove_partitions(tmp_path, [group], Disposal(threaded=False))
     assert list(tmp_path.iterdir()) == []
     remove_partitions(tmp_path, [group], Disposal(threaded=False))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_topic_may_have_the_longest_name_that_there_is(tmp_path: Path, count: int) -> None:
+    """249 characters, a dash and five digits are 255, which is all that a file's name may have."""
+    groups = [GroupId("t" * 249, 99_999 - number, bytes(range(16))) for number in range(count)]
+    create_partitions(tmp_path, groups)
+    assert list_partitions(tmp_path) == sorted(groups)
+    remove_partitions(tmp_path, groups, Disposal(threaded=False))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:

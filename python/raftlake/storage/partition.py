@@ -2,6 +2,7 @@
 
 `<topic>-<partition>/` appears by a rename when its metadata is durable, and disappears by a rename before its files go:
 after a crash a directory is whole or has a name that ends in `-create` or `-delete` and is swept away at the next start.
+Those names have the topic's id in them: with the name of a long topic they would be longer than a file's name may be.
 """
 
 from __future__ import annotations
@@ -117,20 +118,20 @@ def create_partitions(root: Path, groups: Sequence[GroupId]) -> None:
     try:
         for group in absent:
             path = partition_path(root, group)
-            os.rename(_aside(path), path)
+            os.rename(_aside(root, group, CREATE_SUFFIX), path)
         sync_directory(root)
     except OSError as error:
         raise storage_error("create", path, error) from error
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(path.name + CREATE_SUFFIX)
+def _aside(root: Path, group: GroupId, suffix: str) -> Path:
+    return root / f"{uuid_text(group.topic_id)}-{group.partition}{suffix}"
 
 
 def _create_aside(root: Path, group: GroupId) -> None:
     """The whole directory, durable under its temporary name."""
     path = partition_path(root, group)
-    temporary = _aside(path)
+    temporary = _aside(root, group, CREATE_SUFFIX)
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
@@ -148,7 +149,7 @@ def remove_partitions(root: Path, groups: Sequence[GroupId], disposal: Disposal)
     try:
         for group in groups:
             path = partition_path(root, group)
-            doomed = path.with_name(path.name + DELETE_SUFFIX)
+            doomed = _aside(root, group, DELETE_SUFFIX)
             shutil.rmtree(doomed, ignore_errors=True)
             if path.exists():
                 os.rename(path, doomed)
