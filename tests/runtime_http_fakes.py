@@ -11,13 +11,12 @@ from typing import Any
 
 import httpx
 
+from quorumkit import described_quorum
 from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine
 from raftlake.ports import ReadOffsetResult
-from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
-from raftlake.replica.describe import QuorumDescription, ReplicaDescription
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.quorum import static_voters
 from raftlake.runtime.clock import SystemClock
@@ -25,6 +24,7 @@ from raftlake.runtime.http import HttpFront
 from raftlake.runtime.http_watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.sockets import bind
+from raftlake.wire.quorum import QuorumDescription
 from runtime_fakes import LOOPBACK, address_of
 
 
@@ -83,6 +83,13 @@ class FakeHttpNode:
         self.fatal: RaftlakeError | None = None
         self.ready = True
         self.metadata_leader_id = 1
+        self.described = described_quorum()
+        #: What was asked of other nodes: whom, what, and where the answer goes.
+        self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
+        self.network = SimpleNamespace(send=lambda peer, rpc, done: self.sent.append((peer, rpc, done)))
+
+    def begin_input(self) -> None:
+        """There is no clock to read."""
 
     def is_ready(self) -> bool:
         return self.ready
@@ -90,27 +97,7 @@ class FakeHttpNode:
     def describe(self, topic: str = "__cluster_metadata", partition: int = 0) -> QuorumDescription | None:
         if (topic, partition) != ("__cluster_metadata", 0):
             return None
-        replica = ReplicaDescription(
-            node_id=2,  # type: ignore[arg-type]
-            directory_id=bytes(16),
-            log_end_offset=9,
-            lag=1,
-            last_fetch_ms=5,
-            last_caught_up_ms=6,
-            status="Follower",
-        )
-        return QuorumDescription(
-            cluster_id="c",
-            leader_id=2 if self.metadata_leader_id != NO_LEADER else NO_LEADER,  # type: ignore[arg-type]
-            leader_epoch=3,
-            high_watermark=10,
-            max_follower_lag=1,
-            max_follower_lag_ms=7,
-            voters=(1, 2),  # type: ignore[arg-type]
-            observers=(),
-            replicas=(replica,),
-            is_leader=True,
-        )
+        return self.described
 
 
 @dataclass

@@ -15,9 +15,11 @@ from raftlake.cli_leader import LeaderWatch
 if TYPE_CHECKING:
     from raftlake.client import Client
 
+#: The environment's word for the nodes to ask; Spark's options are read from the second one too.
+BOOTSTRAP_VARIABLES = ["RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS"]
 BootstrapServer = Annotated[
     str,
-    typer.Option("--bootstrap-server", "-b", envvar="RAFTLAKE_BOOTSTRAP_SERVER", metavar="H:P,H:P", help="Nodes to ask first."),
+    typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLES, metavar="H:P,H:P", help="Nodes to ask first."),
 ]
 TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Give up after so many milliseconds.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

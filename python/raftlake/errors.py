@@ -82,6 +82,14 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
+def code_of(code: int) -> ErrorCode:
+    """Our name of an error code; one that we do not know is UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(int(code))
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class RaftlakeError(Exception):
     """The root of every exception that raftlake raises on purpose."""
 

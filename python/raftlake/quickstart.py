@@ -22,12 +22,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from raftlake import quickstart_data as data
-from raftlake.cli_quorum import replication_facts, status_lines
+from raftlake.cli_quorum import status_lines
 from raftlake.client import Client
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.local import LocalQuorum
 from raftlake.quickstart_pulse import Pulse
 from raftlake.wire.batches import decode_records
+from raftlake.wire.quorum import replication_facts
 
 if TYPE_CHECKING:
     import pandas

@@ -6,8 +6,10 @@ Kafka's behaviour.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from raftlake.replica.membership import CLUSTER_KEY
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
 from raftlake.wire.ids import id_from_text
+from raftlake.wire.quorum import replication_facts
 from replica_cluster import Cluster as NodeCluster
 
 request = importlib.import_module("kio.schema.describe_quorum.v2.request")
@@ -286,6 +289,17 @@ def test_describe_has_two_options(arguments: list[str]) -> None:
     assert "--replication" in outcome.output
 
 
+@pytest.mark.parametrize("what", ["status", "replication"])
+def test_describe_takes_the_spelling_of_the_kips_tool(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """“describe --describe status: a short summary of the quorum status” [...] Kafka: `describe --status`."""
+    monkeypatch.setattr(cli_quorum, "connect", lambda *_: contextlib.nullcontext(SimpleNamespace(describe_quorum=quorum)))
+    ours, the_kips = (CliRunner().invoke(cli.app, ["describe", *spelt]) for spelt in ([f"--{what}"], ["--describe", what]))
+    assert (ours.exit_code, the_kips.exit_code, the_kips.output) == (0, 0, ours.output)
+    assert ("LeaderEpoch:" in ours.output) == (what == "status")
+    for wrong in (["--describe", "voters"], ["--describe", "status", "--replication"]):
+        assert CliRunner().invoke(cli.app, ["describe", *wrong]).exit_code == 2
+
+
 def test_describe_status_is_a_summary() -> None:
     """“a short summary of the quorum status” [...] The words are those of the example; the voters are shown as Kafka 4 does."""
     lines = cli_quorum.status_lines(quorum())
@@ -303,7 +317,7 @@ def test_describe_status_is_a_summary() -> None:
 
 def test_describe_replication_has_a_line_for_every_replica() -> None:
     """“provides detailed information about the status of replication”"""
-    rows = [(row["nodeId"], row["logEndOffset"], row["lag"], row["status"]) for row in cli_quorum.replication_facts(quorum())]
+    rows = [(row["nodeId"], row["logEndOffset"], row["lag"], row["status"]) for row in replication_facts(quorum())]
     assert rows == [
         (0, 234134, 0, "Leader"),
         (1, 234130, 4, "Follower"),

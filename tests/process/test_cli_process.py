@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
 from raftlake import Client, LocalQuorum
@@ -130,6 +131,24 @@ def test_describe(raftlake: Run, quorum: LocalQuorum) -> None:
         "Status",
     ]
     assert [row.split()[-1] for row in rows[1:]] == ["Leader", "Follower", "Follower"]
+
+
+def test_every_nodes_http_front_and_the_command_tell_the_same_of_the_quorum(raftlake: Run, quorum: LocalQuorum) -> None:
+    known = ("nodeId", "directoryId", "status")
+    facts = json.loads(ok(raftlake("describe", "--status", "--json")))
+    rows = json.loads(ok(raftlake("describe", "--replication", "--json")))
+    for server in quorum.http_servers.split(","):
+        told = httpx.get(f"http://{server}/v1/quorum").json()
+        assert list(told) == [*facts, "replicas", "nodeId", "leaderHttp"]
+        moving = ("highWatermark", "maxFollowerLag", "maxFollowerLagTimeMs")
+        assert {name: told[name] for name in facts if name not in moving} == {
+            name: fact for name, fact in facts.items() if name not in moving
+        }
+        # Nothing is written, so nobody lags, and everybody has everything since the last fetch.
+        assert (told["maxFollowerLag"], facts["maxFollowerLag"]) == (0, 0)
+        assert 0 <= told["maxFollowerLagTimeMs"] < 2000 and 0 <= facts["maxFollowerLagTimeMs"] < 2000
+        assert [list(row) for row in told["replicas"]] == [list(row) for row in rows]
+        assert [[row[name] for name in known] for row in told["replicas"]] == [[row[name] for name in known] for row in rows]
 
 
 def test_dump_of_a_segment(quorum_dir: Path, raftlake: Run) -> None:

@@ -10,33 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from quorumkit import described_quorum
 from raftlake import cli, cli_output, cli_quorum, cli_topics
-from raftlake.client import NewRecord, QuorumDescription, Record, ReplicaDescription
+from raftlake.client import NewRecord, Record
 from raftlake.errors import ConfigError, RaftlakeError
+from raftlake.runtime.settings import load_settings
 
-DIRECTORY = bytes(range(16))
-
-
-def replica(node_id: int, end: int, caught_up: int, *, directory_id: bytes = bytes(16)) -> ReplicaDescription:
-    return ReplicaDescription(
-        replica_id=node_id,
-        directory_id=directory_id,
-        log_end_offset=end,
-        last_fetch_timestamp_ms=-1 if node_id == 2 else 900,
-        last_caught_up_timestamp_ms=caught_up,
-    )
-
-
-def quorum(leader_id: int = 2) -> QuorumDescription:
-    return QuorumDescription(
-        cluster_id="c1",
-        leader_id=leader_id,
-        leader_epoch=7,
-        high_watermark=40,
-        voters=(replica(1, 40, 950), replica(2, 42, 1000, directory_id=DIRECTORY), replica(3, 30, 400)),
-        observers=(replica(4, 5, -1),),
-        listeners={2: ("CONTROLLER://h:9092",), 1: ("CONTROLLER://g:9092",)},
-    )
+SETTINGS = ["quorum.voters=1@127.0.0.1:9092", "log.dirs=d"]
 
 
 def test_describe_status_has_kafkas_words() -> None:
@@ -44,7 +24,7 @@ def test_describe_status_has_kafkas_words() -> None:
         '[{"id": 1, "endpoints": ["CONTROLLER://g:9092"]}, '
         '{"id": 2, "directoryId": "AAECAwQFBgcICQoLDA0ODw", "endpoints": ["CONTROLLER://h:9092"]}, {"id": 3}]'
     )
-    assert cli_quorum.status_lines(quorum()) == [
+    assert cli_quorum.status_lines(described_quorum()) == [
         "ClusterId:              c1",
         "LeaderId:               2",
         "LeaderEpoch:            7",
@@ -54,24 +34,6 @@ def test_describe_status_has_kafkas_words() -> None:
         f"CurrentVoters:          {voters}",
         'CurrentObservers:       [{"id": 4}]',
     ]
-
-
-def test_describe_replication_lists_the_leader_first() -> None:
-    rows = cli_quorum.replication_facts(quorum())
-    assert [(row["nodeId"], row["lag"], row["status"]) for row in rows] == [
-        (2, 0, "Leader"),
-        (1, 2, "Follower"),
-        (3, 12, "Follower"),
-        (4, 37, "Observer"),
-    ]
-    assert rows[0]["lastFetchTimestamp"] == -1
-    assert list(rows[0]) == [name[0].lower() + name[1:] for name in cli_quorum._COLUMNS]
-
-
-def test_describe_without_a_leader_says_minus_one() -> None:
-    facts = cli_quorum.status_facts(quorum(leader_id=9))
-    assert (facts["maxFollowerLag"], facts["maxFollowerLagTimeMs"]) == (-1, -1)
-    assert {row["status"] for row in cli_quorum.replication_facts(quorum(leader_id=9))} == {"Follower", "Observer"}
 
 
 @pytest.mark.parametrize(
@@ -216,6 +178,14 @@ def test_topics_have_no_settings_of_their_own_and_no_option_for_them() -> None:
 def test_an_error_of_several_lines_is_printed_as_one() -> None:
     assert cli.one_line(RaftlakeError("a\n  b")) == "a b"
     assert cli.one_line(RaftlakeError()) == "RaftlakeError"
+
+
+@pytest.mark.parametrize("variable", ["RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS"])
+def test_the_nodes_to_ask_stand_in_the_environment_under_either_name(variable: str) -> None:
+    environment = {"RAFTLAKE_BOOTSTRAP_SERVER": "", "RAFTLAKE_BOOTSTRAP_SERVERS": "", variable: "nowhere"}
+    outcome = CliRunner().invoke(cli.app, ["topics", "list"], env=environment)
+    assert "'nowhere' is not host:port" in str(outcome.exception)
+    assert load_settings(None, environ={"RAFTLAKE_NODE_ID": "1", **environment}, overrides=SETTINGS).node_id == 1
 
 
 def test_tables_line_up_and_split_at_tabs(capsys: pytest.CaptureFixture[str]) -> None:

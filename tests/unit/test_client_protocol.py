@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse, DescribeConfigsResult
-from kio.schema.describe_quorum.v2.response import (
-    DescribeQuorumResponse,
-    Listener,
-    Node,
-    PartitionData,
-    ReplicaState,
-    TopicData,
-)
 from kio.schema.errors import ErrorCode as KioError
-from kio.schema.types import BrokerId, TopicName
-from kio.static.primitive import i8, i32, i64, u16
+from kio.static.primitive import i8
 
 from clientkit_answers import NO_THROTTLE
 from raftlake.client import protocol
 from raftlake.client.reader import FETCH_VERSION, READ_OFFSET_VERSION
 from raftlake.client.sender import PRODUCE_VERSION
-from raftlake.client.types import IsolationLevel, QuorumDescription
-from raftlake.errors import ErrorCode, RequestRejected, WireError
+from raftlake.client.types import IsolationLevel
+from raftlake.errors import ErrorCode, RequestRejected, WireError, code_of
 from raftlake.wire.api import API_TABLE, ApiKey, decode_request, encode_request
+from raftlake.wire.quorum import DESCRIBE_QUORUM_VERSION, describe_quorum_request
 
 REQUESTS = [
     (ApiKey.METADATA, protocol.METADATA_VERSION, protocol.metadata_request(["t"])),
@@ -40,7 +30,7 @@ REQUESTS = [
     (ApiKey.DELETE_TOPICS, protocol.DELETE_TOPICS_VERSION, protocol.delete_topic_request("t", 1000)),
     (ApiKey.DESCRIBE_CONFIGS, protocol.DESCRIBE_CONFIGS_VERSION, protocol.node_configs_request(3)),
     (ApiKey.DESCRIBE_CLUSTER, protocol.DESCRIBE_CLUSTER_VERSION, protocol.describe_cluster_request()),
-    (ApiKey.DESCRIBE_QUORUM, protocol.DESCRIBE_QUORUM_VERSION, protocol.describe_quorum_request("t", 1)),
+    (ApiKey.DESCRIBE_QUORUM, DESCRIBE_QUORUM_VERSION, describe_quorum_request("t", 1)),
 ]
 
 
@@ -61,48 +51,6 @@ def test_hot_versions_are_offered() -> None:
         assert API_TABLE[key].version_min <= version <= API_TABLE[key].version_max
 
 
-def quorum_answer(code: KioError = KioError.none) -> DescribeQuorumResponse:
-    replica = ReplicaState(
-        replica_id=BrokerId(2),
-        replica_directory_id=uuid.UUID(int=5),
-        log_end_offset=i64(9),
-        last_fetch_timestamp=i64(-1),
-        last_caught_up_timestamp=i64(77),
-    )
-    partition = PartitionData(
-        partition_index=i32(0),
-        error_code=code,
-        error_message=None,
-        leader_id=BrokerId(2),
-        leader_epoch=i32(3),
-        high_watermark=i64(8),
-        current_voters=(replica,),
-        observers=(),
-    )
-    listeners = (Listener(name="CONTROLLER", host="::1", port=u16(9092)),)
-    return DescribeQuorumResponse(
-        error_code=KioError.none,
-        error_message=None,
-        topics=(TopicData(topic_name=TopicName("t"), partitions=(partition,)),),
-        nodes=(Node(node_id=BrokerId(2), listeners=listeners),),
-    )
-
-
-def test_a_quorum_description() -> None:
-    described = protocol.quorum_description(quorum_answer(), "c")
-    assert isinstance(described, QuorumDescription)
-    assert (described.cluster_id, described.leader_id, described.leader_epoch, described.high_watermark) == ("c", 2, 3, 8)
-    assert described.listeners == {2: ("CONTROLLER://[::1]:9092",)}
-    (voter,) = described.voters
-    assert (voter.replica_id, voter.directory_id, voter.log_end_offset) == (2, (5).to_bytes(16), 9)
-    assert (voter.last_fetch_timestamp_ms, voter.last_caught_up_timestamp_ms) == (-1, 77)
-
-
-def test_a_follower_says_that_it_does_not_lead() -> None:
-    answer = protocol.quorum_description(quorum_answer(KioError.not_leader_or_follower), "c")
-    assert answer is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
 def test_settings_of_a_node_or_why_not() -> None:
     def answer(code: KioError) -> DescribeConfigsResponse:
         result = DescribeConfigsResult(
@@ -121,7 +69,7 @@ def test_an_answer_about_something_else_is_a_wire_error() -> None:
 
 
 def test_unknown_codes_are_still_errors() -> None:
-    assert protocol.code_of(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert protocol.code_of(12345) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert code_of(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(12345) is ErrorCode.UNKNOWN_SERVER_ERROR
     with pytest.raises(RequestRejected):
         protocol.require_no_error(12345, None, "something")

@@ -18,6 +18,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
 from raftlake.wire.ids import id_from_kio, id_to_kio
+from raftlake.wire.quorum import max_follower_lag, replication_facts
 from replica_cluster import Cluster
 
 
@@ -127,10 +128,47 @@ def test_a_follower_that_stops_fetching_shows_its_lag_in_offsets_and_time() -> N
     cluster.create_topic("t")
     cluster.run(5000)
     described = describe_quorum(cluster.leader(), cluster.leader().partitions[METADATA_GROUP])
-    lagging = next(replica for replica in described.replicas if replica.node_id == down)
-    assert lagging.lag > 0
-    assert described.max_follower_lag == lagging.lag
-    assert described.max_follower_lag_ms >= 4900
+    lagging = next(row for row in replication_facts(described) if row["nodeId"] == down)
+    lag, lag_ms = max_follower_lag(described)
+    assert lag == lagging["lag"] > 0
+    assert lag_ms >= 4900
+
+
+def test_a_voter_that_a_leader_has_never_seen_lacks_the_whole_log() -> None:
+    cluster = Cluster()
+    cluster.run(1000)
+    everybody = [*cluster.nodes]
+    for node_id in everybody:
+        cluster.stop(node_id)
+    for node_id in everybody[1:]:
+        cluster.start(node_id)
+    cluster.run(10_000, until=lambda: any(node.is_ready() for node in cluster.nodes.values()))
+    cluster.run(1000)
+    leader = cluster.leader()
+    described = describe_quorum(leader, leader.partitions[METADATA_GROUP])
+    never_seen = next(row for row in replication_facts(described) if row["nodeId"] == everybody[0])
+    assert (never_seen["logEndOffset"], never_seen["lastCaughtUpTimestamp"]) == (-1, -1)
+    assert max_follower_lag(described) == (leader.partitions[METADATA_GROUP].log.end_offset + 1, -1)
+
+
+def test_an_idle_quorum_has_no_lag_and_one_with_a_dead_voter_shows_since_when() -> None:
+    cluster = Cluster()
+    cluster.run(60_000)
+    leader = cluster.leader()
+    assert max_follower_lag(describe_quorum(leader, leader.partitions[METADATA_GROUP]))[1] <= 1000
+    cluster.stop(cluster.followers()[0].config.node_id)
+    cluster.run(5000)
+    lag, lag_ms = max_follower_lag(describe_quorum(leader, leader.partitions[METADATA_GROUP]))
+    assert lag == 0
+    assert 4900 <= lag_ms <= 6000
+
+
+def test_a_follower_knows_who_votes_and_leads_and_nothing_of_the_replicas(cluster: Cluster) -> None:
+    follower = cluster.followers()[0]
+    described = describe_quorum(follower, follower.partitions[METADATA_GROUP])
+    assert [voter.replica_id for voter in described.voters] == [1, 2, 3]
+    assert described.leader_id == cluster.leader().config.node_id
+    assert (described.leader, replication_facts(described), max_follower_lag(described)) == (None, [], (-1, -1))
 
 
 @pytest.mark.parametrize("asked_by", ["leader", "follower"])

@@ -15,7 +15,6 @@ from raftlake.kv.commands import put
 from raftlake.ports import GroupId
 from raftlake.runtime.http_base import HttpError, Response, head_bytes
 from raftlake.runtime.http_connection import HEAD_BYTES_MAX, HEAD_SECONDS, STALL_SECONDS
-from raftlake.runtime.http_ops import describe_json
 from runtime_fakes import run, settle, until
 from runtime_http_fakes import Front, http_front
 
@@ -68,31 +67,6 @@ def test_health() -> None:
             dead = await on.client.get("/health/live")
             assert (dead.status_code, dead.json()) == (503, {"live": False, "error": "the disk"})
             assert (await on.client.get("/health/live?x=1")).status_code == 400
-
-    run(main())
-
-
-def test_quorum() -> None:
-    async def main() -> None:
-        async with http_front() as on:
-            quorum = (await on.client.get("/v1/quorum")).json()
-            described = on.node.describe()
-            assert described is not None
-            assert quorum == describe_json(described) | {"nodeId": 1, "leaderHttp": "10.0.0.2:8092"}
-            assert list(describe_json(described)) == [
-                "clusterId", "leaderId", "leaderEpoch", "highWatermark", "maxFollowerLag", "maxFollowerLagTimeMs",
-                "currentVoters", "currentObservers", "replicas",
-            ]  # fmt: skip
-            assert quorum["replicas"] == [
-                {
-                    "nodeId": 2, "directoryId": "A" * 22, "logEndOffset": 9, "lag": 1, "lastFetchTimestamp": 5,
-                    "lastCaughtUpTimestamp": 6, "status": "Follower",
-                }
-            ]  # fmt: skip
-            on.node.metadata_leader_id = -1
-            assert (await on.client.get("/v1/quorum")).json()["leaderHttp"] is None
-            assert (await on.client.get("/v1/quorum?topic=t&partition=0")).status_code == 404
-            assert (await on.client.get("/v1/quorum?partition=-1")).status_code == 400
 
     run(main())
 

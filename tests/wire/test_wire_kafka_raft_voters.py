@@ -50,7 +50,10 @@ def test_a_java_controller_joins_our_quorum_by_itself(new_quorum: NewQuorum) -> 
     quorum.append(leader, 30)
     java = quorum.add_java_observer(1, quorum.ours[2], **{"controller.quorum.auto.join.enable": "true"})
     java.start()
-    wait_until(lambda: quorum.ours[leader].describe().get("currentVoters") == [1, 2, 3], "the leader has added it")
+    wait_until(
+        lambda: [voter["id"] for voter in quorum.ours[leader].describe().get("currentVoters", [])] == [1, 2, 3],
+        "the leader has added it",
+    )
     quorum.check(above=31)
 
     _, epoch = quorum.make_lead(1)

@@ -25,12 +25,11 @@ from raftlake.client.types import (
     KvPage,
     NewRecord,
     PartitionDescription,
-    QuorumDescription,
     Record,
-    ReplicaDescription,
     TopicDescription,
 )
 from raftlake.kv.commands import Delete, Put
+from raftlake.wire.quorum import QuorumDescription, ReplicaDescription
 
 __all__ = [
     "EARLIEST",

@@ -13,9 +13,10 @@ from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE
-from raftlake.client.types import Address, ClusterDescription, QuorumDescription, TopicDescription
+from raftlake.client.types import Address, ClusterDescription, TopicDescription
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
+from raftlake.wire.quorum import DESCRIBE_QUORUM_VERSION, QuorumDescription, describe_quorum_request, quorum_description
 
 
 class Admin:
@@ -104,7 +105,7 @@ class Admin:
         """The quorum as its leader sees it, by default that of the metadata log. Waits for a leader while there is none."""
         deadline = self._deadline(timeout_ms)
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
-        request = protocol.describe_quorum_request(topic, partition)
+        request = describe_quorum_request(topic, partition)
         while True:
             cluster = await self.describe_cluster(deadline.remaining_ms())
             code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -112,11 +113,11 @@ class Admin:
                 try:
                     connection = await self._cluster.pool.get(address)
                     answer = await self._cluster.request(
-                        connection, ApiKey.DESCRIBE_QUORUM, protocol.DESCRIBE_QUORUM_VERSION, request, deadline
+                        connection, ApiKey.DESCRIBE_QUORUM, DESCRIBE_QUORUM_VERSION, request, deadline
                     )
                 except Disconnected:
                     continue
-                result = protocol.quorum_description(answer, cluster.cluster_id)
+                result = quorum_description(answer, cluster.cluster_id)
                 if isinstance(result, QuorumDescription):
                     return result
                 code = result

@@ -26,13 +26,13 @@ from raftlake.client.types import (
     Header,
     IsolationLevel,
     NewRecord,
-    QuorumDescription,
     Record,
     TopicDescription,
     parse_servers,
 )
 from raftlake.client.voters import VoterAdmin
 from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.quorum import QuorumDescription
 
 if TYPE_CHECKING:
     from raftlake.client.kv import AsyncKv

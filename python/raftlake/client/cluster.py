@@ -22,7 +22,7 @@ from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected, NoReachableNode
 from raftlake.client.pool import ConnectionPool
 from raftlake.client.types import Address, ClientConfig, PartitionDescription, TopicDescription
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, code_of
 from raftlake.wire.api import ApiKey
 
 #: Topics by name; None: all of them.
@@ -258,7 +258,7 @@ class Cluster:
         for topic in answer.topics:
             if topic.name is None:
                 continue
-            match protocol.code_of(topic.error_code):
+            match code_of(topic.error_code):
                 case ErrorCode.NONE:
                     self._learn_topic(topic)
                 case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -302,7 +302,7 @@ class Cluster:
 
 def _is_unsettled(described: MetadataResponseTopic) -> bool:
     """Whether a node could not say if there is such a topic."""
-    return protocol.code_of(described.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
+    return code_of(described.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _is_at_a_loss(answer: MetadataResponse) -> bool:

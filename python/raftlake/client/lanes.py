@@ -19,7 +19,7 @@ from raftlake.client import protocol
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.routing import RETRIABLE
-from raftlake.errors import RequestRejected
+from raftlake.errors import RequestRejected, code_of
 from raftlake.wire.api import ApiKey
 
 #: As many batches as a node remembers per producer id and partition.
@@ -99,7 +99,7 @@ class ProducerIds:
             )
             if answer.error_code == 0:
                 return ProducerId(int(answer.producer_id), int(answer.producer_epoch))
-            code = protocol.code_of(answer.error_code)
+            code = code_of(answer.error_code)
             if code not in RETRIABLE or deadline.is_over():
                 raise RequestRejected(code, "no producer id")
             await backoff.pause(deadline)

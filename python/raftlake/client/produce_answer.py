@@ -11,10 +11,9 @@ from enum import Enum, auto
 
 from raftlake.client.deadline import Deadline
 from raftlake.client.lanes import Lane
-from raftlake.client.protocol import code_of
 from raftlake.client.routing import RETRIABLE
 from raftlake.client.types import AppendResult
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected, code_of
 from raftlake.wire.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse, ProduceTopic
 
 PRODUCE_VERSION = 12

@@ -6,7 +6,6 @@ negotiation in `connection`.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
@@ -18,11 +17,6 @@ from kio.schema.describe_cluster.v1.request import DescribeClusterRequest
 from kio.schema.describe_cluster.v1.response import DescribeClusterResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
-from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
-from kio.schema.describe_quorum.v2.request import PartitionData as QuorumPartition
-from kio.schema.describe_quorum.v2.request import TopicData as QuorumTopic
-from kio.schema.describe_quorum.v2.response import DescribeQuorumResponse
-from kio.schema.describe_quorum.v2.response import ReplicaState as QuorumReplica
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v9.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v9.response import ListOffsetsResponse
@@ -30,8 +24,8 @@ from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopi
 from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
-from raftlake.client.types import Address, ClusterDescription, IsolationLevel, QuorumDescription, ReplicaDescription
-from raftlake.errors import ErrorCode, RequestRejected, WireError
+from raftlake.client.types import Address, ClusterDescription, IsolationLevel
+from raftlake.errors import ErrorCode, RequestRejected, WireError, code_of
 
 METADATA_VERSION = 12
 LIST_OFFSETS_VERSION = 9
@@ -40,20 +34,10 @@ DELETE_TOPICS_VERSION = 6
 DESCRIBE_CONFIGS_VERSION = 4
 INIT_PRODUCER_ID_VERSION = 4
 DESCRIBE_CLUSTER_VERSION = 1
-DESCRIBE_QUORUM_VERSION = 2
-
 METADATA_TOPIC = "__cluster_metadata"
 
 #: DescribeConfigs resource types (org.apache.kafka.common.config.ConfigResource).
 BROKER_RESOURCE = 4
-
-
-def code_of(code: int) -> ErrorCode:
-    """Our name of an error code; one that we do not know is UNKNOWN_SERVER_ERROR."""
-    try:
-        return ErrorCode(int(code))
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def require_no_error(code: int, message: str | None, what: str) -> None:
@@ -150,45 +134,4 @@ def cluster_description(answer: DescribeClusterResponse) -> ClusterDescription:
         cluster_id=answer.cluster_id,
         controller_id=int(answer.controller_id),
         nodes={int(broker.broker_id): Address(broker.host, int(broker.port)) for broker in answer.brokers},
-    )
-
-
-def describe_quorum_request(topic: str, partition: int) -> DescribeQuorumRequest:
-    return DescribeQuorumRequest(
-        topics=(QuorumTopic(topic_name=TopicName(topic), partitions=(QuorumPartition(partition_index=i32(partition)),)),)
-    )
-
-
-def quorum_description(answer: DescribeQuorumResponse, cluster_id: str) -> QuorumDescription | ErrorCode:
-    """The description, or the partition's error (NOT_LEADER_OR_FOLLOWER when a follower was asked)."""
-    require_no_error(answer.error_code, answer.error_message, "describe quorum")
-    if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
-        raise WireError("DescribeQuorum did not answer for exactly one partition")
-    partition = answer.topics[0].partitions[0]
-    if partition.error_code != 0:
-        return code_of(partition.error_code)
-    return QuorumDescription(
-        cluster_id=cluster_id,
-        leader_id=int(partition.leader_id),
-        leader_epoch=int(partition.leader_epoch),
-        high_watermark=int(partition.high_watermark),
-        voters=tuple(_replica(replica) for replica in partition.current_voters),
-        observers=tuple(_replica(replica) for replica in partition.observers),
-        listeners={
-            int(node.node_id): tuple(
-                f"{listener.name}://{Address(listener.host, int(listener.port))}" for listener in node.listeners
-            )
-            for node in answer.nodes
-        },
-    )
-
-
-def _replica(replica: QuorumReplica) -> ReplicaDescription:
-    directory = replica.replica_directory_id or uuid.UUID(int=0)
-    return ReplicaDescription(
-        replica_id=int(replica.replica_id),
-        directory_id=directory.bytes,
-        log_end_offset=int(replica.log_end_offset),
-        last_fetch_timestamp_ms=int(replica.last_fetch_timestamp),
-        last_caught_up_timestamp_ms=int(replica.last_caught_up_timestamp),
     )

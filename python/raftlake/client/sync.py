@@ -26,11 +26,11 @@ from raftlake.client.types import (
     ClusterDescription,
     FetchedBytes,
     IsolationLevel,
-    QuorumDescription,
     Record,
     TopicDescription,
     parse_servers,
 )
+from raftlake.wire.quorum import QuorumDescription
 
 T = TypeVar("T")
 

@@ -168,31 +168,6 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaDescription:
-    """One replica as its leader sees it. Times are milliseconds since 1970, -1 where unknown (and for the leader itself)."""
-
-    replica_id: int
-    directory_id: bytes
-    log_end_offset: int
-    last_fetch_timestamp_ms: int
-    last_caught_up_timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumDescription:
-    """The quorum of one partition, by default of the metadata log."""
-
-    cluster_id: str
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: tuple[ReplicaDescription, ...]
-    observers: tuple[ReplicaDescription, ...]
-    #: Where the nodes listen, as the leader knows it: `NAME://host:port`, the first one serving the quorum.
-    listeners: dict[int, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KvEntry:
     """A key with its version (the log offset of its last change). `value` is None where only keys were asked for."""
 

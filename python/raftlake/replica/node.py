@@ -42,7 +42,7 @@ from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
 from raftlake.replica.control import FOREIGN, ControlPlane
 from raftlake.replica.damage import DamageControl
 from raftlake.replica.deadlines import GroupDeadlines
-from raftlake.replica.describe import QuorumDescription, describe_quorum
+from raftlake.replica.describe import describe_quorum
 from raftlake.replica.fetch_server import FetchServer
 from raftlake.replica.fetcher import PeerFetcher, fetch_from
 from raftlake.replica.handover import Handover
@@ -61,6 +61,7 @@ from raftlake.replica.timers import TimerQueue
 from raftlake.replica.topics import TopicRegistry
 from raftlake.replica.voter_changes import VoterChanges
 from raftlake.wire.api import RequestHeader
+from raftlake.wire.quorum import QuorumDescription
 
 #: Turns that breed turns without end are a bug, not load.
 PASSES_MAX = 10_000
@@ -394,6 +395,6 @@ class ReplicaNode:
         return partition is not None and partition.core.hears_leader and partition.high_watermark > 0
 
     def describe(self, topic: str | None = None, partition: int = 0) -> QuorumDescription | None:
-        """What the leader of a group (default: the quorum's log) knows of its replicas; None where it is not hosted."""
+        """A group (default: the quorum's log) as this node can describe it; None where it is not hosted."""
         hosted = self.partitions.get(self.config.quorum_group if topic is None else self.resolve_group(topic, partition))
         return None if hosted is None else describe_quorum(self, hosted)

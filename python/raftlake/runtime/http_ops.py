@@ -1,16 +1,34 @@
-"""Operations over HTTP: /metrics, /health/live, /health/ready, /v1/quorum. Never waits for the quorum, so that it answers just
-when the quorum does not."""
+"""Operations over HTTP: /metrics, /health/live, /health/ready, /v1/quorum.
+
+Never waits for the quorum, so that it answers just when the quorum does not; a follower gives the leader half a second to say
+how the quorum stands.
+"""
 
 from __future__ import annotations
 
-from raftlake.raft.types import NO_LEADER
-from raftlake.replica.describe import QuorumDescription, ReplicaDescription
+import asyncio
+
+from kio.schema.describe_quorum.v2.response import DescribeQuorumResponse
+
+from raftlake.errors import RequestRejected, WireError
+from raftlake.ports import DescribeReply, DescribeRpc, PeerReply
+from raftlake.raft.events import FailureReason
+from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http_base import HttpError, Request, Response, json_bytes, parse_count
+from raftlake.runtime.http_exchange import Waiter
 from raftlake.runtime.metrics import NodeMetrics
-from raftlake.wire.ids import id_to_text
+from raftlake.wire.quorum import (
+    QuorumDescription,
+    describe_quorum_request,
+    quorum_description,
+    replication_facts,
+    status_facts,
+)
 
 PROMETHEUS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+#: How long a follower's /v1/quorum waits for the leader's view.
+LEADER_SECONDS = 0.5
 
 
 class OpsHandlers:
@@ -44,45 +62,46 @@ class OpsHandlers:
         return {"impaired": {str(group): reason for group, reason in impaired.items()}} if impaired else {}
 
     async def quorum(self, request: Request) -> Response:
-        """The quorum as this node knows it; the leader alone knows the replicas, so others name its address beside it."""
+        """The quorum as its leader sees it, or, where no leader answers soon, what this node knows: then there are no
+        `replicas`, and the lags are -1."""
         query = request.query("topic", "partition")
         partition = parse_count(query, "partition", default=0, low=0, high=2**31 - 1)
         assert partition is not None
         topic = query.get("topic", self._node.config.quorum_group.topic)
-        described = self._node.describe(topic, partition)
-        if described is None:
+        known = self._node.describe(topic, partition)
+        if known is None:
             raise HttpError(404, f"no such partition on this node: {topic}-{partition}")
-        body = describe_json(described)
+        body = describe_json(await self._as_the_leader_sees_it(known, topic, partition))
         body["nodeId"] = self._node.config.node_id
         leader_http = None
-        if described.leader_id != NO_LEADER:
-            leader_http = self._node.membership.http_endpoint(described.leader_id)
+        if known.leader_id != NO_LEADER:
+            leader_http = self._node.membership.http_endpoint(NodeId(known.leader_id))
         body["leaderHttp"] = None if leader_http is None else str(leader_http)
         return Response(200, json_bytes(body))
+
+    async def _as_the_leader_sees_it(self, known: QuorumDescription, topic: str, partition: int) -> QuorumDescription:
+        """A follower passes the question on, as it does with a client's DescribeQuorum."""
+        if known.leader is not None or known.leader_id in (NO_LEADER, self._node.config.node_id):
+            return known
+        waiter: Waiter[PeerReply | FailureReason | None] = Waiter()
+        patience = asyncio.get_running_loop().call_later(LEADER_SECONDS, waiter.set, None)
+        try:
+            self._node.begin_input()
+            asked = DescribeRpc(request=describe_quorum_request(topic, partition))
+            self._node.network.send(NodeId(known.leader_id), asked, waiter.set)
+            reply = await waiter
+        finally:
+            patience.cancel()
+        if not isinstance(reply, DescribeReply) or not isinstance(reply.response, DescribeQuorumResponse):
+            return known
+        try:
+            described = quorum_description(reply.response, known.cluster_id)
+        except (RequestRejected, WireError):
+            # Kafka's own Raft server does not describe itself.
+            return known
+        return described if isinstance(described, QuorumDescription) else known
 
 
 def describe_json(described: QuorumDescription) -> dict[str, object]:
     """The fields of `raftlake describe --status`, and `replicas` as in `--replication`."""
-    return {
-        "clusterId": described.cluster_id,
-        "leaderId": described.leader_id,
-        "leaderEpoch": described.leader_epoch,
-        "highWatermark": described.high_watermark,
-        "maxFollowerLag": described.max_follower_lag,
-        "maxFollowerLagTimeMs": described.max_follower_lag_ms,
-        "currentVoters": list(described.voters),
-        "currentObservers": list(described.observers),
-        "replicas": [_replica_json(replica) for replica in described.replicas],
-    }
-
-
-def _replica_json(replica: ReplicaDescription) -> dict[str, object]:
-    return {
-        "nodeId": replica.node_id,
-        "directoryId": id_to_text(replica.directory_id),
-        "logEndOffset": replica.log_end_offset,
-        "lag": replica.lag,
-        "lastFetchTimestamp": replica.last_fetch_ms,
-        "lastCaughtUpTimestamp": replica.last_caught_up_ms,
-        "status": replica.status,
-    }
+    return {**status_facts(described), "replicas": replication_facts(described)}

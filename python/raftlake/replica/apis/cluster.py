@@ -12,10 +12,11 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.describe import ReplicaDescription, describe_quorum
+from raftlake.replica.describe import LISTENER_NAME, describe_quorum
 from raftlake.replica.topics import NO_LEADER_YET, Topic
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
+from raftlake.wire.quorum import ReplicaDescription
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -149,7 +150,7 @@ def _describe_locally(node: ReplicaNode, request: Any) -> object:
         answers.make(
             "Node",
             node_id=node_id,
-            listeners=(answers.make("Listener", name="CONTROLLER", host=endpoint.host, port=endpoint.port),),
+            listeners=(answers.make("Listener", name=LISTENER_NAME, host=endpoint.host, port=endpoint.port),),
         )
         for node_id, endpoint in node.membership.nodes().items()
         if _version(request) >= 2
@@ -172,17 +173,17 @@ def _group_described(node: ReplicaNode, topic: str, partition: int) -> GroupId:
 def _quorum_partition(node: ReplicaNode, answers: Answers, group: GroupId) -> Any:
     partition = node.partitions.get(group)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    leader_id, epoch, high_watermark = NO_LEADER, 0, -1
+    leader_id, epoch, high_watermark = int(NO_LEADER), 0, -1
     voters: list[Any] = []
     observers: list[Any] = []
     if partition is not None:
         described = describe_quorum(node, partition)
         leader_id, epoch = described.leader_id, described.leader_epoch
-        error = ErrorCode.NONE if described.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if described.is_leader:
+        error = ErrorCode.NONE if partition.core.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if partition.core.is_leader:
             high_watermark = described.high_watermark
-            for replica in described.replicas:
-                (observers if replica.status == "Observer" else voters).append(_replica_state(answers, replica))
+            voters = [_replica_state(answers, replica) for replica in described.voters]
+            observers = [_replica_state(answers, replica) for replica in described.observers]
     return answers.make(
         "PartitionData",
         partition_index=group.partition,
@@ -199,11 +200,11 @@ def _quorum_partition(node: ReplicaNode, answers: Answers, group: GroupId) -> An
 def _replica_state(answers: Answers, replica: ReplicaDescription) -> Any:
     return answers.make(
         "ReplicaState",
-        replica_id=replica.node_id,
+        replica_id=replica.replica_id,
         replica_directory_id=id_to_kio(replica.directory_id),
         log_end_offset=replica.log_end_offset,
-        last_fetch_timestamp=replica.last_fetch_ms,
-        last_caught_up_timestamp=replica.last_caught_up_ms,
+        last_fetch_timestamp=replica.last_fetch_timestamp_ms,
+        last_caught_up_timestamp=replica.last_caught_up_timestamp_ms,
     )
 
 
