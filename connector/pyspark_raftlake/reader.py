@@ -72,7 +72,12 @@ class _RangeReader:
             try:
                 fetched = fetching.result()
             except RequestRejected as error:
-                position, fetching = self._after_refusal(position, error), None
+                fetching = None
+                if error.code == ErrorCode.OFFSET_NOT_AVAILABLE:
+                    # Nobody has answered for it yet, as after an election: it is there, or it will be.
+                    self._require_patience(position, progressed_at)
+                else:
+                    position = self._after_refusal(position, error)
                 continue
             if fetched.node_id != self._node_id:
                 # The chosen node is down or behind: stay with the leader.

@@ -207,3 +207,17 @@ def test_a_short_range_is_fetched_in_a_small_piece_and_a_long_one_in_large_piece
     quorum.logs["t"][0].end = 1 << 40
     next(read_range(quorum, task(0, 1 << 40)))
     assert asked[3] == reader.FETCH_BYTES_MAX
+
+
+def test_an_offset_that_is_not_available_yet_is_waited_for_and_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that has not committed in its own epoch may know of less than was planned."""
+    unavailable = RequestRejected(ErrorCode.OFFSET_NOT_AVAILABLE, "t-0")
+    for fail in (True, False):
+        quorum = filled(["a", "b"])
+        quorum.fetch_script = [unavailable, unavailable]
+        assert rows(quorum, task(0, 2, node_id=2, fail=fail)) == [(0, "a"), (1, "b")]
+        assert quorum.fetches == [(0, 2), (0, None), (0, None)]
+    monkeypatch.setattr(reader, "STALL_MS_MAX", 0)
+    quorum.fetch_script = [unavailable]
+    with pytest.raises(IncompleteRange, match="no node had offset 0"):
+        rows(quorum, task(0, 2))

@@ -99,6 +99,41 @@ ORDER_OF_EFFECTS = (
         ),
     ),
     Mutant(
+        name="consumers-answered-before-the-own-epoch-commits",
+        source="what a new leader knows to be committed may lie below what consumers saw before it",
+        edits=(Edit("raftlake.replica.apis.fetch", "if partition.core.is_leader and not partition.is_serving:", "if False:"),),
+    ),
+    Mutant(
+        name="follower-shows-less-than-was-asked-for",
+        source="KIP-392: what lies behind a follower's high watermark is not available there",
+        edits=(
+            Edit(
+                "raftlake.replica.apis.fetch",
+                "        if offset <= high_watermark:\n            return ErrorCode.NONE\n",
+                "        if offset <= partition.log.end_offset:\n            return ErrorCode.NONE\n",
+            ),
+            Edit("raftlake.replica.apis.fetch", "part.fetch_offset == high_watermark:", "part.fetch_offset >= high_watermark:"),
+        ),
+    ),
+    Mutant(
+        name="epoch-ends-told-before-the-own-epoch-commits",
+        source="KIP-320: an end below what a consumer has read tells it that its records were cut",
+        by_tests=True,
+        edits=(Edit("raftlake.replica.apis.offsets", "if not is_replica and not partition.is_serving:", "if False:"),),
+    ),
+    Mutant(
+        name="epoch-ends-above-the-high-watermark",
+        source="KIP-320: what is not committed may vanish, and a consumer that was told of it would call that a truncation",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.apis.offsets",
+                "end.offset if is_replica else min(end.offset, partition.high_watermark)",
+                "end.offset",
+            ),
+        ),
+    ),
+    Mutant(
         name="retention-above-the-high-watermark",
         source="KIP-405: only committed segments may go",
         edits=(Edit("raftlake.replica.retention", "        if segment.end_offset > high_watermark:\n            break\n", ""),),

@@ -81,6 +81,22 @@ def test_what_a_follower_cannot_serve_is_asked_of_the_leader(code: ErrorCode) ->
     run(test())
 
 
+def test_a_leader_that_cannot_answer_yet_is_asked_again_from_the_same_offset() -> None:
+    """As after an election: it is neither an empty answer nor the end of what there is."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            topic = quorum.add_topic("t")
+            fill(topic.partitions[0], 2)
+            for _ in range(3):
+                quorum.nodes[1].once(ApiKey.FETCH, lambda *_: fetched(topic.topic_id, 0, ErrorCode.OFFSET_NOT_AVAILABLE))
+            assert [record.offset for record in await client.read("t", 0, 1)] == [1]
+            asked = [request for key, request in quorum.nodes[1].requests if key == ApiKey.FETCH]
+            assert [request.topics[0].partitions[0].fetch_offset for request in asked] == [1] * 4
+
+    run(test())
+
+
 def test_a_follower_that_lags_behind_the_limit_is_not_waited_for() -> None:
     async def test() -> None:
         async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:

@@ -1,4 +1,4 @@
-"""Consumers' fetches and offsets, at the leader and at followers."""
+"""Consumers' fetches and offsets, at the leader and at followers; what is not told before the leader's own epoch commits."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn, encode
 from raftlake.kv.machine import Entry, TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.sim.invariants import Violation
-from raftlake.sim.oracle import MARK_PREFIX, Oracle, replay
+from raftlake.sim.oracle import MARK_PREFIX, Oracle, Shown, replay
 from raftlake.wire.batches import Record
 
 
@@ -109,7 +109,7 @@ def test_a_read_must_cover_what_was_acknowledged_or_read_before_it_was_asked() -
 def test_the_newest_leader_must_list_all_that_was_acknowledged() -> None:
     oracle = oracle_with((b"a", b"b"), acknowledged=[1])
     oracle.latest_answered(0, oracle.floor(0), 3, "node 1")
-    with pytest.raises(Violation, match="ListOffsets"):
+    with pytest.raises(Violation, match="in its own epoch"):
         oracle.latest_answered(0, oracle.floor(0), 2, "node 1")
 
 
@@ -119,13 +119,41 @@ def test_a_node_must_have_reached_what_it_proved() -> None:
         Oracle(1).consumed_after_read(0, 5, 4, "node 1")
 
 
+def shown(node_id: int, incarnation: int, high_watermark: int, *, epoch: int = 5, leads: bool = False) -> Shown:
+    return Shown(
+        node_id=NodeId(node_id),
+        incarnation=incarnation,
+        partition=0,
+        epoch=epoch,
+        leads=leads,
+        high_watermark=high_watermark,
+    )
+
+
 def test_a_high_watermark_that_goes_back_is_told_a_restarted_nodes_may_be_lower() -> None:
     oracle = Oracle(1)
-    oracle.high_watermark_seen(NodeId(1), 1, 0, 7)
-    oracle.high_watermark_seen(NodeId(1), 2, 0, 3)
-    oracle.high_watermark_seen(NodeId(2), 1, 0, 5)
-    with pytest.raises(Violation, match="7, then 6"):
-        oracle.high_watermark_seen(NodeId(1), 1, 0, 6)
+    oracle.high_watermark_seen(shown(1, 1, 7), 0)
+    oracle.high_watermark_seen(shown(1, 2, 3), 0)
+    oracle.high_watermark_seen(shown(2, 1, 5), 0)
+    with pytest.raises(Violation, match="7 was shown before"):
+        oracle.high_watermark_seen(shown(1, 1, 6), 0)
+
+
+def test_a_leader_shows_at_least_what_was_shown_up_to_its_epoch() -> None:
+    oracle = Oracle(1)
+    oracle.high_watermark_seen(shown(1, 1, 7, epoch=5, leads=True), 0)
+    oracle.high_watermark_seen(shown(3, 1, 9, epoch=7), 0)
+    # A follower that is behind, and a leader that does not know yet of epoch 7.
+    oracle.high_watermark_seen(shown(2, 1, 6, epoch=6), 0)
+    oracle.high_watermark_seen(shown(2, 1, 7, epoch=6, leads=True), 0)
+    with pytest.raises(Violation, match="9 was shown before"):
+        oracle.high_watermark_seen(shown(4, 1, 8, epoch=7, leads=True), 0)
+
+
+def test_a_high_watermark_below_the_position_asked_for_is_told() -> None:
+    Oracle(1).high_watermark_seen(shown(1, 1, 7), 7)
+    with pytest.raises(Violation, match="below the position"):
+        Oracle(1).high_watermark_seen(shown(1, 1, 7), 8)
 
 
 def test_a_consumed_record_must_be_committed_and_stay() -> None:

@@ -36,6 +36,8 @@ class Shared:
     node_ids: tuple[NodeId, ...]
     #: The highest epoch of a group in which any node has led so far.
     leader_epoch: Callable[[GroupId], int]
+    #: See `machine.World`.
+    leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]]
     kv_history: KvHistory
     operations: Operations
     topic_id: bytes | None = None

@@ -1,4 +1,4 @@
-"""Clients that read the topic: linearizable reads at any node, consuming there, and listing the latest offset.
+"""Clients that read the topic: linearizable reads at any node, consuming there or anywhere, and listing the latest offset.
 
 What an answer shows is judged on the node, in the order in which it is shown; what it promises, where it arrives.
 """
@@ -13,12 +13,13 @@ from raftlake.ports import PeerConnection, ReadOffsetReply, ReadOffsetRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.client_base import CALL_TIMEOUT_MS, TOPIC, Client, Shared
-from raftlake.sim.client_calls import CallFailure
+from raftlake.sim.client_calls import Ask, CallFailure
 from raftlake.sim.client_messages import Consumed, ask_fetch, ask_latest_offset, consumed, latest_offset
 from raftlake.sim.clock import US_PER_MS
+from raftlake.sim.oracle import Shown
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """What a reader's fetch was about."""
 
@@ -27,10 +28,14 @@ class _Asked:
     partition: int
     position: int
     read_offset: int
+    #: What a leader of this epoch or a newer one must have committed.
+    floor: int
+    leader_epoch: int
 
 
 class Reader(Client):
-    """Asks any node for a proven offset of a partition, then consumes there; now and then lists the latest offset."""
+    """Asks any node for a proven offset of a partition, then consumes there; now and then lists the latest offset, or consumes
+    at a node that has proven nothing."""
 
     def __init__(self, shared: Shared, name: str) -> None:
         super().__init__(shared, name)
@@ -40,6 +45,7 @@ class Reader(Client):
         self._incarnation = 0
         self._read_offset = 0
         self._positions = [0] * shared.settings.partitions
+        self._awaited: set[int] = set()
 
     def step(self) -> None:
         shared = self.shared
@@ -51,8 +57,15 @@ class Reader(Client):
         self._incarnation = shared.calls.incarnation(self._node_id)
         self._floor = shared.oracle.floor(self._partition)
         self._leader_epoch = shared.leader_epoch(shared.group(self._partition))
-        if self.rng.randrange(4) == 0:
+        what = self.rng.randrange(4)
+        if what == 0:
             shared.calls.call(self._node_id, ask_latest_offset(TOPIC, self._partition), self._on_latest, CALL_TIMEOUT_MS)
+            return
+        if what == 1:
+            # Like most consumers, and at once: a node that proves an offset first is one that serves.
+            self._read_offset = 0
+            self._await_leader(self._partition)
+            self._consume()
             return
         rpc = ReadOffsetRpc(
             cluster_id=None, read_timestamp_ms=shared.scheduler.now_us // US_PER_MS, groups=(shared.group(self._partition),)
@@ -84,22 +97,67 @@ class Reader(Client):
         self.shared.oracle.read_answered(self._partition, self._floor, self._read_offset, f"node {self._node_id}")
         self._consume()
 
+    def _await_leader(self, partition: int) -> None:
+        """Fetch from the partition's next leader too, as soon as it leads: only there its own epoch may not be committed."""
+        if partition in self._awaited:
+            return
+        self._awaited.add(partition)
+        shared = self.shared
+        group = shared.group(partition)
+
+        def fetch_early(node_id: NodeId) -> None:
+            self._awaited.discard(partition)
+            asked = _Asked(
+                node_id=node_id,
+                incarnation=shared.calls.incarnation(node_id),
+                partition=partition,
+                position=self._positions[partition],
+                read_offset=0,
+                floor=shared.oracle.floor(partition),
+                leader_epoch=shared.leader_epoch(group),
+            )
+            shared.calls.call(node_id, self._fetch(asked), lambda answer: None, CALL_TIMEOUT_MS)
+
+        shared.leader_waiters.setdefault(group, []).append(fetch_early)
+
     def _consume(self) -> None:
-        asked = _Asked(self._node_id, self._incarnation, self._partition, self._positions[self._partition], self._read_offset)
+        asked = _Asked(
+            node_id=self._node_id,
+            incarnation=self._incarnation,
+            partition=self._partition,
+            position=self._positions[self._partition],
+            read_offset=self._read_offset,
+            floor=self._floor,
+            leader_epoch=self._leader_epoch,
+        )
+        self.shared.calls.call(self._node_id, self._fetch(asked), self._on_records, CALL_TIMEOUT_MS)
+
+    def _fetch(self, asked: _Asked) -> Ask:
         fetch = ask_fetch(TOPIC, asked.partition, asked.position)
 
         def ask(node: ReplicaNode, reply: Any) -> None:
-            fetch(node, lambda answer: reply(self._judge(asked, answer)))
+            fetch(node, lambda answer: reply(self._judge(node, asked, answer)))
 
-        self.shared.calls.call(self._node_id, ask, self._on_records, CALL_TIMEOUT_MS)
+        return ask
 
-    def _judge(self, asked: _Asked, answer: Any) -> Consumed | None:
+    def _judge(self, node: ReplicaNode, asked: _Asked, answer: Any) -> Consumed | None:
         """Runs on the node: what it shows is judged in the order in which it shows it, not in which it arrives. This client may
         have given up long ago, so only `asked` counts here."""
         result = consumed(answer, asked.position)
         if result is not None and result.error is ErrorCode.NONE:
             oracle, incarnation = self.shared.oracle, self.shared.calls.incarnation(asked.node_id)
-            oracle.high_watermark_seen(asked.node_id, incarnation, asked.partition, result.high_watermark)
+            core = node.partitions[self.shared.group(asked.partition)].core
+            shown = Shown(
+                node_id=asked.node_id,
+                incarnation=incarnation,
+                partition=asked.partition,
+                epoch=core.epoch,
+                leads=core.is_leader,
+                high_watermark=result.high_watermark,
+            )
+            oracle.high_watermark_seen(shown, asked.position)
+            if shown.leads and shown.epoch >= asked.leader_epoch:
+                oracle.latest_answered(asked.partition, asked.floor, shown.high_watermark, f"node {asked.node_id}")
             if incarnation == asked.incarnation:
                 # The read promised that this very process has reached the offset.
                 where = f"node {asked.node_id}"

@@ -81,7 +81,17 @@ class Cluster:
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
         self.coverage = Coverage()
         self.role_traps: list[RoleTrap] = []
-        world = World(settings, self.scheduler, self.network, self.trace, self.invariants, self.coverage, self.role_traps)
+        leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]] = {}
+        world = World(
+            settings,
+            self.scheduler,
+            self.network,
+            self.trace,
+            self.invariants,
+            self.coverage,
+            self.role_traps,
+            leader_waiters,
+        )
         self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
         self.network.places = {
@@ -102,6 +112,7 @@ class Cluster:
             self.trace,
             self.node_ids,
             self._highest_leader_epoch,
+            leader_waiters,
             KvHistory(MARK_PREFIX),
             Operations(self.machines, view, self.committed, self.coverage),
         )

@@ -48,6 +48,8 @@ class World:
     coverage: Coverage
     #: Set for the next nodes that take up these roles.
     role_traps: list[RoleTrap]
+    #: Called once, with the next node that begins to lead the group.
+    leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]]
 
 
 class Supervisor(Protocol):
@@ -131,6 +133,7 @@ class Machine:
         )
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
         self.node.role_listeners.append(self._spring_trap)
+        self.node.role_listeners.append(self._announce_leader)
         self._enter(incarnation, self.node.start)
         if self.node is not None:
             self._arm(self.node)
@@ -162,6 +165,11 @@ class Machine:
     def crash_at_port_call(self, calls_left: int) -> None:
         """Lose power at the `calls_left`th port call from now."""
         self._crash_countdown = calls_left
+
+    def _announce_leader(self, group: GroupId, action: ReportRole) -> None:
+        if action.role == "Leader":
+            for waiter in self._world.leader_waiters.pop(group, ()):
+                waiter(self.node_id)
 
     def _spring_trap(self, group: GroupId, action: ReportRole) -> None:
         traps = self._world.role_traps

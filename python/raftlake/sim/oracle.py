@@ -8,7 +8,9 @@ Checked while the run goes on, because it needs the order of events:
 - a linearizable read of a partition covers every append acknowledged, and every read answered, before it was asked;
 - a key-value operation stands after every operation that was answered before it was asked (strict serializability: one
   state machine, so one floor for all keys);
-- the high watermark that a node shows its clients never goes back while the node runs, and records once seen stay.
+- the high watermark that a node shows its clients never goes back while the node runs, a leader shows none below what it or
+  any node of an epoch up to its own has shown before, no answer's lies below the position asked for, and records once seen
+  stay.
 Checked at the end against the committed logs: each acknowledged append is there exactly once, at its offset, in the order of
 its producer; each answer of the key-value space is what a replay of the log gives at that position.
 """
@@ -69,6 +71,19 @@ class Partition:
     seen: dict[int, bytes] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """The high watermark of one Fetch answer without an error, and which node gave it."""
+
+    node_id: NodeId
+    incarnation: int
+    partition: int
+    #: The newest epoch that the node knew of.
+    epoch: int
+    leads: bool
+    high_watermark: int
+
+
 class Oracle:
     """One per run."""
 
@@ -82,6 +97,8 @@ class Oracle:
         self._kv_sent: dict[bytes, Txn] = {}
         self._kv_floor = 0
         self._high_watermarks: dict[tuple[NodeId, int, int], int] = {}
+        #: By partition, what was shown by nodes in each epoch: the highest.
+        self._shown: list[dict[int, int]] = [{} for _ in range(partitions)]
 
     # --- appends ---
 
@@ -122,10 +139,10 @@ class Oracle:
         known.read_end = max(known.read_end, offset)
 
     def latest_answered(self, partition: int, floor: int, offset: int, where: str) -> None:
-        """The newest leader listed `offset` as the latest one, asked when the floor was `floor`."""
+        """The newest leader told a client that `offset` is the latest one, asked when the floor was `floor`."""
         if offset < floor:
             raise Violation(
-                "a leader that answers ListOffsets has committed in its own epoch",
+                "a leader that answers consumers has committed in its own epoch",
                 f"partition {partition} at {where}: latest {offset}, but {floor} was acknowledged or read before it was asked",
             )
 
@@ -137,15 +154,23 @@ class Oracle:
                 f"partition {partition} at {where}: read {read_offset}, then fetched with high watermark {high_watermark}",
             )
 
-    def high_watermark_seen(self, node_id: NodeId, incarnation: int, partition: int, high_watermark: int) -> None:
-        """A client saw this high watermark in an answer of this node; answers are reported in the order of their making."""
-        seen = self._high_watermarks.get((node_id, incarnation, partition), -1)
-        if high_watermark < seen:
-            raise Violation(
-                "the high watermark that clients see never goes back",
-                f"node {node_id} partition {partition}: {seen}, then {high_watermark}",
-            )
-        self._high_watermarks[node_id, incarnation, partition] = high_watermark
+    def high_watermark_seen(self, shown: Shown, position: int) -> None:
+        """A client that fetched from `position` is given this high watermark; reported in the order in which answers are made.
+
+        A deposed leader that does not know it yet is judged by what was shown up to its own epoch. What was shown in an epoch
+        stands in the log of every later leader, below the end of its own first record.
+        """
+        node = shown.node_id, shown.incarnation, shown.partition
+        by_epoch = self._shown[shown.partition]
+        seen = self._high_watermarks.get(node, -1)
+        if shown.leads:
+            seen = max(seen, max((high for epoch, high in by_epoch.items() if epoch <= shown.epoch), default=-1))
+        if shown.high_watermark < seen:
+            raise Violation("the high watermark that clients see never goes back", f"{shown}, but {seen} was shown before")
+        if shown.high_watermark < position:
+            raise Violation("no high watermark below the position asked for is shown", f"{shown} to a fetch from {position}")
+        self._high_watermarks[node] = shown.high_watermark
+        by_epoch[shown.epoch] = max(by_epoch.get(shown.epoch, -1), shown.high_watermark)
 
     def append_repeated(self, append: Append, base_offset: int, answered_offset: int, error: str) -> None:
         """A batch of the last few came again: the answer is where it stands, be that trimmed or not."""

@@ -1,8 +1,9 @@
 """Fetch (key 1) for consumers, at the leader and at followers: never past the high watermark that this node has applied.
 
 A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it
-is parked until the high watermark of one of its partitions moves, or its wait is over. A leader that has not committed
-in its own epoch lets consumers wait: the watermark it knows may lie below one they have already seen.
+is parked until the high watermark of one of its partitions moves, or its wait is over. No consumer is shown a high watermark
+below one that it has seen: a leader that has not committed in its own epoch, and a node whose watermark lies below the
+position asked for, let it wait, and answer OFFSET_NOT_AVAILABLE when the wait is over (KIP-207 and KIP-392 for Fetch).
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class ParkedFetch:
             for part, group in zip(topic.partitions, groups, strict=True):
                 result = self._read_partition(group, part, budget - size, first=size == 0)
                 size += len(result.records or b"")
-                urgent = urgent or result.error is not ErrorCode.NONE or result.diverging_epoch is not None
+                has_news = result.error is not ErrorCode.NONE or result.diverging_epoch is not None
+                urgent = urgent or (has_news and not self._may_pass(group, part, result.error))
                 results.append(result)
             topics.append(FetchTopicResult(topic.name, topic.topic_id, results))
         return size, urgent, topics
@@ -96,17 +98,19 @@ class ParkedFetch:
             leader_id = partition.core.leader_id
             leader = None if leader_id == NO_LEADER else LeaderAndEpoch(leader_id, partition.core.epoch)
             return FetchPartitionResult(part.index, error, current_leader=leader)
+        error = self._check_offset(partition, part)
+        if error is ErrorCode.OFFSET_NOT_AVAILABLE:
+            return FetchPartitionResult(part.index, error)
         high_watermark = partition.high_watermark
         result = FetchPartitionResult(
             part.index,
-            ErrorCode.NONE,
+            error,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
             log_start_offset=partition.log.start_offset,
             aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
         )
-        result.error = self._check_offset(partition, part)
-        if result.error is not ErrorCode.NONE or self._must_wait(partition, part):
+        if error is not ErrorCode.NONE or part.fetch_offset == high_watermark:
             return result
         result.error, result.diverging_epoch = _divergence(partition, part)
         if result.error is not ErrorCode.NONE:
@@ -121,21 +125,30 @@ class ParkedFetch:
         return result
 
     @staticmethod
-    def _must_wait(partition: Partition, part: FetchPartition) -> bool:
-        return part.fetch_offset >= partition.high_watermark or (partition.core.is_leader and not partition.is_serving)
-
-    @staticmethod
     def _check_offset(partition: Partition, part: FetchPartition) -> ErrorCode:
-        offset = part.fetch_offset
-        if partition.high_watermark == 0 and partition.log.end_offset > 0:
+        offset, high_watermark = part.fetch_offset, partition.high_watermark
+        if partition.core.is_leader and not partition.is_serving:
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        if high_watermark == 0 and partition.log.end_offset > 0:
             # Restarted and not told yet how much of the log is committed.
             return ErrorCode.OFFSET_NOT_AVAILABLE
         if offset < partition.log.start_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if offset <= partition.log.end_offset:
+        if offset <= high_watermark:
             return ErrorCode.NONE
         # A follower may simply be behind; only a leader that serves knows that the offset does not exist.
-        return ErrorCode.OFFSET_OUT_OF_RANGE if partition.is_serving else ErrorCode.OFFSET_NOT_AVAILABLE
+        is_beyond = partition.is_serving and offset > partition.log.end_offset
+        return ErrorCode.OFFSET_OUT_OF_RANGE if is_beyond else ErrorCode.OFFSET_NOT_AVAILABLE
+
+    def _may_pass(self, group: GroupId, part: FetchPartition, error: ErrorCode) -> bool:
+        """What is not available yet and likely to be before the wait is over. A follower without the offset sends the
+        consumer to the leader at once."""
+        partition = self._node.partitions.get(group)
+        if error is not ErrorCode.OFFSET_NOT_AVAILABLE or partition is None:
+            return False
+        if partition.core.is_leader:
+            return True
+        return partition.high_watermark > 0 and part.fetch_offset <= partition.log.end_offset
 
     def _endpoints(self, topics: list[FetchTopicResult]) -> list[NodeEndpoint]:
         if not any(part.current_leader is not None for topic in topics for part in topic.partitions):

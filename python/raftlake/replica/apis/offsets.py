@@ -1,7 +1,8 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23): where a partition begins and ends, and where an epoch ended.
 
 Only the leader answers, and only once its own epoch has committed an entry: before that its high watermark may lie
-below the one that clients have already seen (the seam where Spark once read "data loss" after a hand-off).
+below the one that clients have already seen (the seam where Spark once read "data loss" after a hand-off). Replicas that ask
+where an epoch ended need no high watermark.
 """
 
 from __future__ import annotations
@@ -120,11 +121,14 @@ def _epoch_at(partition: Partition, offset: int) -> int:
 
 def offset_for_leader_epoch(node: ReplicaNode, request: Any, reply: Callable[[object], None]) -> None:
     answers = Answers(request)
+    # From version 3 on a request says who asks; an id below 0 is a consumer's.
+    is_replica = getattr(request, "replica_id", -1) >= 0
     topics = []
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
-            error, epoch, end_offset = _epoch_end(node, node.resolve_group(topic.topic, asked.partition), asked)
+            group = node.resolve_group(topic.topic, asked.partition)
+            error, epoch, end_offset = _epoch_end(node, group, asked, is_replica=is_replica)
             partitions.append(
                 answers.make(
                     "EpochEndOffset",
@@ -138,7 +142,7 @@ def offset_for_leader_epoch(node: ReplicaNode, request: Any, reply: Callable[[ob
     reply(answers.make("OffsetForLeaderEpochResponse", topics=tuple(topics)))
 
 
-def _epoch_end(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCode, int, int]:
+def _epoch_end(node: ReplicaNode, group: GroupId, asked: Any, *, is_replica: bool) -> tuple[ErrorCode, int, int]:
     partition = node.partitions.get(group)
     if partition is None:
         return node.hosting.why_unknown(group), -1, -1
@@ -147,8 +151,12 @@ def _epoch_end(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCode
     error = fence(partition, asked.current_leader_epoch)
     if error is not ErrorCode.NONE:
         return error, -1, -1
+    if not is_replica and not partition.is_serving:
+        # Cut off at the high watermark that is known so far, the end would look like a truncation of what was read before.
+        return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
     if asked.leader_epoch > partition.core.epoch or asked.leader_epoch < 0:
         return ErrorCode.NONE, -1, -1
     end = partition.core.epoch_end(Epoch(asked.leader_epoch))
-    # Consumers may not learn of offsets above the high watermark: they could vanish.
-    return ErrorCode.NONE, end.epoch, min(end.offset, partition.high_watermark)
+    # Consumers may not learn of offsets above the high watermark: they could vanish. A replica cuts its log where it is told
+    # to, and its leader may have counted what it holds behind the high watermark.
+    return ErrorCode.NONE, end.epoch, end.offset if is_replica else min(end.offset, partition.high_watermark)
