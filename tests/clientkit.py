@@ -51,19 +51,18 @@ class FakePartition:
 
     def append(self, batch: bytearray) -> tuple[ErrorCode, int]:
         (header,) = validate(batch)
-        recent = self.producers.setdefault(header.producer_id, [])
+        recent = self.producers.get(header.producer_id, [])
         for sequence, count, offset in recent:
             if (sequence, count) == (header.base_sequence, header.record_count):
                 return ErrorCode.NONE, offset
         expected = recent[-1][0] + recent[-1][1] if recent else 0
         if header.base_sequence != expected:
-            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            return (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if recent else ErrorCode.UNKNOWN_PRODUCER_ID), -1
         offset = self.end_offset
         stamp(batch, 0, offset, self.epoch)
         self.batches.append(bytes(batch))
         self.end_offset += header.record_count
-        recent.append((header.base_sequence, header.record_count, offset))
-        del recent[:-5]
+        self.producers[header.producer_id] = [*recent, (header.base_sequence, header.record_count, offset)][-5:]
         return ErrorCode.NONE, offset
 
     def records(self) -> list[Record]:
@@ -184,8 +183,9 @@ class FakeQuorum:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
 
-    def add_topic(self, name: str, partitions: int = 1, leader_id: int = 1) -> FakeTopic:
-        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, name).bytes
+    def add_topic(self, name: str, partitions: int = 1, leader_id: int = 1, *, incarnation: int = 1) -> FakeTopic:
+        """With another incarnation: in place of the topic of this name."""
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}:{incarnation}").bytes
         self.topics[name] = FakeTopic(topic_id, [FakePartition(leader_id) for _ in range(partitions)])
         return self.topics[name]
 

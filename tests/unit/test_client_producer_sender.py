@@ -12,7 +12,7 @@ from kio.static.primitive import i16
 
 from clientkit import DROP, HANG, FakeQuorum, produced, run
 from clientkit_answers import NO_THROTTLE
-from raftlake.client import AsyncClient, NewRecord, NoReachableNode
+from raftlake.client import AppendResult, AsyncClient, NewRecord, NoReachableNode
 from raftlake.client.lanes import BATCHES_PER_LANE
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
@@ -299,5 +299,91 @@ def test_closing_ends_what_is_in_flight() -> None:
                 await task
             with pytest.raises(RequestRejected, match="closed"):
                 await client.append("t", "two")
+
+    run(test())
+
+
+@pytest.mark.parametrize("refused_with", [None, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_appends_go_on_in_a_topic_that_was_created_again(is_strict: bool, refused_with: ErrorCode | None) -> None:
+    """It knows nothing of the producer, whatever the client was told first: every batch is numbered anew, in the old order, and
+    what became of the first try cannot matter to a topic that it was not sent to."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            producer = client.producer() if is_strict else client._producer
+            await producer.append_batches("t", 0, [batch(b"old"), batch(b"old")])
+            partition = quorum.add_topic("t", incarnation=2).partitions[0]
+            if refused_with is not None:
+                code = refused_with
+                quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: produced("t", 0, code))
+            values = [b"%d" % n for n in range(12)]
+            results = await producer.append_batches("t", 0, [batch(value) for value in values])
+            assert sorted(partition.values(), key=str) == sorted(values, key=str)
+            assert not is_strict or partition.values() == values
+            assert [partition.values()[result.offset] for result in results] == values
+            assert (await producer.append_batches("t", 0, [batch(b"next")]))[0].offset == 12
+
+    run(test())
+
+
+def test_a_batch_that_may_be_in_the_log_is_not_numbered_anew() -> None:
+    """A node that does not know its predecessors may be a leader that is none any more: the same topic may hold the batch."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            await client.append("t", "zero")
+            node = quorum.nodes[1]
+
+            def append_and_time_out(header: object, message: object) -> object:
+                quorum._produce(node, message)  # type: ignore[arg-type]
+                return produced("t", 0, ErrorCode.REQUEST_TIMED_OUT)
+
+            node.once(ApiKey.PRODUCE, append_and_time_out)
+            node.once(ApiKey.PRODUCE, lambda *_: produced("t", 0, ErrorCode.UNKNOWN_PRODUCER_ID))
+            with pytest.raises(UnknownOutcome):
+                await client.append("t", "one")
+            assert (await client.append("t", "two")).offset == 2
+            assert partition.values() == [b"zero", b"one", b"two"]
+
+    run(test())
+
+
+def test_a_strict_producer_goes_on_where_a_node_lost_what_it_had_acknowledged() -> None:
+    """A lost majority took the last records with it: the next batch was certainly not appended, and takes a new number."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            producer = client.producer()
+            await producer.append_batches("t", 0, [batch(b"0"), batch(b"1")])
+            del partition.batches[1:]
+            for recent in partition.producers.values():
+                del recent[1:]
+            partition.end_offset = 1
+            values = [b"%d" % n for n in range(2, 14)]
+            await producer.append_batches("t", 0, [batch(value) for value in values])
+            assert partition.values() == [b"0", *values]
+
+    run(test())
+
+
+def test_a_strict_producer_ends_where_a_later_batch_may_be_in_the_log() -> None:
+    """The first one certainly is not and takes a new number; of the second nobody knows, so nothing is appended behind it."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            producer = client.producer()
+            await producer.append_batches("t", 0, [batch(b"0")])
+            node = quorum.nodes[1]
+            node.once(ApiKey.PRODUCE, lambda *_: produced("t", 0, ErrorCode.UNKNOWN_PRODUCER_ID))
+            node.once(ApiKey.PRODUCE, lambda *_: produced("t", 0, ErrorCode.REQUEST_TIMED_OUT))
+            outcomes = producer.submit_batches("t", 0, [batch(b"1"), batch(b"2"), batch(b"3")])
+            ended = await asyncio.gather(*outcomes, return_exceptions=True)
+            assert [type(outcome) for outcome in ended] == [AppendResult, UnknownOutcome, RequestRejected]
+            assert partition.values() == [b"0", b"1"]
 
     run(test())

@@ -134,9 +134,10 @@ def test_a_retry_of_any_of_the_last_batches_is_recognised_with_its_offset() -> N
     assert _rejected(states, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_gap_is_refused_and_so_is_an_unknown_producer_in_the_middle() -> None:
+def test_a_gap_is_refused_and_an_unknown_producer_in_the_middle_told_to_begin_anew() -> None:
+    """Kafka's clients take the former for a loss, the latter for a reason to begin their next epoch (KIP-360)."""
     states = ProducerStates()
-    assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert _rejected(states, 0, 3) is ErrorCode.UNKNOWN_PRODUCER_ID
     assert _check(states, 0, 3, trimmed=True) is None
     states.record(7, 0, 0, 2, 50, 0)
     assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

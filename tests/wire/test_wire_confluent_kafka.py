@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from raftlake.client import LATEST, Client
+
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
 
@@ -220,3 +222,51 @@ def test_an_unknown_topic_is_an_error_not_a_new_topic(quorum: LocalQuorum) -> No
     assert errors[0] is not None
     assert errors[0].code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert "nobody-made-this" not in AdminClient({"bootstrap.servers": quorum.bootstrap_servers}).list_topics(timeout=20).topics
+
+
+class Sent:
+    """What an idempotent producer was told: values at offsets, and errors."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.offsets: dict[bytes, int] = {}
+        self.errors: list[KafkaError] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "batch.num.messages": 2,
+                "error_cb": self.errors.append,
+            }
+        )
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        assert value is not None
+        if error is not None:
+            self.errors.append(error)
+        else:
+            self.offsets[value] = message.offset()
+
+    def send(self, topic: str, values: list[bytes]) -> None:
+        for value in values:
+            self._producer.produce(topic, value, partition=0, on_delivery=self._delivered)
+        assert self._producer.flush(30) == 0
+
+
+def test_an_idempotent_producer_goes_on_in_a_topic_that_was_created_again(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """Its numbers mean nothing to the new topic: it is told UNKNOWN_PRODUCER_ID, not that it lost count, and numbers anew."""
+    topic = new_topic()
+    sent = Sent(quorum.bootstrap_servers)
+    sent.send(topic, [b"before %d" % n for n in range(9)])
+    with Client(quorum.bootstrap_servers) as client:
+        client.delete_topic(topic)
+        client.create_topic(topic)
+    values = [b"%d" % n for n in range(20)]
+    sent.send(topic, values)
+    assert not sent.errors
+    found = {m.value(): m.offset() for m in consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, FIRST)], len(values))}
+    assert found == {value: sent.offsets[value] for value in values}
+    assert list(found) == values
+    with Client(quorum.bootstrap_servers) as client:
+        assert client.list_offsets(topic, {0: LATEST}) == {0: FIRST + len(values)}

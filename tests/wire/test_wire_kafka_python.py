@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from kafka.errors import TopicAlreadyExistsError, UnknownProducerIdError, UnknownTopicOrPartitionError
+
+from raftlake.client import Client
 
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
@@ -131,3 +133,21 @@ def test_the_quorum_is_described_by_every_node(quorum: LocalQuorum) -> None:
         assert partition["high_watermark"] >= 1
         assert sorted(voter["replica_id"] for voter in partition["current_voters"]) == [1, 2, 3]
         assert partition["observers"] == []
+
+
+def test_an_idempotent_producer_goes_on_in_a_topic_that_was_created_again(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """kafka-python fails the batch that is told UNKNOWN_PRODUCER_ID, bumps its epoch, and appends what comes next."""
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), acks="all", enable_idempotence=True)
+    try:
+        for number in range(5):
+            producer.send(topic, b"before %d" % number, partition=0).get(timeout=20)
+        with Client(quorum.bootstrap_servers) as client:
+            client.delete_topic(topic)
+            client.create_topic(topic)
+        with pytest.raises(UnknownProducerIdError):
+            producer.send(topic, b"refused", partition=0).get(timeout=20)
+        told = [producer.send(topic, b"%d" % number, partition=0).get(timeout=20).offset for number in range(5)]
+    finally:
+        producer.close(timeout=10)
+    assert told == list(range(FIRST, FIRST + 5))

@@ -43,8 +43,12 @@ class Lane:
     """One producer id on one partition."""
 
     producer: ProducerId
+    #: The topic's id as it was known when the lane began: a topic that is created again has another one.
+    topic_id: bytes
     next_sequence: int = 0
     is_retired: bool = False
+    #: A node did not know the batches before one of this lane: what it has not appended has to be numbered anew.
+    is_lost: bool = False
     #: How many batches have a place in the sequence, and the numbers of those without an outcome, ascending (a dict: ordered).
     batch_count: int = 0
     open_batches: dict[int, None] = field(default_factory=dict)

@@ -3,7 +3,9 @@
 Owns the batches of one producer on one partition from their submission to their outcome. All requests in flight are on one
 connection. When one fails in a way that may pass, nothing new is sent until every answer of that connection is in; then
 what failed is sent again, in the old order and with the old sequences, to whoever leads at that time. A batch that was appended
-before its answer got lost is recognised by its sequence and not appended again.
+before its answer got lost is recognised by its sequence and not appended again. A node that does not know what came before a
+batch (the topic was deleted and created again, or a lost majority took records with it) gets it under a new number, if it
+certainly is not in the log: it was never sent to this topic, or was refused.
 
 What a batch ends with: AppendResult; RequestRejected when it certainly was not appended; UnknownOutcome when it was sent
 and the time is over, or a later error does not say what became of the earlier try. With one lane the order is strict: after
@@ -58,6 +60,9 @@ class PartitionSender:
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         self._attempts = 0
+        #: The topic as it was last asked for, and whether it may be another one by now.
+        self._topic_id = b""
+        self._is_topic_doubtful = False
         self._watch = StallWatch(cluster, topic, partition, lambda: self._connection if self._in_flight else None)
         #: Strict only: the batch behind which nothing may be appended, and what to say then.
         self._gap: tuple[int, RequestRejected] | None = None
@@ -96,6 +101,9 @@ class PartitionSender:
             if self._is_over(pending):
                 self._fail_over(self._waiting.popleft())
                 continue
+            if pending.lane is not None and pending.lane.is_lost and not self._may_move(pending):
+                self._fail_over(self._waiting.popleft())
+                continue
             if not self._has_place(pending):
                 if self._task is not None or self._in_flight:
                     return
@@ -114,9 +122,9 @@ class PartitionSender:
 
     def _has_place(self, pending: PendingBatch) -> bool:
         """Whether the batch has a place in the sequence of a lane, or gets one now."""
-        if pending.lane is not None and pending.lane.is_retired and not pending.is_ambiguous and not self._is_strict:
-            # It certainly is not in the log, and its place in the sequence is lost: it takes a new one.
+        if self._may_move(pending):
             pending.lane = None
+            pending.is_ambiguous = False
         if pending.lane is not None:
             return True
         lane = next((lane for lane in self._lanes if lane.has_room), None)
@@ -128,6 +136,16 @@ class PartitionSender:
         pending.number_in_lane, sequence = lane.take(pending.record_count)
         stamp_producer(pending.batch, lane.producer, sequence)
         return True
+
+    def _may_move(self, pending: PendingBatch) -> bool:
+        """Whether the batch certainly is not in the log, and its place in the sequence is of no use: it takes a new one."""
+        lane = pending.lane
+        if lane is None or not lane.is_retired:
+            return False
+        if lane.is_lost:
+            # An earlier try that may have been appended went to a topic that is gone, if this one has another id.
+            return not pending.is_ambiguous or lane.topic_id != self._topic_id
+        return not pending.is_ambiguous and not self._is_strict
 
     def _send(self, connection: Connection, pending: PendingBatch) -> None:
         self._in_flight += 1
@@ -182,17 +200,17 @@ class PartitionSender:
                 self._fail(pending, rejection(self._topic, self._partition, result))
 
     def _on_sequence_lost(self, pending: PendingBatch, error: RequestRejected) -> None:
-        """The node misses something before this batch. Where that is known, the batch was not appended in this try."""
+        """The node misses something before this batch, which was not appended in this try."""
         lane = pending.lane
         assert lane is not None
-        if any(failed.lane is lane for failed in self._failed):
-            # It will be sent again, and this one after it.
-            self._try_again(pending, error)
-        elif lane.is_retired and not pending.is_ambiguous and not self._is_strict:
-            # It will not; this one takes a place in another lane.
-            self._try_again(pending, error)
-        else:
-            self._fail(pending, error)
+        if not any(failed.lane is lane for failed in self._failed):
+            # Nothing before it will be sent again. Whether it may be sent under a new number is seen when it is known which
+            # topic this is by now.
+            if pending.is_ambiguous or not lane.is_retired:
+                self._is_topic_doubtful = True
+            lane.is_lost = True
+            self._retire(lane)
+        self._try_again(pending, error)
 
     def _learn_leader(self, result: ProducePartitionResult, answer: ProduceResponse) -> None:
         if result.current_leader is None:
@@ -228,10 +246,8 @@ class PartitionSender:
 
     def _fail(self, pending: PendingBatch, error: Exception) -> None:
         """End a batch that will not be sent again; a lane that loses a batch is retired."""
-        lane = pending.lane
-        if lane is not None and not lane.is_retired:
-            lane.is_retired = True
-            self._lanes.remove(lane)
+        if pending.lane is not None:
+            self._retire(pending.lane)
         if pending.is_ambiguous:
             unknown = UnknownOutcome(f"append to {self._topic}-{self._partition} was sent, its outcome is not known: {error}")
             unknown.__cause__ = error
@@ -240,6 +256,11 @@ class PartitionSender:
             pending.outcome.set_exception(error)
         if self._is_strict and not self._is_closed and (self._gap is None or pending.number < self._gap[0]):
             self._open_gap(pending.number, error)
+
+    def _retire(self, lane: Lane) -> None:
+        if not lane.is_retired:
+            lane.is_retired = True
+            self._lanes.remove(lane)
 
     def _open_gap(self, number: int, error: Exception) -> None:
         """Strict only: what was submitted later and is not in flight ends now; what is in flight ends with its answer."""
@@ -289,7 +310,7 @@ class PartitionSender:
             if not self._waiting:
                 return
             deadline = max((pending.deadline for pending in self._waiting), key=lambda deadline: deadline.at)
-            needs_leader = not await self._find_leader(deadline, is_retry=self._attempts > 0)
+            needs_leader = not await self._find_leader(deadline, is_retry=self._attempts > 0 or self._is_topic_doubtful)
             self._attempts += 1
         if self._waiting and len(self._lanes) < self._lanes_max and not any(lane.has_room for lane in self._lanes):
             await self._add_lane(self._waiting[0].deadline)
@@ -298,6 +319,8 @@ class PartitionSender:
         """Connect to whoever leads; False when nobody is known to, or it cannot be reached."""
         get_topic = self._cluster.refresh_topic if is_retry else self._cluster.topic
         topic = await get_topic(self._topic, deadline)
+        self._topic_id = topic.topic_id
+        self._is_topic_doubtful = self._is_topic_doubtful and not is_retry
         address = self._cluster.leader_address(topic, self._partition)
         if address is None:
             return False
@@ -321,7 +344,7 @@ class PartitionSender:
             self._lanes_max = len(self._lanes)
             return
         self._producers.add(producer)
-        self._lanes.append(Lane(producer))
+        self._lanes.append(Lane(producer, self._topic_id))
 
 
 def _closed_error() -> RequestRejected:

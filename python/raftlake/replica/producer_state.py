@@ -62,8 +62,11 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         if entry is None:
             if base_sequence != 0 and not history_trimmed and not self.has_forgotten:
+                # Kafka appends it. But its predecessor may be one that was refused a moment ago and comes again, and this log
+                # has lost nothing that could excuse the gap, except by being another than the producer believes: the topic
+                # was deleted and created again. Either way the producer numbers anew from 0 under its next epoch (KIP-360).
                 raise RequestRejected(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    ErrorCode.UNKNOWN_PRODUCER_ID,
                     f"producer {producer_id} is new here and must start at sequence 0, not {base_sequence}",
                 )
             return None

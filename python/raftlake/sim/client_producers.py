@@ -30,6 +30,7 @@ from raftlake.wire.batches import Record, build_batch
 
 #: So often an idempotent producer says again what it has said.
 REPEATS_ONE_IN = 8
+_SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
 class Creator(Client):
@@ -137,7 +138,7 @@ class Producer(Client):
             return
         result = produced(answer, self._node_id)
         self._leader = result.leader_id
-        if result.error is ErrorCode.NONE or result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if result.error is ErrorCode.NONE or result.error in _SEQUENCE_LOST:
             self.shared.oracle.append_repeated(append, base_offset, result.base_offset, result.error.name)
             self.succeed()
         else:
@@ -159,9 +160,9 @@ class Producer(Client):
                 self._acknowledged.append((append, result.base_offset))
             self._append = None
             self.succeed()
-        elif result.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._idempotent:
+        elif result.error in _SEQUENCE_LOST and self._idempotent:
             # One batch is under way at a time, and none is given up: the log must know the one before it.
-            raise AssertionError(f"{self.name}: {append} is out of order")
+            raise AssertionError(f"{self.name}: {append} is answered {result.error.name}")
         else:
             self._on_unknown(refused=result.is_refusal)
 
