@@ -7,7 +7,8 @@ import pytest
 from raftlake.errors import ErrorCode
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
-from raftlake.wire.batches import decode_records, iterate_headers
+from raftlake.wire.batches import HEADER_BYTES, assemble_batch, decode_records, iterate_headers
+from raftlake.wire.compression import Compression, compress
 from replica_cluster import Cluster, batch, produce_request
 
 
@@ -100,8 +101,6 @@ def test_damaged_batches_are_refused_and_nothing_is_written(cluster: Cluster, ch
 
 
 def test_compressed_garbage_with_a_right_crc_is_refused(cluster: Cluster) -> None:
-    from raftlake.wire.batches import assemble_batch
-
     (group,) = cluster.create_topic("garbage")
     for codec in (1, 2, 3, 4):
         raw = assemble_batch(
@@ -117,6 +116,28 @@ def test_compressed_garbage_with_a_right_crc_is_refused(cluster: Cluster) -> Non
             record_count=1,
         )
         assert cluster.produce(group, bytearray(raw)).error is ErrorCode.CORRUPT_MESSAGE, codec
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_a_batch_whose_records_nobody_could_read_is_refused(cluster: Cluster, codec: Compression) -> None:
+    """One of them in the log would stop every reader of the partition for good."""
+    (group,) = cluster.create_topic(f"unreadable-{codec.name.lower()}")
+    whole = bytes(batch(b"one", b"two"))[HEADER_BYTES:]
+    for payload, count in ((whole, 3), (whole, 1), (whole[:-1], 2), (whole + b"rest", 2), (b"", 2), (b"\xd0\x0fx", 1)):
+        raw = assemble_batch(
+            compress(codec, payload),
+            attributes=int(codec),
+            base_offset=0,
+            leader_epoch=-1,
+            base_timestamp_ms=1,
+            timestamp_ms_max=1,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=count,
+        )
+        assert cluster.produce(group, bytearray(raw)).error is ErrorCode.INVALID_RECORD
+    assert cluster.produce(group, batch(b"one", b"two")).error is ErrorCode.NONE
 
 
 def test_clients_may_write_neither_control_batches_nor_the_metadata_log_nor_oversized_batches(cluster: Cluster) -> None:

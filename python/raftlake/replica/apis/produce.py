@@ -1,8 +1,8 @@
-"""Produce (key 0): batches are checked by header and CRC, then passed into the log as they came.
+"""Produce (key 0): batches are checked, then passed into the log as they came.
 
-Nobody parses records here. Compressed payloads are the exception: they are decompressed once and thrown away, since a
-payload that no reader can open would stop every reader of the partition for good. acks=1 waits for the majority like
-acks=all: this log has no weaker acknowledgement to give.
+A batch that no reader can read would stop every reader of the partition for good, so each is checked by its header, its CRC and
+the frames of its records; compressed payloads are decompressed for that once and thrown away. What keys and values hold is
+nobody's business here. acks=1 waits for the majority like acks=all: this log has no weaker acknowledgement to give.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from raftlake.wire.produce import (
     ProduceTopic,
     ProduceTopicResult,
 )
+from raftlake.wire.record_check import require_records
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -181,9 +182,10 @@ def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: Pro
         headers = validate(part.records)
         for header in headers:
             _check_header(header)
+            payload = memoryview(part.records)[header.position + HEADER_BYTES : header.end_position]
             if header.is_compressed:
-                payload = memoryview(part.records)[header.position + HEADER_BYTES : header.end_position]
-                decompress(header.compression, payload)
+                payload = memoryview(decompress(header.compression, payload))
+            require_records(payload, header.record_count)
         if node.config.is_opaque:
             require_raft_records(part.records, headers)
     except CorruptBatch as corrupt:
