@@ -169,6 +169,7 @@ class FakeQuorum:
         self.nodes = {node_id: FakeNode(self, node_id) for node_id in range(1, nodes + 1)}
         self.topics: dict[str, FakeTopic] = {}
         self.next_producer_id = 1000
+        self.topics_created = 0
 
     async def __aenter__(self) -> FakeQuorum:
         for node in self.nodes.values():
@@ -183,9 +184,10 @@ class FakeQuorum:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
 
-    def add_topic(self, name: str, partitions: int = 1, leader_id: int = 1, *, incarnation: int = 1) -> FakeTopic:
-        """With another incarnation: in place of the topic of this name."""
-        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}:{incarnation}").bytes
+    def add_topic(self, name: str, partitions: int = 1, leader_id: int = 1) -> FakeTopic:
+        """A new topic, also where there was one of that name."""
+        self.topics_created += 1
+        topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name} {self.topics_created}").bytes
         self.topics[name] = FakeTopic(topic_id, [FakePartition(leader_id) for _ in range(partitions)])
         return self.topics[name]
 
@@ -223,7 +225,7 @@ class FakeQuorum:
         (asked,) = topic.partitions
         assert topic.name is not None and asked.records is not None
         known = self.topics.get(topic.name)
-        if known is None:
+        if known is None or asked.index >= len(known.partitions):
             return produced(topic.name, asked.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = known.partitions[asked.index]
         if partition.leader_id != node.node_id:
@@ -242,7 +244,9 @@ class FakeQuorum:
     def _fetch(self, node: FakeNode, message: FetchRequest) -> FetchResponse:
         (asked_topic,) = message.topics
         (asked,) = asked_topic.partitions
-        topic = next(topic for topic in self.topics.values() if topic.topic_id == asked_topic.topic_id)
+        topic = next((topic for topic in self.topics.values() if topic.topic_id == asked_topic.topic_id), None)
+        if topic is None:
+            return fetched(asked_topic.topic_id, asked.index, ErrorCode.UNKNOWN_TOPIC_ID)
         partition = topic.partitions[asked.index]
         if asked.fetch_offset > partition.end_offset:
             return fetched(asked_topic.topic_id, asked.index, ErrorCode.OFFSET_OUT_OF_RANGE, partition.end_offset)

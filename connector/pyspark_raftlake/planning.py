@@ -11,7 +11,7 @@ its end, so a replay would see another "latest". Therefore such a partition's fi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
@@ -38,6 +38,8 @@ class RangePartition(InputPartition):
     """One task of a read, all that its executor needs to know."""
 
     range: OffsetRange
+    #: The topic that the range was planned for: another id under the same name is another topic. None: it is gone already.
+    topic_id: bytes | None
     quorum: Quorum
     #: Where to read first; None: at the leader.
     node_id: int | None
@@ -187,6 +189,8 @@ class StreamPlanner:
         if start == end:
             return []
         self._view.look()
+        for topic, topic_id in self._view.topic_ids().items():
+            self._topic_ids.setdefault(topic, topic_id)
         added = self._start_of_added(sorted(end.keys() - start.keys()))
         gone = sorted(start.keys() - end.keys())
         if gone:
@@ -199,7 +203,7 @@ class StreamPlanner:
                     f"Partition {partition}'s offset was changed from {begin} to {until}, some data may have been missed"
                 )
             ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
-        return tasks_of(ranges, self._view, self._options)
+        return tasks_of(ranges, self._view, self._options, self._topic_ids)
 
     def _start_of_added(self, added: list[TopicPartition]) -> dict[TopicPartition, int]:
         earliest = self._view.earliest(added) if added else {}
@@ -226,7 +230,7 @@ def plan_batch_query(view: LogView, options: SourceOptions) -> list[RangePartiti
         if until < begin:
             report_data_loss(f"Partition {partition} ends at {until}, before its start {begin}", fail=options.fail_on_data_loss)
         ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
-    return tasks_of(ranges, view, options)
+    return tasks_of(ranges, view, options, view.topic_ids())
 
 
 def check_before_start(view: LogView, options: SourceOptions) -> None:
@@ -236,7 +240,9 @@ def check_before_start(view: LogView, options: SourceOptions) -> None:
         require_known(view, option, position)
 
 
-def tasks_of(ranges: Iterable[OffsetRange], view: LogView, options: SourceOptions) -> list[RangePartition]:
+def tasks_of(
+    ranges: Iterable[OffsetRange], view: LogView, options: SourceOptions, topic_ids: Mapping[str, bytes]
+) -> list[RangePartition]:
     pieces = split_ranges(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
     tasks: list[RangePartition] = []
     for index, piece in enumerate(pieces):
@@ -244,6 +250,7 @@ def tasks_of(ranges: Iterable[OffsetRange], view: LogView, options: SourceOption
         tasks.append(
             RangePartition(
                 range=piece,
+                topic_id=topic_ids.get(piece.topic),
                 quorum=options.quorum,
                 node_id=_choose_node(replicas, piece, index),
                 replicas=replicas,

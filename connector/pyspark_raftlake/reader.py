@@ -35,6 +35,8 @@ RECORD_BYTES_GUESS = 1 << 10
 WAIT_MS = 500
 #: Without any progress for this long, the task fails.
 STALL_MS_MAX = 60_000
+#: The client says so only after it has asked the nodes anew.
+TOPIC_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 #: Payload of one Arrow batch. Compressed records can hold much more than was fetched.
 ARROW_BYTES_MAX = 128 << 20
 
@@ -108,6 +110,7 @@ class _RangeReader:
             wait_ms=WAIT_MS,
             limit_offset=self._range.end,
             replica=self._node_id,
+            topic_id=self._task.topic_id,
         )
 
     def _learn_size(self, fetched: FetchedBytes, position: int) -> None:
@@ -145,7 +148,7 @@ class _RangeReader:
         end = self._range.end
         if isinstance(error, OffsetOutOfRange) and error.log_start_offset > position:
             resume = min(end, error.log_start_offset)
-        elif isinstance(error, OffsetOutOfRange) or error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        elif isinstance(error, OffsetOutOfRange) or error.code in TOPIC_GONE:
             # The log ends before: the topic was deleted, and perhaps another one has its name.
             resume = end
         else:

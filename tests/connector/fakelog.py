@@ -145,13 +145,24 @@ class FakeQuorum:
         return future
 
     def _fetch(
-        self, topic: str, partition: int, offset: int, *, bytes_max: int, wait_ms: int, limit_offset: int, replica: int | None
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        bytes_max: int,
+        wait_ms: int,
+        limit_offset: int,
+        replica: int | None,
+        topic_id: bytes | None = None,
     ) -> FetchedBytes:
         if self.fetch_script:
             scripted = self.fetch_script.pop(0)
             if isinstance(scripted, Exception):
                 raise scripted
             return scripted
+        if topic_id is not None and topic_id != self.ids[topic]:
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r} was deleted and created again")
         log = self.logs[topic][partition]
         if not log.start <= offset <= log.end:
             raise OffsetOutOfRange(topic, partition, offset, log.start, log.end)

@@ -38,6 +38,7 @@ def filled(*batches: list[str]) -> FakeQuorum:
 def task(start: int, end: int, *, node_id: int | None = None, headers: bool = False, fail: bool = True) -> RangePartition:
     return RangePartition(
         range=OffsetRange(topic="t", partition=0, start=start, end=end),
+        topic_id=(1).to_bytes(16, "big"),
         quorum=Quorum(bootstrap_servers="a:1", client_id="c"),
         node_id=node_id,
         replicas=(1, 2, 3),
@@ -161,8 +162,12 @@ def test_offsets_that_retention_removed() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [OffsetOutOfRange("t", 0, 5, 0, 2), RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't' does not exist")],
-    ids=["shorter", "deleted"],
+    [
+        OffsetOutOfRange("t", 0, 5, 0, 2),
+        RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 't' does not exist"),
+        RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, "topic 't' was deleted and created again"),
+    ],
+    ids=["shorter", "deleted", "recreated"],
 )
 def test_a_topic_that_was_deleted_before_it_was_read(error: RequestRejected) -> None:
     quorum = filled(["a"])

@@ -178,6 +178,7 @@ class AsyncClient:
         limit_offset: int | None = None,
         replica: Replica = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        topic_id: bytes | None = None,
         timeout_ms: float | None = None,
     ) -> FetchedBytes:
         """Whole record batches as they lie in the log; see `Reader.fetch_raw`."""
@@ -190,6 +191,7 @@ class AsyncClient:
             limit_offset=limit_offset,
             replica=replica,
             isolation=isolation,
+            topic_id=topic_id,
             timeout_ms=timeout_ms,
         )
 

@@ -43,6 +43,7 @@ class Topic:
     partitions: dict[int, PartitionLeader]
     #: Seconds on the loop's clock.
     learned_at: float
+    learned_from: Address
 
     def require_partition(self, partition: int) -> PartitionLeader:
         leader = self.partitions.get(partition)
@@ -52,6 +53,17 @@ class Topic:
                 f"topic {self.name!r} has {len(self.partitions)} partitions, not {partition}",
             )
         return leader
+
+    def lacks(self, partitions: Iterable[int], topic_id: bytes | None) -> RequestRejected | None:
+        """What to say when this is not the topic of that id (None: of any), or does not have all of the partitions."""
+        if topic_id is not None and topic_id != self.topic_id:
+            return RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {self.name!r} was deleted and created again")
+        try:
+            for partition in partitions:
+                self.require_partition(partition)
+        except RequestRejected as lacking:
+            return lacking
+        return None
 
     def describe(self) -> TopicDescription:
         return TopicDescription(
@@ -183,6 +195,30 @@ class Cluster:
             return cached
         return await self.refresh_topic(name, deadline)
 
+    async def topic_with(
+        self,
+        name: str,
+        partitions: Iterable[int],
+        deadline: Deadline,
+        *,
+        topic_id: bytes | None = None,
+        is_retry: bool = False,
+    ) -> Topic:
+        """As `topic` (a retry: as `refresh_topic`), with these partitions. Until nodes were asked for the grace, a topic
+        without one of them, or of another id, may be one that was deleted since: what is cached is old, and nodes lag behind
+        one another."""
+        wanted = tuple(partitions)
+        topic = await (self.refresh_topic if is_retry else self.topic)(name, deadline)
+        asked_for = Deadline(min(self.config.unknown_topic_grace_ms, deadline.remaining_ms()))
+        backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
+        while topic.lacks(wanted, topic_id) is not None:
+            topic = await self.refresh_topic(name, deadline, avoid=topic.learned_from)
+            if (lacking := topic.lacks(wanted, topic_id)) is not None:
+                if asked_for.is_over():
+                    raise lacking
+                await backoff.pause(deadline)
+        return topic
+
     def cached_topic(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
@@ -248,10 +284,10 @@ class Cluster:
             self._leaderless[address] = None
         else:
             self._leaderless.pop(address, None)
-        self._learn(answer)
+        self._learn(answer, address)
         return answer
 
-    def _learn(self, answer: MetadataResponse) -> None:
+    def _learn(self, answer: MetadataResponse, address: Address) -> None:
         self.cluster_id = answer.cluster_id
         if answer.brokers:
             self.nodes = {int(broker.node_id): Address(broker.host, int(broker.port)) for broker in answer.brokers}
@@ -260,13 +296,13 @@ class Cluster:
                 continue
             match code_of(topic.error_code):
                 case ErrorCode.NONE:
-                    self._learn_topic(topic)
+                    self._learn_topic(topic, address)
                 case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     self._topics.pop(topic.name, None)
                 case ErrorCode.INVALID_TOPIC_EXCEPTION:
                     raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {topic.name!r} is not valid")
 
-    def _learn_topic(self, described: MetadataResponseTopic) -> None:
+    def _learn_topic(self, described: MetadataResponseTopic, address: Address) -> None:
         name = str(described.name)
         topic_id = bytes(16) if described.topic_id is None else described.topic_id.bytes
         known = self._topics.get(name)
@@ -277,7 +313,7 @@ class Cluster:
             leader = PartitionLeader(int(partition.leader_id), int(partition.leader_epoch), replicas)
             before = known.partitions.get(index) if known is not None and known.topic_id == topic_id else None
             partitions[index] = before if before is not None and before.leader_epoch > leader.leader_epoch else leader
-        self._topics[name] = Topic(name, topic_id, partitions, self.now())
+        self._topics[name] = Topic(name, topic_id, partitions, self.now(), address)
 
     def learn_leader(
         self, topic: str, partition: int, leader_id: int, leader_epoch: int, endpoints: Iterable[tuple[int, str, int]]

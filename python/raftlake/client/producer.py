@@ -39,8 +39,17 @@ class AsyncProducer:
     async def append(self, topic: str, record: NewRecord, timeout_ms: float | None = None) -> AppendResult:
         """One record, in a request of its own, sent at once."""
         deadline = self._deadline(timeout_ms)
-        partition = self.choose_partition(await self._cluster.topic(topic, deadline), record)
-        return await self._submit(topic, partition, [record], deadline)
+        while True:
+            described = await self._cluster.topic_with(topic, _named([record]), deadline)
+            partition = self.choose_partition(described, record)
+            try:
+                return await self._submit(topic, partition, [record], deadline)
+            except RequestRejected as refused:
+                if record.partition is not None or refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                if deadline.is_over() or partition in (await self._cluster.topic(topic, deadline)).partitions:
+                    raise
+                # The topic was created again with fewer partitions: the record belongs into one of these.
 
     async def append_many(
         self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None = None
@@ -48,7 +57,8 @@ class AsyncProducer:
         """Records in as few batches as their sizes allow, in order within each partition. Raises the first failure after
         every batch has ended."""
         deadline = self._deadline(timeout_ms)
-        described = await self._cluster.topic(topic, deadline)
+        records = list(records)
+        described = await self._cluster.topic_with(topic, _named(records), deadline)
         keyless: int | None = None
         by_partition: dict[int, list[NewRecord]] = {}
         for record in records:
@@ -130,6 +140,11 @@ class AsyncProducer:
 
     def _deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+def _named(records: Iterable[NewRecord]) -> set[int]:
+    """The partitions that the records themselves ask for."""
+    return {record.partition for record in records if record.partition is not None}
 
 
 async def _gather(outcomes: Sequence[asyncio.Future[AppendResult]]) -> tuple[AppendResult, ...]:

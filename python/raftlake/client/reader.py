@@ -46,18 +46,19 @@ class Reader:
         limit_offset: int | None = None,
         replica: Replica = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        topic_id: bytes | None = None,
         timeout_ms: float | None = None,
     ) -> FetchedBytes:
         """Whole batches from the one that holds `offset` on: at least one if there is any below the high watermark, then up to
         about `bytes_max` bytes; batches that begin at or after `limit_offset` are left out. When there is nothing yet,
         the node waits up to `wait_ms` for it.
 
-        Raises OffsetOutOfRange when the leader does not hold `offset`, RequestRejected for other errors that do not pass.
+        Raises OffsetOutOfRange when the leader does not hold `offset`, RequestRejected for other errors that do not pass:
+        UNKNOWN_TOPIC_ID when a `topic_id` is given and the topic of this name is another one by now.
         """
         deadline = self._deadline(timeout_ms)
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
-        described = await self._cluster.topic(topic, deadline)
-        described.require_partition(partition)
+        described = await self._cluster.topic_with(topic, (partition,), deadline, topic_id=topic_id)
         while True:
             leader_id = described.require_partition(partition).leader_id
             node_id = self._choose(described, partition, replica)
@@ -90,7 +91,7 @@ class Reader:
             if deadline.is_over():
                 raise RequestRejected(code, f"fetch {topic}-{partition} at {offset} had no answer in time")
             await backoff.pause(deadline)
-            described = await self._cluster.refresh_topic(topic, deadline)
+            described = await self._cluster.topic_with(topic, (partition,), deadline, topic_id=topic_id, is_retry=True)
 
     async def read(
         self,

@@ -52,7 +52,7 @@ async def ask_leaders(
     left = list(dict.fromkeys(partitions))
     results: dict[int, T] = {}
     backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
-    topic = await cluster.topic(topic_name, deadline)
+    topic = await cluster.topic_with(topic_name, left, deadline)
     failure = RequestRejected(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic_name!r} has no leader")
     while True:
         by_leader: dict[Address, list[int]] = {}
@@ -75,7 +75,7 @@ async def ask_leaders(
         if deadline.is_over():
             raise failure
         await backoff.pause(deadline)
-        topic = await cluster.refresh_topic(topic_name, deadline)
+        topic = await cluster.topic_with(topic_name, left, deadline, is_retry=True)
 
 
 async def _ask_or_fail(ask: Ask[T], address: Address, partitions: list[int], deadline: Deadline) -> Mapping[int, T | ErrorCode]:

@@ -317,8 +317,7 @@ class PartitionSender:
 
     async def _find_leader(self, deadline: Deadline, *, is_retry: bool) -> bool:
         """Connect to whoever leads; False when nobody is known to, or it cannot be reached."""
-        get_topic = self._cluster.refresh_topic if is_retry else self._cluster.topic
-        topic = await get_topic(self._topic, deadline)
+        topic = await self._cluster.topic_with(self._topic, (self._partition,), deadline, is_retry=is_retry)
         self._topic_id = topic.topic_id
         self._is_topic_doubtful = self._is_topic_doubtful and not is_retry
         address = self._cluster.leader_address(topic, self._partition)

@@ -64,7 +64,8 @@ class ClientConfig:
     connect_timeout_ms: int = 3_000
     #: After this long without any node to talk to, NoReachableNode is raised instead of trying on.
     unreachable_timeout_ms: int = 10_000
-    #: How long a topic that no node knows may still be about to appear (metadata reaches the nodes one after another).
+    #: How long a topic or partition that no node knows may still be about to appear (metadata reaches the nodes one after
+    #: another).
     unknown_topic_grace_ms: int = 1_000
     retry_backoff_ms: int = 20
     retry_backoff_ms_max: int = 1_000
