@@ -77,6 +77,26 @@ def test_describe_quorum_at_the_leader_and_elsewhere(cluster: Cluster) -> None:
         assert passed_on.partitions[0].leader_id == leader.config.node_id
 
 
+def test_the_leader_does_not_fetch_and_has_caught_up_just_now(cluster: Cluster) -> None:
+    """Kafka's DescribeQuorum shows -1 as the leader's own LastFetchTimestamp."""
+    schema = _schema("describe_quorum", 2)
+    request = schema.DescribeQuorumRequest(
+        topics=(schema.TopicData(topic_name="__cluster_metadata", partitions=(schema.PartitionData(partition_index=0),)),)
+    )
+    cluster.run(1_000)
+    leader = cluster.leader()
+    for asked in cluster.nodes.values():
+        wall_ms = leader.clock.wall_ms()
+        part = cluster.ask(asked, ApiKey.DESCRIBE_QUORUM, request, version=2).topics[0].partitions[0]
+        fetched = {replica.replica_id: replica.last_fetch_timestamp for replica in part.current_voters}
+        assert fetched.pop(leader.config.node_id) == -1
+        assert len(fetched) == 2 and all(0 <= wall_ms - at_ms <= 1_000 for at_ms in fetched.values())
+        (caught_up_ms,) = (
+            replica.last_caught_up_timestamp for replica in part.current_voters if replica.replica_id == part.leader_id
+        )
+        assert wall_ms <= caught_up_ms <= leader.clock.wall_ms()
+
+
 def test_describe_quorum_of_another_node_s_client_is_never_passed_on(cluster: Cluster) -> None:
     """Two nodes that each take the other for the leader would pass a question to and fro."""
     schema = _schema("describe_quorum", 1)

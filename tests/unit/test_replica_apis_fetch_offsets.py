@@ -55,6 +55,23 @@ def test_a_consumer_is_fenced_by_epoch_and_told_where_it_diverged(cluster: Clust
     assert cluster.fetch(leader, group, 1, last_fetched_epoch=0).error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_a_consumer_that_is_fenced_learns_who_leads_and_where(cluster: Cluster) -> None:
+    """KIP-951: CurrentLeader and NodeEndpoints, at whichever node it asks; neither where there is nothing to correct."""
+    (group,) = cluster.create_topic("leads")
+    leader = cluster.leader(group)
+    epoch = leader.partitions[group].core.epoch
+    cluster.run(100)
+    everybody = {(node.config.node_id, node.config.listener.host, node.config.listener.port) for node in cluster.nodes.values()}
+    for node in cluster.nodes.values():
+        for claimed, error in ((epoch - 1, ErrorCode.FENCED_LEADER_EPOCH), (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+            answer = cluster.ask(node, ApiKey.FETCH, fetch_request(group, 0, current_leader_epoch=claimed), version=16)
+            part = answer.topics[0].partitions[0]
+            assert (part.error, part.current_leader) == (error, (leader.config.node_id, epoch))
+            assert {(place.node_id, place.host, place.port) for place in answer.node_endpoints} == everybody
+        fine = cluster.ask(node, ApiKey.FETCH, fetch_request(group, 0, current_leader_epoch=epoch), version=16)
+        assert (fine.topics[0].partitions[0].current_leader, fine.node_endpoints) == (None, [])
+
+
 def test_a_consumer_that_read_a_tail_which_was_cut_learns_where_it_diverged() -> None:
     cluster = Cluster()
     (group,) = cluster.create_topic("t")

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from raftlake.errors import ErrorCode
-from raftlake.ports import ControlReply, ControlRpc, GroupId, PeerConnection, PeerMessage
+from raftlake.ports import (
+    ControlReply,
+    ControlRpc,
+    FetchSnapshotReply,
+    FetchSnapshotRpc,
+    GroupId,
+    PeerConnection,
+    PeerMessage,
+    PeerRpc,
+    ReadOffsetReply,
+    ReadOffsetRpc,
+)
 from raftlake.raft.messages import (
     BeginQuorumEpochRequest,
     EndQuorumEpochRequest,
+    FetchSnapshotRequest,
     VoteRequest,
     VoteResponse,
 )
@@ -23,9 +37,9 @@ def _vote(epoch: int = 1) -> VoteRequest:
     )
 
 
-def _receive(cluster: Cluster, node: ReplicaNode, rpc: ControlRpc) -> ControlReply:
-    replies: list[ControlReply] = []
-    node.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
+def _receive(cluster: Cluster, node: ReplicaNode, rpc: PeerRpc) -> Any:
+    replies: list[Any] = []
+    node.receive(PeerConnection(), rpc, replies.append)
     cluster.run(10, until=lambda: bool(replies))
     return replies[0]
 
@@ -80,6 +94,30 @@ def test_a_foreign_cluster_id_is_refused_before_any_epoch_moves_and_null_is_allo
     assert leader.partitions[METADATA_GROUP].core.epoch == epoch
     own = _receive(cluster, leader, ControlRpc(cluster_id=leader.cluster_id, messages=(PeerMessage(METADATA_GROUP, _vote()),)))
     assert own.error is ErrorCode.NONE
+
+
+def test_a_foreign_cluster_id_is_refused_in_reads_and_snapshots_too() -> None:
+    """A client of another cluster must not take our offsets for its own, nor a replica our snapshot."""
+    cluster = Cluster()
+    cluster.run(3000)
+    leader = cluster.leader()
+    assert leader.cluster_id is not None
+    core = leader.partitions[METADATA_GROUP].core
+    piece = FetchSnapshotRequest(
+        replica=ReplicaKey(NodeId(2)), leader_epoch=core.epoch, snapshot_id=OffsetAndEpoch(Offset(1), Epoch(1)), position=0
+    )
+    for claimed in ("", "another", None, leader.cluster_id):
+        read = ReadOffsetRpc(cluster_id=claimed, read_timestamp_ms=0, groups=(METADATA_GROUP,))
+        snapshot = FetchSnapshotRpc(
+            cluster_id=claimed, replica_id=NodeId(2), size_max=100, messages=(PeerMessage(METADATA_GROUP, piece),)
+        )
+        offsets, pieces = _receive(cluster, leader, read), _receive(cluster, leader, snapshot)
+        if claimed in (None, leader.cluster_id):
+            assert offsets.error is ErrorCode.NONE and offsets.results[0].applied_offset > 0
+            assert pieces.error is ErrorCode.NONE and pieces.messages[0].body.error is ErrorCode.SNAPSHOT_NOT_FOUND
+        else:
+            assert offsets == ReadOffsetReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)
+            assert pieces == FetchSnapshotReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)
 
 
 def test_a_refusal_exists_for_every_control_request() -> None:
