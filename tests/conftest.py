@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,14 @@ def quorum(quorum_dir: Path) -> Iterator[LocalQuorum]:
 
     with LocalQuorum(nodes=3, data_dir=quorum_dir) as started:
         yield started
+
+
+@pytest.fixture
+def hang_up_kills() -> Iterator[None]:
+    """Processes that the test starts do not ignore SIGHUP, although the whole run may (nohup)."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """The `raftlake` command: puts the commands together and turns errors into one line and an exit code.
 
-0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 130 after Ctrl-C. The
-commands are in `cli_node` (local, format, serve, dump), `cli_topics` (topics, produce, consume), `cli_kv`, `cli_recover` and
-`cli_quorum` (describe); each imports what it needs when it runs, so that `--help` is instant and a client needs no node code.
+0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 130 after Ctrl-C, 141 where
+the reader of the output has gone (`| head`), as for any command that SIGPIPE ends. The commands are in `cli_node` (local,
+format, serve, dump), `cli_topics` (topics, produce, consume), `cli_kv`, `cli_recover` and `cli_quorum` (describe); each imports
+what it needs when it runs, so that `--help` is instant and a client needs no node code.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import typer
 from typer.exceptions import TyperException
 
 from raftlake import cli_kv, cli_node, cli_quorum, cli_recover, cli_topics, cli_voters
+from raftlake.cli_output import note
+from raftlake.cli_streams import EXIT_BROKEN_PIPE, OutputClosed, give_up_output, open_streams
 from raftlake.errors import RaftlakeError, one_line
 
 app = typer.Typer(
@@ -51,16 +54,35 @@ def quickstart(
 
 def main() -> NoReturn:
     """The entry point of the `raftlake` script."""
+    open_streams()
+    exit_code = run(app)
+    try:
+        sys.stdout.flush()
+    except RaftlakeError as error:
+        give_up_output()
+        exit_code = exit_code or failed(error)
+    sys.exit(exit_code)
+
+
+def run(commands: typer.Typer) -> int:
+    """The exit code of the command that the arguments name."""
     try:
         # Not standalone: typer would print wrong usage itself, in a box of five lines.
-        sys.exit(app(prog_name="raftlake", standalone_mode=False))
+        return int(commands(prog_name="raftlake", standalone_mode=False) or 0)
     except TyperException as error:
         if usage := wrong_usage(error):
-            sys.stderr.write(f"raftlake: {usage}\n")
-        sys.exit(error.exit_code)
+            note(f"raftlake: {usage}")
+        return int(error.exit_code)
     except RaftlakeError as error:
-        sys.stderr.write(f"raftlake: {one_line(error)}\n")
-        sys.exit(1)
+        return failed(error)
+
+
+def failed(error: RaftlakeError) -> int:
+    """The exit code of a command that ended with this error; says what it is."""
+    if isinstance(error, OutputClosed):
+        return EXIT_BROKEN_PIPE
+    note(f"raftlake: {one_line(error)}")
+    return 1
 
 
 def wrong_usage(error: TyperException) -> str:

@@ -18,9 +18,9 @@ from raftlake.cli_output import (
     AsJson,
     BootstrapServer,
     TimeoutMs,
-    as_text,
     connect,
     print_json,
+    text_facts,
 )
 from raftlake.errors import ConfigError
 
@@ -53,7 +53,7 @@ def get(
     if entry is None:
         raise KeyMissing(f"key {key!r} does not exist")
     if as_json:
-        print_json({"key": key, "version": entry.version, "value": as_text(entry.value)})
+        print_json({"key": key, "version": entry.version, **text_facts("value", entry.value)})
         return
     value = entry.value or b""
     sys.stdout.buffer.write(value)
@@ -118,9 +118,7 @@ def list_(
             page = client.kv.list(prefix, after=after, limit=page_limit, values=values, linearizable=not stale)
             for entry in page.entries:
                 row: dict[str, Any] = {"key": entry.key, "version": entry.version, "size": entry.size}
-                if values:
-                    row["value"] = as_text(entry.value)
-                rows.append(row)
+                rows.append(row | text_facts("value", entry.value) if values else row)
             more = page.more
             after = page.entries[-1].key if page.entries else None
     if as_json:
@@ -143,7 +141,7 @@ def watch(
     """Print each change below a prefix as a line of JSON until Ctrl-C; a deleted key has the value null."""
     with connect(bootstrap_server, timeout_ms) as client:
         for count, event in enumerate(client.kv.watch(prefix, from_version=from_version), start=1):
-            facts = {"key": event.key, "version": event.version, "value": as_text(event.value)}
+            facts = {"key": event.key, "version": event.version, **text_facts("value", event.value)}
             print(json.dumps(facts, ensure_ascii=False), flush=True)
             if count == max_events:
                 return

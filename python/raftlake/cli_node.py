@@ -28,6 +28,7 @@ def local(
     `raftlake serve --config DIR/node-N/node.properties` starts it again.
     """
     from raftlake.local import LocalQuorum
+    from raftlake.runtime.stop_signals import stop_signals
 
     stopping = threading.Event()
 
@@ -35,10 +36,13 @@ def local(
         stopping.set()
 
     # While nodes start, Ctrl-C ends the start; from then on it is a request to stop.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals = stop_signals()
+    for signum in signals:
+        if signum != signal.SIGINT:
+            signal.signal(signum, _interrupt)
     with LocalQuorum(nodes=nodes, data_dir=data_dir, port=port, http_port=http_port) as quorum:
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGTERM, stop)
+        for signum in signals:
+            signal.signal(signum, stop)
         print(f"ready bootstrap.servers={quorum.bootstrap_servers} http.servers={quorum.http_servers}", flush=True)
         running = quorum.running()
         while not stopping.wait(0.2):
@@ -86,7 +90,7 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be given more than once.")
     ] = None,
 ) -> None:
-    """Run one node in the foreground until SIGTERM or Ctrl-C."""
+    """Run one node in the foreground until SIGTERM, Ctrl-C, or the end of its terminal."""
     from raftlake.runtime import server
     from raftlake.runtime.settings import load_settings
 

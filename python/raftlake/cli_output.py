@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,7 +31,7 @@ TIMEOUT_MS_DEFAULT = 15_000
 _UNREACHABLE_TIMEOUT_MS = 3_000
 
 
-@contextmanager
+@contextlib.contextmanager
 def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Client]:
     """A client for one command. Who waits for a quorum without a leader is told so."""
     from raftlake.client import Client
@@ -58,9 +59,27 @@ def print_table(headers: list[str], rows: list[list[str]]) -> None:
 
 def note(text: str) -> None:
     """A word to the person at the terminal, apart from the output."""
-    sys.stderr.write(text + "\n")
+    with contextlib.suppress(OSError):  # The terminal is closed, or its file full: nobody is there to be told.
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def as_text(data: bytes | None) -> str | None:
     """Bytes as text for JSON; what is not UTF-8 is shown with backslashes."""
     return None if data is None else data.decode("utf-8", errors="backslashreplace")
+
+
+def text_facts(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as a member of a JSON object; those that are not UTF-8 are given as base64 beside the text."""
+    facts = {name: as_text(data)}
+    if data is not None and not _is_utf8(data):
+        facts[f"{name}Base64"] = base64.b64encode(data).decode("ascii")
+    return facts
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

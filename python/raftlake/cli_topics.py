@@ -5,7 +5,6 @@ Lines are records: what goes in comes out byte for byte, so that the commands fi
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,17 +22,17 @@ from raftlake.cli_output import (
     note,
     print_json,
     print_table,
+    text_facts,
 )
+from raftlake.cli_produce import chunks, produce_lines
 from raftlake.errors import ConfigError
 
 if TYPE_CHECKING:
-    from raftlake.client import Client, NewRecord, Record, TopicDescription
+    from raftlake.client import Client, Record, TopicDescription
 
 app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-#: Lines that go into one append.
-_LINES_MAX = 1000
 
 
 @app.command("create")
@@ -132,13 +131,10 @@ def produce(
     """Append each line of standard input as one record; ends when all are acknowledged."""
     if key_separator == "":
         raise typer.BadParameter("must not be empty", param_hint="--key-separator")
-    count = 0
     with connect(bootstrap_server, timeout_ms) as client:
         # A missing topic or quorum is said before a line is read, and also when none comes.
         client.partitions(topic)
-        for lines in _chunks(sys.stdin.isatty()):
-            records = [to_record(line, key_separator, partition) for line in lines]
-            count += sum(result.count for result in client.append_many(topic, records))
+        count = produce_lines(client, topic, chunks(sys.stdin.buffer, one_by_one=sys.stdin.isatty()), key_separator, partition)
     note(f"{count} records appended")
 
 
@@ -216,30 +212,6 @@ def _read_to(client: Client, topic: str, partition: int, start: int, end: int) -
         offset = fetched.next_offset
 
 
-def _chunks(is_terminal: bool) -> Iterator[list[bytes]]:
-    """Lines of standard input: one at a time from a terminal, many together from a file or pipe."""
-    lines: list[bytes] = []
-    for line in sys.stdin.buffer:
-        lines.append(line.removesuffix(b"\n").removesuffix(b"\r"))
-        if is_terminal or len(lines) == _LINES_MAX:
-            yield lines
-            lines = []
-    if lines:
-        yield lines
-
-
-def to_record(line: bytes, key_separator: str | None, partition: int | None) -> NewRecord:
-    """One line as a record; ConfigError when it should have a key and has none."""
-    from raftlake.client import NewRecord
-
-    if key_separator is None:
-        return NewRecord(value=line, partition=partition)
-    key, found, value = line.partition(key_separator.encode())
-    if not found:
-        raise ConfigError(f"--key-separator: line {line[:60]!r} holds no {key_separator!r}")
-    return NewRecord(key=key, value=value, partition=partition)
-
-
 def _write_line(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
@@ -256,20 +228,10 @@ def json_line(record: Record) -> bytes:
         "timestamp": record.timestamp_ms,
     }
     for name, data in (("key", record.key), ("value", record.value)):
-        facts[name] = as_text(data)
-        if data is not None and not _is_utf8(data):
-            facts[f"{name}Base64"] = base64.b64encode(data).decode("ascii")
+        facts |= text_facts(name, data)
     if record.headers:
         facts["headers"] = [{"key": name, "value": as_text(value)} for name, value in record.headers]
     return json.dumps(facts, ensure_ascii=False).encode()
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def topic_facts(described: TopicDescription) -> dict[str, Any]:

@@ -162,3 +162,51 @@ def test_dump_of_a_segment(quorum_dir: Path, raftlake: Run) -> None:
         check=False,
     )
     assert "baseOffset: 0" in ok(outcome)
+
+
+def shell(quorum: LocalQuorum, tail: str, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    """A command with what a shell user writes behind it; the exit code is the command's own."""
+    line = ["bash", "-o", "pipefail", "-c", f'"$@" {tail}', "bash", sys.executable, "-m", "raftlake", *arguments]
+    environment = os.environ | {"RAFTLAKE_BOOTSTRAP_SERVER": quorum.bootstrap_servers}
+    return subprocess.run(line, input=stdin, capture_output=True, timeout=60, check=False, env=environment)
+
+
+def test_a_consumer_whose_reader_goes_ends_in_silence(quorum: LocalQuorum, raftlake: Run, topic: str) -> None:
+    ok(raftlake("produce", topic, stdin="".join(f"{n}\n" for n in range(2000))))
+    for option in ("--from-beginning", "--linearizable"):
+        outcome = shell(quorum, "| head -1", "consume", topic, option)
+        assert (outcome.returncode, outcome.stdout, outcome.stderr) == (141, b"0\n", b"")
+
+
+def test_commands_with_closed_and_full_streams(quorum: LocalQuorum, raftlake: Run, topic: str) -> None:
+    ok(raftlake("produce", topic, stdin="one\n"))
+    full = b"raftlake: cannot write to standard output: No space left on device\n"
+    for arguments in (["topics", "list"], ["consume", topic, "--linearizable"], ["consume", topic, "--from-beginning"]):
+        outcome = shell(quorum, "> /dev/full", *arguments)
+        assert (outcome.returncode, outcome.stderr) == (1, full)
+    for arguments in (["topics", "list"], ["consume", topic, "--linearizable"]):
+        outcome = shell(quorum, ">&-", *arguments)
+        assert (outcome.returncode, outcome.stderr) == (0, b"")
+    outcome = shell(quorum, "<&-", "produce", topic)
+    assert (outcome.returncode, outcome.stderr) == (0, b"0 records appended\n")
+
+
+def test_produce_says_what_it_did_when_it_fails(quorum: LocalQuorum, raftlake: Run, topic: str) -> None:
+    outcome = shell(quorum, "", "produce", topic, stdin=b"small\n" + bytes(9 << 20) + b"\nsmall too\n")
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith(b"raftlake: MESSAGE_TOO_LARGE")
+    assert outcome.stderr.endswith(b"; 2 records were appended, not input line 2; nothing behind line 3 was sent\n")
+    assert sorted(ok(raftlake("consume", topic, "--linearizable")).splitlines()) == ["small", "small too"]
+
+
+def test_keys_and_values_that_are_no_text(quorum: LocalQuorum, raftlake: Run, tmp_path: Path) -> None:
+    refusal = shell(quorum, "kv put $'\\xff\\xfe' v")
+    assert refusal.returncode == 1
+    assert refusal.stderr == b"raftlake: key '\\udcff\\udcfe' is not valid Unicode text\n"
+    (tmp_path / "value").write_bytes(b"\xff")
+    ok(raftlake("kv", "put", "cli-binary", "--file", str(tmp_path / "value")))
+    got = json.loads(ok(raftlake("kv", "get", "cli-binary", "--json")))
+    (listed,) = json.loads(ok(raftlake("kv", "list", "cli-binary", "--values", "--json")))
+    (seen,) = ok(raftlake("kv", "watch", "cli-binary", "--from", "0", "--max-events", "1")).splitlines()
+    for facts in (got, listed, json.loads(seen)):
+        assert (facts["value"], facts["valueBase64"]) == ("\\xff", "/w==")

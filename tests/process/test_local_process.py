@@ -167,7 +167,9 @@ def test_nodes_do_not_outlive_a_crashed_parent_even_when_its_fork_lives_on(tmp_p
         parent.stdout.close()
 
 
-def test_the_local_command_says_ready_and_stops_at_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("hang_up_kills")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+def test_the_local_command_says_ready_and_stops_at_ctrl_c_and_with_its_terminal(tmp_path: Path, signum: signal.Signals) -> None:
     command = [sys.executable, "-m", "raftlake", "local", "--nodes", "1", "--data-dir", str(tmp_path)]
     with LocalQuorum(nodes=1) as free:
         port, http_port = free.nodes[1].port, free.nodes[1].http_port
@@ -183,7 +185,7 @@ def test_the_local_command_says_ready_and_stops_at_ctrl_c(tmp_path: Path) -> Non
     node = int((tmp_path / "node-1" / "raftlake.pid").read_text())
     with Client(f"127.0.0.1:{port}") as client:
         client.create_topic("t")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     out, errors = process.communicate(timeout=20)
     assert (process.returncode, out) == (0, "")
     assert "Traceback" not in errors

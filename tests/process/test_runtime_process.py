@@ -74,7 +74,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         node.process.communicate()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.usefixtures("hang_up_kills")
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly(start: Callable[..., Node], signum: signal.Signals) -> None:
     node = start()
     assert int((node.directory / PID_FILE).read_text()) == node.process.pid

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from quorumkit import described_quorum
 from raftlake import cli, cli_output, cli_quorum, cli_topics
-from raftlake.client import NewRecord, Record
-from raftlake.errors import ConfigError, RaftlakeError
+from raftlake.client import Record
+from raftlake.errors import RaftlakeError
 from raftlake.runtime.settings import load_settings
 
 SETTINGS = ["quorum.voters=1@127.0.0.1:9092", "log.dirs=d"]
@@ -148,13 +148,6 @@ def test_format_writes_once_and_refuses_another_node(tmp_path: Path) -> None:
     assert (damaged.returncode, damaged.stdout[:8]) == (1, "damaged:")
 
 
-def test_lines_become_records() -> None:
-    assert cli_topics.to_record(b"a:b:c", None, 2) == NewRecord(value=b"a:b:c", partition=2)
-    assert cli_topics.to_record(b"a:b:c", ":", None) == NewRecord(key=b"a", value=b"b:c")
-    with pytest.raises(ConfigError, match="holds no ':'"):
-        cli_topics.to_record(b"abc", ":", None)
-
-
 def test_a_record_as_json_keeps_bytes_that_are_no_text() -> None:
     record = Record(topic="t", partition=1, offset=5, timestamp_ms=9, key=b"\xff", value="é".encode(), headers=(("h", None),))
     facts = json.loads(cli_topics.json_line(record))
@@ -196,3 +189,6 @@ def test_tables_line_up_and_split_at_tabs(capsys: pytest.CaptureFixture[str]) ->
 def test_bytes_that_are_no_text_are_shown_with_backslashes() -> None:
     assert cli_output.as_text(b"\xffa") == "\\xffa"
     assert cli_output.as_text(None) is None
+    assert cli_output.text_facts("value", b"\xff\\xff") == {"value": "\\xff\\xff", "valueBase64": "/1x4ZmY="}
+    assert cli_output.text_facts("value", "\u00e9".encode()) == {"value": "\u00e9"}
+    assert cli_output.text_facts("value", None) == {"value": None}

@@ -14,7 +14,7 @@ from clientkit import FakeQuorum, run
 from raftlake.client import AsyncClient, Client, Delete, KvConflict, KvEvent, Put
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.sync_kv import Kv
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -286,5 +286,18 @@ def test_programs_without_an_event_loop_get_the_same() -> None:
             b'event: put\nid: 9\ndata: {"key":"a","version":9,"value":""}\n\n',
         )
         await asyncio.to_thread(work, [str(address) for address in client.config.bootstrap])
+
+    kv_test(test)
+
+
+def test_a_key_that_is_no_text_is_named_and_nothing_is_sent() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        nameless = (client.kv.put("\ud800", b""), client.kv.get("\ud800"), client.kv.delete("\ud800"))
+        for asked in (*nameless, client.kv.list("\ud800"), client.kv.list(after="\ud800"), anext(client.kv.watch("\ud800"))):
+            with pytest.raises(ConfigError, match=r"'\\ud800' is not valid Unicode text"):
+                await asked
+        with pytest.raises(TypeError, match="key 5 is not a str"):
+            await client.kv.put(5, b"")  # type: ignore[arg-type]
+        assert one.requests == two.requests == []
 
     kv_test(test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import threading
@@ -10,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from clientkit import FakeQuorum
-from raftlake.client import EARLIEST, AsyncClient, Client
+from clientkit import FakeQuorum, produced
+from raftlake.client import EARLIEST, AppendResult, AsyncClient, Client
 from raftlake.client.loop_thread import LoopThread
-from raftlake.errors import RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
 
 
@@ -108,3 +110,26 @@ def test_work_on_the_loop_thread_ends_with_its_result_or_its_error() -> None:
     finally:
         running.stop()
     assert running.loop.is_closed()
+
+
+def test_a_stream_that_is_left_after_its_client_was_closed_ends_in_silence(quorum: FakeQuorum) -> None:
+    """A reader that breaks off ends the client first and drops the stream later; warnings are errors here."""
+    with Client(quorum.bootstrap) as client:
+        client.append("t", "v")
+        stream = client.stream("t", start=EARLIEST)
+        assert next(stream).value == b"v"
+    stream.close()
+    del stream
+    gc.collect()
+
+
+def test_what_became_of_each_record_is_told_in_its_place(quorum: FakeQuorum) -> None:
+    with Client(quorum.bootstrap) as client:
+        large = bytes(600_000)
+        fetched = quorum.nodes[1]
+        client.append("t", "first")
+        fetched.once(ApiKey.PRODUCE, lambda *_: None)
+        fetched.once(ApiKey.PRODUCE, lambda *_: produced("t", 0, ErrorCode.MESSAGE_TOO_LARGE))
+        outcomes = client.append_each("t", [(None, b"a"), (None, large), (None, b"b")])
+        assert [getattr(outcome, "code", None) for outcome in outcomes] == [None, ErrorCode.MESSAGE_TOO_LARGE, None]
+        assert isinstance(outcomes[0], AppendResult) and outcomes[0].count == 1

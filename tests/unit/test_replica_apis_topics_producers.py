@@ -212,3 +212,21 @@ def test_a_known_producer_gets_its_next_epoch_and_a_transactional_one_is_refused
     assert (answer.producer_id, answer.producer_epoch) == (5, 4)
     refused = _producer_id(cluster, node, transactional_id="tx")
     assert int(refused.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_name_that_stands_twice_in_one_request_is_answered_once_and_not_created(cluster: Cluster) -> None:
+    """As in Kafka; librdkafka takes an answer with more topics than it asked for to be broken."""
+    schema = _schema("create_topics", 7)
+    topics = tuple(
+        schema.CreatableTopic(name=name, num_partitions=count, replication_factor=-1, assignments=(), configs=())
+        for name, count in (("doubled", 1), ("single", 1), ("doubled", 2))
+    )
+    request = schema.CreateTopicsRequest(topics=topics, validate_only=False)
+    answer = cluster.ask(cluster.leader(), ApiKey.CREATE_TOPICS, request, version=7)
+    assert {str(topic.name): ErrorCode(int(topic.error_code)) for topic in answer.topics} == {
+        "doubled": ErrorCode.INVALID_REQUEST,
+        "single": ErrorCode.NONE,
+    }
+    assert len(answer.topics) == 2
+    cluster.run(1000)
+    assert all(node.topics.get("doubled") is None and node.topics.get("single") for node in cluster.nodes.values())

@@ -205,6 +205,9 @@ def test_transactions() -> None:
         again = await on.client.post("/v1/txn", json=body)
         assert again.status_code == 412
         assert again.json() == {"error": CONDITION_FAILED, "succeeded": False, "failed": [{"key": "a", "version": 1}]}
+        present = {"compare": [{"key": "a", "version": -1}], "ops": []}
+        assert (await on.client.post("/v1/txn", json=present)).status_code == 200
+        assert on.node.kv.proposed[-1] == Txn((Compare("a", ANY),), ())
         gone = await on.client.post("/v1/txn", json={"ops": [{"delete": {"key": "a"}}]})
         assert gone.status_code == 200
         assert on.node.kv.proposed[-1] == Txn((), (Delete("a"),))
@@ -220,6 +223,9 @@ def test_transactions() -> None:
         ([], 400, "the body must be"),
         ({"compare": []}, 400, "the body must be"),
         ({"ops": [], "x": 1}, 400, "the body must be"),
+        ('{"ops": [], "ops": []}', 400, "'ops' stands twice in one object of the body"),
+        ('{"ops": [{"put": {"key": "a", "key": "b", "text": ""}}]}', 400, "'key' stands twice in one object of the body"),
+        ({"ops": [], "compare": [{"key": "a", "version": -2}]}, 400, "compare[0]: version -2 of key 'a' is not a log offset"),
         ({"ops": {}}, 400, "ops must be a list"),
         ({"ops": [{"put": {"key": "a"}}]}, 400, 'ops[0]: put takes a key and either "value" (base64) or "text"'),
         ({"ops": [{"put": {"key": "a", "value": "!"}}]}, 400, "ops[0]: value is not base64"),

@@ -31,7 +31,7 @@ from raftlake.client.types import (
     parse_servers,
 )
 from raftlake.client.voters import VoterAdmin
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
 from raftlake.wire.quorum import QuorumDescription
 
 if TYPE_CHECKING:
@@ -115,6 +115,13 @@ class AsyncClient:
         if partition is not None:
             chosen = [replace(record, partition=partition) for record in chosen]
         return await self._producer.append_many(topic, chosen, timeout_ms)
+
+    async def append_each(
+        self, topic: str, records: Iterable[AppendRecord], *, timeout_ms: float | None = None
+    ) -> tuple[AppendResult | RaftlakeError, ...]:
+        """As `append_many`, but returns what became of each record: where the batch with it was appended, or why it was not
+        (UnknownOutcome where that is not known). Raises only where nothing was sent."""
+        return await self._producer.append_each(topic, [to_record(record) for record in records], timeout_ms)
 
     async def append_batches(
         self,

@@ -22,7 +22,7 @@ from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import KvConflict, NoReachableNode
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.types import KvEntry, KvEvent, KvPage
-from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
+from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
 from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
 _REFUSALS = {
@@ -87,9 +87,9 @@ class AsyncKv:
         timeout_ms: float | None = None,
     ) -> KvPage:
         """One page of the keys below `prefix` in key order, beginning behind `after`."""
-        params = {**_consistency(linearizable), "prefix": prefix, "limit": str(limit)}
+        params = {**_consistency(linearizable), "prefix": require_text("prefix", prefix), "limit": str(limit)}
         if after is not None:
-            params["after"] = after
+            params["after"] = require_text("key", after)
         if values:
             params["values"] = "true"
         answer = await self._read("/v1/kv", params, timeout_ms)
@@ -98,8 +98,8 @@ class AsyncKv:
         return KvPage(entries=entries, more=bool(body["more"]), version=_offset(answer) - 1)
 
     async def txn(self, compare: Mapping[str, int], ops: Sequence[Put | Delete], *, timeout_ms: float | None = None) -> int:
-        """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: does not exist, -1:
-        any); else KvConflict and no change."""
+        """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: must not exist, -1:
+        must exist); else KvConflict and no change."""
         body = {
             "compare": [{"key": key, "version": version} for key, version in compare.items()],
             "ops": [_operation(operation) for operation in ops],
@@ -115,6 +115,7 @@ class AsyncKv:
         """
         config = self._cluster.config
         position = _WatchPosition(from_version)
+        require_text("prefix", prefix)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
         timeout = httpx.Timeout(config.connect_timeout_ms / 1000, read=_WATCH_SILENCE_MS_MAX / 1000)
         while True:
@@ -246,7 +247,19 @@ class AsyncKv:
             self._fronts.remove(front)
 
 
+def require_text(what: str, text: str) -> str:
+    """`text`, or an error that names it where it cannot be sent."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} {text!r} is not a str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what} {text!r} is not valid Unicode text") from error
+    return text
+
+
 def _path(key: str) -> str:
+    require_text("key", key)
     # Dots too: a key of dots must not look like a relative path to anything on the way.
     return "/v1/kv/" + quote(key, safe="").replace(".", "%2E")
 

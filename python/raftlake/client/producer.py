@@ -17,7 +17,7 @@ from raftlake.client.lanes import ProducerIds
 from raftlake.client.partitioner import RoundRobin, partition_for_key
 from raftlake.client.sender import PartitionSender
 from raftlake.client.types import AppendResult, NewRecord
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
 from raftlake.wire.batches import Record as WireRecord
 from raftlake.wire.batches import build_batch, parse_header
 
@@ -56,25 +56,43 @@ class AsyncProducer:
     ) -> tuple[AppendResult, ...]:
         """Records in as few batches as their sizes allow, in order within each partition. Raises the first failure after
         every batch has ended."""
+        return await _gather([outcome for _, outcome in await self._submit_many(topic, records, timeout_ms)])
+
+    async def append_each(
+        self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None = None
+    ) -> tuple[AppendResult | RaftlakeError, ...]:
+        """As `append_many`, but tells of each record in turn what its batch ended with, failures too."""
+        ended: dict[int, AppendResult | RaftlakeError] = {}
+        for places, outcome in await self._submit_many(topic, records, timeout_ms):
+            try:
+                result: AppendResult | RaftlakeError = await outcome
+            except RaftlakeError as error:
+                result = error
+            ended.update(dict.fromkeys(places, result))
+        return tuple(ended[place] for place in sorted(ended))
+
+    async def _submit_many(
+        self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None
+    ) -> list[tuple[list[int], asyncio.Future[AppendResult]]]:
+        """The batches that these records make: the places of its records among them, and its outcome."""
         deadline = self._deadline(timeout_ms)
         records = list(records)
         described = await self._cluster.topic_with(topic, _named(records), deadline)
         keyless: int | None = None
-        by_partition: dict[int, list[NewRecord]] = {}
-        for record in records:
+        by_partition: dict[int, list[tuple[int, NewRecord]]] = {}
+        for place, record in enumerate(records):
             if record.partition is None and record.key is None:
                 # Records without a key stay together: one batch is cheaper than one for each partition.
                 keyless = self._turns.next(topic, sorted(described.partitions)) if keyless is None else keyless
                 partition = keyless
             else:
                 partition = self.choose_partition(described, record)
-            by_partition.setdefault(partition, []).append(record)
-        outcomes = [
-            self._submit(topic, partition, batch, deadline)
+            by_partition.setdefault(partition, []).append((place, record))
+        return [
+            ([place for place, _ in batch], self._submit(topic, partition, [record for _, record in batch], deadline))
             for partition, chosen in by_partition.items()
             for batch in _split(chosen)
         ]
-        return await _gather(outcomes)
 
     async def append_batches(
         self,
@@ -156,10 +174,10 @@ async def _gather(outcomes: Sequence[asyncio.Future[AppendResult]]) -> tuple[App
     return tuple(outcome.result() for outcome in outcomes)
 
 
-def _split(records: Sequence[NewRecord]) -> Iterable[Sequence[NewRecord]]:
-    """Runs of records of at most BATCH_BYTES, at least one record each."""
+def _split(records: Sequence[tuple[int, NewRecord]]) -> Iterable[Sequence[tuple[int, NewRecord]]]:
+    """Runs of records, each with its place, of at most BATCH_BYTES, at least one record each."""
     start, size = 0, 0
-    for index, record in enumerate(records):
+    for index, (_, record) in enumerate(records):
         record_size = len(record.key or b"") + len(record.value or b"") + 16
         record_size += sum(len(name) + len(value or b"") + 4 for name, value in record.headers)
         if index > start and size + record_size > BATCH_BYTES:

@@ -7,7 +7,6 @@ and waits. A Client may be pickled, and it may be used after a fork: each proces
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from raftlake.client.types import (
     TopicDescription,
     parse_servers,
 )
+from raftlake.errors import RaftlakeError
 from raftlake.wire.quorum import QuorumDescription
 
 T = TypeVar("T")
@@ -105,6 +105,13 @@ class Client:
         """Append records in as few batches as possible; one result per batch."""
         chosen = list(records)
         return self._call(lambda client: client.append_many(topic, chosen, partition=partition, timeout_ms=timeout_ms))
+
+    def append_each(
+        self, topic: str, records: Iterable[AppendRecord], *, timeout_ms: float | None = None
+    ) -> tuple[AppendResult | RaftlakeError, ...]:
+        """Append records in as few batches as possible; what became of each, see `AsyncClient.append_each`."""
+        chosen = list(records)
+        return self._call(lambda client: client.append_each(topic, chosen, timeout_ms=timeout_ms))
 
     def append_batches(
         self,
@@ -293,8 +300,11 @@ class Client:
                 except StopAsyncIteration:
                     return
         finally:
-            with contextlib.suppress(RuntimeError):  # The client was closed first.
-                running.call(_closed(iterator))
+            closing = _closed(iterator)
+            try:
+                running.call(closing)
+            except RuntimeError:  # The client was closed first.
+                closing.close()
 
 
 def _unpickled(kind: type[Client], bootstrap_servers: str | Sequence[str], settings: Mapping[str, Any]) -> Client:

@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -208,7 +209,7 @@ def parse_condition(request: Request) -> int | None:
 def parse_txn(body: bytes) -> Txn:
     """The JSON of POST /v1/txn; 400 names the part that is wrong."""
     try:
-        fields = json.loads(body)
+        fields = json.loads(body, object_pairs_hook=_members)
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {error}") from error
     if not isinstance(fields, dict) or not fields.keys() <= {"compare", "ops"} or "ops" not in fields:
@@ -218,6 +219,15 @@ def parse_txn(body: bytes) -> Txn:
     compares = [_parse_compare(entry, index) for index, entry in enumerate(_rows(fields, "compare"))]
     ops = [_parse_op(entry, index) for index, entry in enumerate(_rows(fields, "ops"))]
     return rejected_as_400(lambda: Txn(tuple(compares), tuple(ops)))
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object; 400 for a name that stands in it twice, of which the last would win unseen."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise HttpError(400, f"{twice!r} stands twice in one object of the body")
+    return members
 
 
 def _rows(fields: dict[str, object], name: str) -> list[object]:
@@ -230,7 +240,7 @@ def _rows(fields: dict[str, object], name: str) -> list[object]:
 def _parse_compare(entry: object, index: int) -> Compare:
     where = f"compare[{index}]"
     if not isinstance(entry, dict) or entry.keys() != {"key", "version"}:
-        raise HttpError(400, f'{where} must be {{"key": ..., "version": ...}}; version 0 means that it must not exist')
+        raise HttpError(400, f'{where} must be {{"key": ..., "version": ...}}; version 0: it must not exist, -1: it must exist')
     key, version = entry["key"], entry["version"]
     if not isinstance(key, str) or not isinstance(version, int) or isinstance(version, bool):
         raise HttpError(400, f"{where}: key must be a string and version a whole number")

@@ -1,7 +1,7 @@
 """`raftlake serve`: one node in the foreground, from its settings to its exit code.
 
-Owns the order of things. Start: settings, data directory and its lock, ports, logs, node, listeners. Graceful stop (SIGTERM,
-SIGINT, the parent's end): hand leadership over, wait until another node leads or two seconds have passed, answer what is
+Owns the order of things. Start: settings, data directory and its lock, ports, logs, node, listeners. Graceful stop (a
+signal, the parent's end): hand leadership over, wait until another node leads or two seconds have passed, answer what is
 under way, close. Fatal errors (a failed disk, a broken invariant) are logged with the file they name and end the process with
 exit code 1; a node never restarts itself.
 """
@@ -39,6 +39,7 @@ from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.recover import require_not_pending
 from raftlake.runtime.settings import Settings
 from raftlake.runtime.sockets import bind
+from raftlake.runtime.stop_signals import stop_signals
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta
@@ -207,8 +208,9 @@ class NodeServer:
         )
 
     def watch_signals(self, parent_fd: int | None) -> None:
-        """Stop on SIGTERM, on SIGINT and, with `parent_fd`, when the parent's end of that pipe closes."""
-        for signum in (signal.SIGTERM, signal.SIGINT):
+        """Stop on SIGTERM, on SIGINT, on SIGHUP unless it is ignored (nohup), and, with `parent_fd`, when the parent's end of
+        that pipe closes."""
+        for signum in stop_signals():
             self._loop.add_signal_handler(signum, self._on_signal, signum)
         if parent_fd is not None:
             self._loop.add_reader(parent_fd, self._on_parent, parent_fd)

@@ -6,6 +6,7 @@ node has applied it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,17 @@ DEFAULT = -1
 
 def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     answers = Answers(request)
-    results: list[Any] = [None] * len(request.topics)
-    missing = len(request.topics)
-    seen: dict[str, None] = {}
+    asked_for = {asked.name: asked for asked in request.topics}
+    times = Counter(asked.name for asked in request.topics)
+    names = list(asked_for)
+    # One answer for each name, as Kafka does: clients look for theirs by name, and librdkafka takes more answers than it
+    # asked for names to be a broken message.
+    results: list[Any] = [None] * len(names)
+    missing = len(names)
 
     def put(index: int, topic: Topic | None, error: ErrorCode, message: str) -> None:
         nonlocal missing
-        asked = request.topics[index]
+        asked = asked_for[names[index]]
         results[index] = answers.make(
             "CreatableTopicResult",
             name=asked.name,
@@ -48,11 +53,10 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
 
     if not request.topics:
         reply(answers.make("CreateTopicsResponse", topics=()))
-    for index, asked in enumerate(request.topics):
+    for index, asked in enumerate(asked_for.values()):
         try:
-            if asked.name in seen:
-                raise RequestRejected(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} stands twice in the request")
-            seen[asked.name] = None
+            if times[asked.name] > 1:
+                raise RequestRejected(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} stands in the request more than once")
             partitions, configs = _checked(node, asked)
         except RequestRejected as rejected:
             put(index, None, rejected.code, rejected.message)

@@ -1,0 +1,95 @@
+"""What `raftlake produce` does with its lines, and what it says where it cannot append them all.
+
+The lines of one append end on their own: some may be in the log while others were refused. So the error of a `produce` that
+ends early counts what was appended, and names the lines that were not and those of which nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ConfigError, RaftlakeError, UnknownOutcome
+
+if TYPE_CHECKING:
+    from raftlake.client import AppendResult, Client, NewRecord
+
+#: Lines that go into one append.
+LINES_MAX = 1000
+
+
+class ProduceFailed(RaftlakeError):
+    """Not every line of the input was appended; the message says which."""
+
+
+def chunks(lines: Iterable[bytes], *, one_by_one: bool) -> Iterator[list[bytes]]:
+    """Lines without their ends: one at a time from a terminal, many together from a file or pipe."""
+    chunk: list[bytes] = []
+    try:
+        for line in lines:
+            chunk.append(line.removesuffix(b"\n").removesuffix(b"\r"))
+            if one_by_one or len(chunk) == LINES_MAX:
+                yield chunk
+                chunk = []
+    except OSError as error:
+        raise ConfigError(f"cannot read standard input: {error.strerror}") from error
+    if chunk:
+        yield chunk
+
+
+def produce_lines(
+    client: Client, topic: str, lines: Iterable[list[bytes]], key_separator: str | None, partition: int | None
+) -> int:
+    """Append all lines, a chunk after the other, and return how many there were; ProduceFailed where one was not appended."""
+    appended = 0
+    for chunk in lines:
+        try:
+            outcomes = client.append_each(topic, [to_record(line, key_separator, partition) for line in chunk])
+        except RaftlakeError as error:
+            # Nothing of this chunk was sent.
+            outcomes = (error,) * len(chunk)
+        if any(isinstance(outcome, RaftlakeError) for outcome in outcomes):
+            raise ProduceFailed(failure_text(outcomes, appended))
+        appended += len(chunk)
+    return appended
+
+
+def to_record(line: bytes, key_separator: str | None, partition: int | None) -> NewRecord:
+    """One line as a record; ConfigError when it should have a key and has none."""
+    from raftlake.client import NewRecord
+
+    if key_separator is None:
+        return NewRecord(value=line, partition=partition)
+    key, found, value = line.partition(key_separator.encode())
+    if not found:
+        raise ConfigError(f"--key-separator: line {line[:60]!r} holds no {key_separator!r}")
+    return NewRecord(key=key, value=value, partition=partition)
+
+
+def failure_text(outcomes: Sequence[AppendResult | RaftlakeError], appended_before: int) -> str:
+    """Why not every line was appended, how many were, and what became of the others. All `appended_before` were."""
+    failures = [outcome for outcome in outcomes if isinstance(outcome, RaftlakeError)]
+    unknown = [place for place, outcome in enumerate(outcomes, appended_before + 1) if isinstance(outcome, UnknownOutcome)]
+    refused = [
+        place
+        for place, outcome in enumerate(outcomes, appended_before + 1)
+        if isinstance(outcome, RaftlakeError) and not isinstance(outcome, UnknownOutcome)
+    ]
+    told = [f"{appended_before + len(outcomes) - len(failures)} records were appended"]
+    if refused:
+        told.append(f"not input {_runs(refused)}")
+    if unknown:
+        told.append(f"of input {_runs(unknown)} it is not known")
+    return f"{failures[0]}; {', '.join(told)}; nothing behind line {appended_before + len(outcomes)} was sent"
+
+
+def _runs(places: Sequence[int]) -> str:
+    """ "line 3", "lines 1-4, 7": ascending numbers, those in a row together."""
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and runs[-1][1] == place - 1:
+            runs[-1] = (runs[-1][0], place)
+        else:
+            runs.append((place, place))
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return f"line {shown}" if len(places) == 1 else f"lines {shown}"
