@@ -66,6 +66,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "uint16": st.integers(0, (1 << 16) - 1),
     "bool": st.booleans(),
     "string": text,
+    "bytes": st.binary(max_size=12),
     "error_code": st.sampled_from(KioErrorCode),
     "timedelta_i32": i32.map(lambda ms: datetime.timedelta(milliseconds=ms)),
     "uuid": st.one_of(st.none(), ids.map(lambda raw: uuid.UUID(bytes=raw))),

@@ -130,16 +130,6 @@ def test_a_quorum_formatted_without_a_cluster_id_agrees_on_one(cluster: Cluster)
     assert None not in ids
 
 
-def test_find_coordinator_is_refused_in_every_version(cluster: Cluster) -> None:
-    for version in range(7):
-        schema = _schema("find_coordinator", version)
-        fields = {"key_type": 0, "key": "g", "coordinator_keys": ("g",)}
-        known = {name: value for name, value in fields.items() if name in schema.FindCoordinatorRequest.__slots__}
-        answer = cluster.ask(cluster.leader(), ApiKey.FIND_COORDINATOR, schema.FindCoordinatorRequest(**known), version=version)
-        refusal = answer.coordinators[0] if version >= 4 else answer
-        assert int(refusal.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
 def test_a_follower_that_stops_fetching_shows_its_lag_in_offsets_and_time() -> None:
     cluster = Cluster()
     down = cluster.followers()[0].config.node_id

@@ -211,7 +211,7 @@ def test_a_known_producer_gets_its_next_epoch_and_a_transactional_one_is_refused
     answer = _producer_id(cluster, node, producer_id=5, producer_epoch=3)
     assert (answer.producer_id, answer.producer_epoch) == (5, 4)
     refused = _producer_id(cluster, node, transactional_id="tx")
-    assert int(refused.error_code) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert int(refused.error_code) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_name_that_stands_twice_in_one_request_is_answered_once_and_not_created(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import Any, ClassVar
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_fewest_bytes_of_a_message_are_known() -> None:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Foreign:
     __flexible__: ClassVar[bool] = True
-    content: bytes = dataclasses.field(metadata={"kafka_type": "bytes"})
+    content: bytes = dataclasses.field(metadata={"kafka_type": "float64"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,22 @@ def test_a_schema_that_is_not_understood_is_not_guessed(entity: Any) -> None:
         field.type = type_
     with pytest.raises(InvariantViolation):
         entity_codec(entity)
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_byte_strings(version: int) -> None:
+    """A member's subscription within JoinGroup; 6 is the first flexible version."""
+    module = importlib.import_module(f"kio.schema.join_group.v{version}.request")
+    protocol = module.JoinGroupRequestProtocol(name="range", metadata=b"\x00\xff\x01")
+    out = bytearray()
+    encode(out, protocol)
+    assert out == (b"\x06range\x04\x00\xff\x01\x00" if version == 6 else b"\x00\x05range\x00\x00\x00\x03\x00\xff\x01")
+    assert decode(type(protocol), memoryview(out), 0) == (protocol, len(out))
+    null = b"\x06range\x00\x00" if version == 6 else b"\x00\x05range\xff\xff\xff\xff"
+    with pytest.raises(WireError, match="may not be null"):
+        decode(type(protocol), memoryview(null), 0)
+    with pytest.raises(WireError, match="byte string"):
+        decode(type(protocol), memoryview(bytes(out[:-2])), 0)
 
 
 def test_a_tagged_structure_that_is_not_sent_is_kafkas_default() -> None:

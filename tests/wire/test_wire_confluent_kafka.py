@@ -270,3 +270,46 @@ def test_an_idempotent_producer_goes_on_in_a_topic_that_was_created_again(quorum
     assert list(found) == values
     with Client(quorum.bootstrap_servers) as client:
         assert client.list_offsets(topic, {0: LATEST}) == {0: FIRST + len(values)}
+
+
+def test_a_consumer_that_subscribes_is_told_that_there_are_no_groups(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    consumer = Consumer({"bootstrap.servers": quorum.bootstrap_servers, "group.id": "billing"})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + 10
+    told: list[tuple[int, bool]] = []
+    try:
+        # A node that has not heard of the new topic yet says so first.
+        while not told or told[-1][0] == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            assert time.monotonic() < deadline, told
+            message = consumer.poll(0.5)
+            error = message.error() if message is not None else None
+            if error is not None:
+                told.append((error.code(), error.retriable()))
+    finally:
+        consumer.close()
+    assert told[-1] == (KafkaError.INVALID_REQUEST, False)
+
+
+def test_a_consumer_that_assigns_hears_nothing_of_groups(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """librdkafka wants a group id, and looks for its coordinator, whatever is done with it."""
+    topic = new_topic()
+    produce(quorum.bootstrap_servers, topic, [b"a"])
+    consumer = Consumer({"bootstrap.servers": quorum.bootstrap_servers, "group.id": "billing"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        heard = [message for message in (consumer.poll(0.5) for _ in range(6)) if message is not None]
+        assert [(message.error(), message.value()) for message in heard] == [(None, b"a")]
+        with pytest.raises(KafkaException, match="INVALID_REQUEST"):
+            consumer.commit(asynchronous=False)
+        with pytest.raises(KafkaException, match="INVALID_REQUEST"):
+            raise KafkaException(consumer.committed([TopicPartition(topic, 0)], timeout=10)[0].error)
+    finally:
+        consumer.close()
+
+
+def test_a_transactional_producer_fails_at_once_and_is_told_why(quorum: LocalQuorum) -> None:
+    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "transactional.id": "billing"})
+    with pytest.raises(KafkaException, match="no consumer groups and no transactions: assign partitions") as refused:
+        producer.init_transactions(30)
+    assert refused.value.args[0].fatal()

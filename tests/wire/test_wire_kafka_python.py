@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import TopicAlreadyExistsError, UnknownProducerIdError, UnknownTopicOrPartitionError
+from kafka.errors import (
+    InvalidRequestError,
+    TopicAlreadyExistsError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
+)
 
 from raftlake.client import Client
 
@@ -151,3 +157,43 @@ def test_an_idempotent_producer_goes_on_in_a_topic_that_was_created_again(quorum
     finally:
         producer.close(timeout=10)
     assert told == list(range(FIRST, FIRST + 5))
+
+
+def test_a_consumer_that_subscribes_is_told_that_there_are_no_groups(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    servers = quorum.bootstrap_servers.split(",")
+    consumer = KafkaConsumer(new_topic(), bootstrap_servers=servers, group_id="billing")
+    try:
+        with pytest.raises(InvalidRequestError):
+            consumer.poll(timeout_ms=10_000)
+    finally:
+        consumer.close(autocommit=False)
+
+
+def test_a_consumer_with_a_group_id_that_assigns_reads_and_keeps_no_offsets(
+    quorum: LocalQuorum, new_topic: NewTopicName
+) -> None:
+    topic = new_topic()
+    servers = quorum.bootstrap_servers.split(",")
+    producer = KafkaProducer(bootstrap_servers=servers, acks="all")
+    producer.send(topic, b"a", partition=0)
+    producer.flush(timeout=60)
+    producer.close(timeout=10)
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id="billing")
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        assert read_all(consumer, 1) == [(FIRST, b"a")]
+        with pytest.raises(InvalidRequestError):
+            consumer.commit()
+    finally:
+        consumer.close(autocommit=False)
+
+
+def test_a_transactional_producer_fails_at_once(quorum: LocalQuorum) -> None:
+    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), transactional_id="billing")
+    try:
+        with pytest.raises(TransactionalIdAuthorizationFailedError):
+            producer.init_transactions()
+    finally:
+        producer.close(timeout=10)

@@ -96,6 +96,15 @@ def test_the_console_producer_and_consumer_understand_each_other(
     assert f"{topic}:0:0" in kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "earliest").stdout.split()
 
 
+def test_the_console_consumer_of_a_group_ends_instead_of_waiting(
+    quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool
+) -> None:
+    at = ("--bootstrap-server", quorum.bootstrap_servers)
+    refused = kafka_tool(CONSOLE_CONSUMER, *at, "--topic", new_topic(), "--group", "billing")
+    # Without that error it would wait for records until `kafka_tool` gives up; the error itself goes to its log only.
+    assert "Processed a total of 0 messages" in refused.stderr
+
+
 @pytest.fixture
 def written_dir(tmp_path: Path) -> Path:
     """The data of a quorum that was stopped when every node had 3,000 records in segments of 256 KiB; topic `numbers`."""

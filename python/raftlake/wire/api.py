@@ -49,7 +49,13 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -94,7 +100,14 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.FETCH, 4, 18, 12, "fetch"),
             Api(ApiKey.LIST_OFFSETS, 1, 11, 6, "list_offsets"),
             Api(ApiKey.METADATA, 0, 13, 9, "metadata"),
+            Api(ApiKey.OFFSET_COMMIT, 5, 9, 8, "offset_commit"),
+            # From version 8 on several groups at once; these are refused anyway.
+            Api(ApiKey.OFFSET_FETCH, 1, 7, 6, "offset_fetch"),
             Api(ApiKey.FIND_COORDINATOR, 0, 6, 3, "find_coordinator"),
+            Api(ApiKey.JOIN_GROUP, 0, 9, 6, "join_group"),
+            Api(ApiKey.HEARTBEAT, 0, 4, 4, "heartbeat"),
+            Api(ApiKey.LEAVE_GROUP, 0, 5, 4, "leave_group"),
+            Api(ApiKey.SYNC_GROUP, 0, 5, 4, "sync_group"),
             Api(ApiKey.API_VERSIONS, 0, 4, 3, "api_versions"),
             Api(ApiKey.CREATE_TOPICS, 2, 7, 5, "create_topics"),
             Api(ApiKey.DELETE_TOPICS, 1, 6, 4, "delete_topics"),

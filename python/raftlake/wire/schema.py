@@ -28,6 +28,7 @@ from raftlake.wire.primitives import (
     I32,
     ID_BYTES,
     read_id,
+    read_nullable_bytes,
     read_nullable_count,
     read_nullable_string,
     read_string,
@@ -202,6 +203,8 @@ def _value_codec(field: dataclasses.Field[Value], type_: Value, flexible: bool, 
     match kafka_type:
         case "string":
             return _string_codec(flexible, nullable)
+        case "bytes" if not nullable:
+            return _bytes_codec(flexible)
         case "uuid":
             return _ID
         case "bool":
@@ -249,6 +252,21 @@ def _string_codec(flexible: bool, nullable: bool) -> Codec:
         write_nullable_string(out, value, flexible)
 
     return Codec(read, write, 1 if flexible else 2)
+
+
+@cache
+def _bytes_codec(flexible: bool) -> Codec:
+    def read(view: memoryview, position: int) -> tuple[Value, int]:
+        value, position = read_nullable_bytes(view, position, flexible)
+        if value is None:
+            raise WireError("a byte string that may not be null is null")
+        return bytes(value), position
+
+    def write(out: bytearray, value: Value) -> None:
+        write_count(out, len(value), flexible)
+        out += value
+
+    return Codec(read, write, 1 if flexible else 4)
 
 
 @cache

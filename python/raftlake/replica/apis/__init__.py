@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import InvariantViolation
-from raftlake.replica.apis import cluster, offsets, topics, voters
+from raftlake.replica.apis import cluster, groups, offsets, topics, voters
 from raftlake.replica.apis.fetch import fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.produce import produce
@@ -33,7 +33,13 @@ class Apis:
             ApiKey.FETCH: fetch,
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.METADATA: cluster.metadata,
-            ApiKey.FIND_COORDINATOR: cluster.find_coordinator,
+            ApiKey.OFFSET_COMMIT: groups.offset_commit,
+            ApiKey.OFFSET_FETCH: groups.offset_fetch,
+            ApiKey.FIND_COORDINATOR: groups.find_coordinator,
+            ApiKey.JOIN_GROUP: groups.join_group,
+            ApiKey.HEARTBEAT: groups.heartbeat,
+            ApiKey.LEAVE_GROUP: groups.leave_group,
+            ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),

@@ -1,5 +1,8 @@
-"""Who is in the cluster and how its quorums stand: Metadata (3), DescribeCluster (60), DescribeQuorum (55), FindQuorum,
-FindCoordinator (10, a clean refusal: there are no consumer groups) and DescribeConfigs (32)."""
+"""Who is in the cluster and how its quorums stand: Metadata (3), DescribeCluster (60), DescribeQuorum (55) and
+DescribeConfigs (32).
+
+Every node answers all of them from what it has applied; only the figures of a quorum's replicas are its leader's.
+"""
 
 from __future__ import annotations
 
@@ -206,25 +209,6 @@ def _replica_state(answers: Answers, replica: ReplicaDescription) -> Any:
         last_fetch_timestamp=replica.last_fetch_timestamp_ms,
         last_caught_up_timestamp=replica.last_caught_up_timestamp_ms,
     )
-
-
-def find_coordinator(node: ReplicaNode, request: Any, reply: Reply) -> None:
-    """There is no group or transaction coordinator: say so in the terms that make a client stop asking."""
-    answers = Answers(request)
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    message = "raftlake has no consumer groups or transactions: assign partitions and keep offsets in your checkpoint"
-    refusal = {
-        "error_code": kafka_error(error),
-        "error_message": message,
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
-    if _version(request) >= 4:
-        coordinators = tuple(answers.make("Coordinator", key=key, **refusal) for key in request.coordinator_keys)
-        reply(answers.make("FindCoordinatorResponse", coordinators=coordinators))
-    else:
-        reply(answers.make("FindCoordinatorResponse", **refusal))
 
 
 # --- configs ---

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.replica.apis.answers import Answers, kafka_error
+from raftlake.replica.apis.groups import NO_TRANSACTIONS
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: C
 
     if request.transactional_id is not None:
         # Transactions have no coordinator here (FindCoordinator says so too).
-        answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        answer(NO_TRANSACTIONS)
         return
     if node.config.is_opaque:
         # The one error that every client takes for final; ids are handed out from a key, and there are none.

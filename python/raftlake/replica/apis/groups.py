@@ -1,0 +1,109 @@
+"""Consumer groups and transactions, which there are not: FindCoordinator (10) and the requests to a group's coordinator.
+
+A client asks for a coordinator as soon as it has a group id, also one that assigns partitions and will never need it, and
+librdkafka reports an error of that answer to the application. So each node names itself as the coordinator of every group, and
+refuses what a member of one would ask for: joining, and keeping offsets. Transactions are refused at once, by the one error
+that all clients take for final.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from raftlake.errors import ErrorCode
+from raftlake.replica.apis.answers import Answers, kafka_error
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+logger = logging.getLogger("raftlake.groups")
+
+Reply = Callable[[object], None]
+GROUP, TRANSACTION = 0, 1
+#: No client goes on asking after these.
+NO_GROUPS = ErrorCode.INVALID_REQUEST
+NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+WHY = "raftlake has no consumer groups and no transactions: assign partitions and keep offsets in your checkpoint"
+
+
+def find_coordinator(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    kind = getattr(request, "key_type", GROUP)
+    if kind == GROUP:
+        listener = node.config.listener
+        error, place = ErrorCode.NONE, {"node_id": node.config.node_id, "host": listener.host, "port": listener.port}
+    else:
+        error = NO_TRANSACTIONS if kind == TRANSACTION else ErrorCode.INVALID_REQUEST
+        place = {"node_id": -1, "host": "", "port": -1}
+    found = {"error_code": kafka_error(error), "error_message": WHY if error is not ErrorCode.NONE else None, **place}
+    if type(request).__version__ >= 4:
+        coordinators = tuple(answers.make("Coordinator", key=key, **found) for key in request.coordinator_keys)
+        reply(answers.make("FindCoordinatorResponse", coordinators=coordinators))
+    else:
+        reply(answers.make("FindCoordinatorResponse", **found))
+
+
+def join_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    # The answer has no room for a reason.
+    logger.warning("refused to let a consumer join group %.200r: %s", request.group_id, WHY)
+    reply(
+        Answers(request).make(
+            "JoinGroupResponse",
+            error_code=kafka_error(NO_GROUPS),
+            protocol_name="",
+            leader="",
+            member_id="",
+            members=(),
+        )
+    )
+
+
+def sync_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    reply(Answers(request).make("SyncGroupResponse", error_code=kafka_error(NO_GROUPS), assignment=b""))
+
+
+def heartbeat(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    reply(Answers(request).make("HeartbeatResponse", error_code=kafka_error(NO_GROUPS)))
+
+
+def leave_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    reply(Answers(request).make("LeaveGroupResponse", error_code=kafka_error(NO_GROUPS), members=()))
+
+
+def offset_commit(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    topics = tuple(
+        answers.make(
+            "OffsetCommitResponseTopic",
+            name=topic.name,
+            partitions=tuple(
+                answers.make(
+                    "OffsetCommitResponsePartition",
+                    partition_index=partition.partition_index,
+                    error_code=kafka_error(NO_GROUPS),
+                )
+                for partition in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    reply(answers.make("OffsetCommitResponse", topics=topics))
+
+
+def offset_fetch(node: ReplicaNode, request: Any, reply: Reply) -> None:
+    answers = Answers(request)
+    refused = {"error_code": kafka_error(NO_GROUPS)}
+    topics = tuple(
+        answers.make(
+            "OffsetFetchResponseTopic",
+            name=topic.name,
+            partitions=tuple(
+                answers.make("OffsetFetchResponsePartition", partition_index=index, committed_offset=-1, metadata="", **refused)
+                for index in topic.partition_indexes
+            ),
+        )
+        for topic in request.topics or ()
+    )
+    reply(answers.make("OffsetFetchResponse", topics=topics, **refused))

@@ -1,0 +1,124 @@
+"""Consumer groups and transactions are refused, in every version and by errors after which no client goes on asking."""
+
+from __future__ import annotations
+
+import importlib
+from datetime import timedelta
+from typing import Any, get_type_hints
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.replica.apis.groups import NO_GROUPS, NO_TRANSACTIONS, WHY
+from raftlake.wire.api import API_TABLE, ApiKey, RequestHeader, decode_response, encode_response
+from replica_cluster import Cluster
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+MEMBER_APIS = {
+    ApiKey.JOIN_GROUP: ("join_group", "JoinGroupRequest"),
+    ApiKey.SYNC_GROUP: ("sync_group", "SyncGroupRequest"),
+    ApiKey.HEARTBEAT: ("heartbeat", "HeartbeatRequest"),
+    ApiKey.LEAVE_GROUP: ("leave_group", "LeaveGroupRequest"),
+    ApiKey.OFFSET_COMMIT: ("offset_commit", "OffsetCommitRequest"),
+    ApiKey.OFFSET_FETCH: ("offset_fetch", "OffsetFetchRequest"),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def _made(module: Any, name: str, **values: Any) -> Any:
+    """A request of one version: of `values` those that it has."""
+    cls = getattr(module, name)
+    return cls(**{field: value for field, value in values.items() if field in get_type_hints(cls)})
+
+
+def _find_coordinator(cluster: Cluster, version: int, key_type: int) -> Any:
+    """The refusal, or the place, that a node answers with."""
+    module = importlib.import_module(f"kio.schema.find_coordinator.v{version}.request")
+    request = _made(module, "FindCoordinatorRequest", key_type=key_type, key="g", coordinator_keys=("g",))
+    answer = cluster.ask(cluster.leader(), ApiKey.FIND_COORDINATOR, request, version=version)
+    return answer.coordinators[0] if version >= 4 else answer
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_every_node_is_the_coordinator_of_every_group(cluster: Cluster, version: int) -> None:
+    """A client that only assigns partitions asks for it as well, and must not be told of an error."""
+    found = _find_coordinator(cluster, version, GROUP)
+    me = cluster.leader().config
+    assert (int(found.error_code), found.node_id, found.host, found.port) == (0, me.node_id, me.listener.host, me.listener.port)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_nobody_coordinates_transactions_or_share_groups(cluster: Cluster, version: int) -> None:
+    for key_type, code in ((TRANSACTION, NO_TRANSACTIONS), (SHARE, ErrorCode.INVALID_REQUEST)):
+        refused = _find_coordinator(cluster, version, key_type)
+        assert (int(refused.error_code), refused.node_id, refused.error_message) == (code, -1, WHY)
+    assert "no consumer groups" in WHY and "assign partitions" in WHY
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [(key, version) for key in MEMBER_APIS for version in range(API_TABLE[key].version_min, API_TABLE[key].version_max + 1)],
+)
+def test_what_a_member_asks_for_is_refused_in_every_version(cluster: Cluster, api_key: ApiKey, version: int) -> None:
+    package, name = MEMBER_APIS[api_key]
+    module = importlib.import_module(f"kio.schema.{package}.v{version}.request")
+    topics: tuple[Any, ...] = ()
+    if api_key is ApiKey.OFFSET_COMMIT:
+        part = _made(
+            module,
+            "OffsetCommitRequestPartition",
+            partition_index=3,
+            committed_offset=9,
+            committed_metadata=None,
+            commit_timestamp=0,
+        )
+        topics = (module.OffsetCommitRequestTopic(name="t", partitions=(part,)),)
+    elif api_key is ApiKey.OFFSET_FETCH:
+        topics = (module.OffsetFetchRequestTopic(name="t", partition_indexes=(3,)),)
+    request = _made(
+        module,
+        name,
+        group_id="g",
+        member_id="m",
+        generation_id=1,
+        generation_id_or_member_epoch=1,
+        session_timeout=timedelta(seconds=1),
+        rebalance_timeout=timedelta(seconds=1),
+        retention_time=timedelta(seconds=1),
+        protocol_type="consumer",
+        protocol_name="range",
+        protocols=(),
+        assignments=(),
+        members=(),
+        topics=topics,
+        require_stable=False,
+    )
+    answer = cluster.ask(cluster.leader(), api_key, request, version=version)
+    header = RequestHeader(api_key=api_key, api_version=version, correlation_id=7, client_id="c")
+    frame = b"".join(bytes(part) for part in encode_response(header, answer))
+    assert decode_response(api_key, version, bytearray(frame[4:]))[1] == answer
+    if topics:
+        (topic,) = answer.topics
+        (partition,) = topic.partitions
+        assert (topic.name, partition.partition_index, int(partition.error_code)) == ("t", 3, NO_GROUPS)
+    else:
+        assert int(answer.error_code) == NO_GROUPS
+
+
+def test_the_node_says_whom_it_refused_and_why(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """The answer to a JoinGroup has no room for it."""
+    module = importlib.import_module("kio.schema.join_group.v5.request")
+    request = module.JoinGroupRequest(
+        group_id="billing",
+        member_id="",
+        session_timeout=timedelta(seconds=1),
+        rebalance_timeout=timedelta(seconds=1),
+        protocol_type="consumer",
+        protocols=(),
+    )
+    cluster.ask(cluster.leader(), ApiKey.JOIN_GROUP, request, version=5)
+    assert f"'billing': {WHY}" in caplog.text
