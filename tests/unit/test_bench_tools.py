@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+import bench_pair
 from etcd_client import DATA, END_STREAM, GOAWAY, HEADERS, PING, PUT, Answers, Calls, key_of, put_message
 from http_load import HttpConnection, get_request, is_whole
 from load import Load
@@ -46,6 +47,29 @@ def test_a_result_without_a_budget_is_only_reported() -> None:
     found = result(value=1.0, peer=Peer(name="Kafka", value=2.0, ratio=0.5))
     assert found.is_met
     assert (found.budget, found.verdict) == ("", "")
+
+
+def test_the_tail_is_of_the_rounds_that_were_just_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """p50 and p99 come from one run: 1 ms each, and in our rounds 9 ms now and then."""
+    loads = {1: [1.0] * 95 + [9.0] * 5, 2: [1.0] * 100}
+    monkeypatch.setattr(bench_pair, "cpu_seconds", lambda pids: 0.0)
+    ran: list[int] = []
+
+    def run_load(address: tuple[str, int], *_: object, **__: object) -> Load:
+        ran.append(address[1])
+        load = Load(100)
+        load.latencies_ms.extend(loads[address[1]])
+        return load
+
+    monkeypatch.setattr(bench_pair, "run_load", run_load)
+    ours, etcd = (bench_pair.Side([], ("h", port), lambda *_: None, 1, 100) for port in (1, 2))  # type: ignore[arg-type,return-value]
+    middle = bench_pair.compare(ours, etcd, name="p50", method="m", latency=True, ratio_at_most=0.8)
+    count = len(ran)
+    end = bench_pair.tail(ours, etcd, name="p99", method="m")
+    assert len(ran) == count == 2 * (bench_pair.ROUNDS + 1)
+    assert (middle.value, middle.budget) == (1.0, "<= 0.8 x etcd")
+    assert end.peer is not None
+    assert (end.value, end.peer.value, end.peer.ratio, end.budget, end.is_met) == (9.0, 1.0, 9.0, "", True)
 
 
 def test_rounds_take_turns_and_compare_neighbours() -> None:
