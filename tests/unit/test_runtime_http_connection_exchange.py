@@ -12,7 +12,7 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import put
-from raftlake.runtime.http_connection import KEEP_ALIVE_SECONDS, split_target
+from raftlake.runtime.http_connection import BODY_SECONDS, KEEP_ALIVE_SECONDS, split_target
 from raftlake.runtime.http_exchange import Exchange, Waiter
 from runtime_fakes import run, settle, until
 from runtime_http_fakes import Front, http_front
@@ -263,6 +263,24 @@ def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
                 on.front.end_overdue(now + KEEP_ALIVE_SECONDS + 1)
                 assert await idle.reader.read() == b""
                 assert on.front.connection_count == 1
+
+    run(main())
+
+
+def test_a_body_that_comes_a_byte_now_and_then_is_not_waited_for_for_ever() -> None:
+    async def main() -> None:
+        async with http_front() as on, wire_to(on) as slow:
+            slow.writer.write(b"PUT /v1/kv/a HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\n")
+            await until(lambda: any(each._arriving is not None for each in on.front.connections))
+            (connection,) = on.front.connections
+            now = asyncio.get_running_loop().time()
+            for _ in range(0, int(BODY_SECONDS), 20):
+                on.front.end_overdue(now)
+                assert on.front.connection_count == 1
+                now += 20
+                connection._heard_at = now
+            on.front.end_overdue(now + 1)
+            await until(lambda: on.front.connection_count == 0)
 
     run(main())
 

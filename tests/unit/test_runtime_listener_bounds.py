@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import pytest
 
 from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.peer_codec import peer_client_id
-from raftlake.wire.api import ApiKey
+from raftlake.wire.api import ApiKey, encode_request
 from runtime_fakes import FakeNode, connect, find, found, run, served, settle, until
 
 
@@ -99,5 +100,55 @@ def test_a_client_that_takes_no_answers_holds_little_and_is_ended() -> None:
             assert on.listener._unsent_bytes == 0
             assert connection.fault_of(now + 1000) is None
             greedy.writer.transport.abort()
+
+    run(main())
+
+
+@pytest.mark.parametrize("announced", [100, 8 << 20])
+def test_a_request_that_comes_a_byte_now_and_then_is_not_waited_for_for_ever(announced: int) -> None:
+    """It is never silent. A connection that sends whole requests at the same pace may stay."""
+
+    async def main() -> None:
+        async with served(limits=ConnectionLimits(idle_seconds=600, stall_seconds=30)) as on:
+            slow = await connect(on.address)
+            slow.writer.write(struct.pack(">i", announced))
+            await until(lambda: any(each._decoder.is_amid_frame for each in on.listener._connections))
+            (connection,) = on.listener._connections
+            end = 630 + (announced >> 20 if announced > 1 << 20 else 0)
+            now = asyncio.get_running_loop().time()
+            connection._now = lambda: now
+            for _ in range(0, end, 20):
+                heard_at = connection._heard_at
+                now += 20
+                on.listener.end_overdue(now)
+                assert on.listener.connection_count == 1
+                slow.writer.write(b"x")
+                await until(lambda: connection._heard_at > heard_at)  # noqa: B023
+            now += 21
+            on.listener.end_overdue(now)
+            assert await slow.is_closed()
+            slow.close()
+
+    run(main())
+
+
+def test_requests_that_come_slowly_one_after_the_other_are_served() -> None:
+    async def main() -> None:
+        node = FakeNode(on_call=lambda call: call.reply(found()))
+        async with served(node, limits=ConnectionLimits(idle_seconds=60, stall_seconds=30)) as on:
+            wire = await connect(on.address)
+            frame = b"".join(bytes(part) for part in encode_request(ApiKey.FIND_QUORUM, 0, 1, "c", find()))
+            wire.writer.write(frame[:10])
+            await until(lambda: any(each._decoder.is_amid_frame for each in on.listener._connections))
+            (connection,) = on.listener._connections
+            now = asyncio.get_running_loop().time()
+            connection._now = lambda: now
+            for served_before in range(20):
+                now += 20
+                on.listener.end_overdue(now)
+                wire.writer.write(frame[10:] + frame[:10])
+                await until(lambda: connection.requests > served_before)  # noqa: B023
+            assert on.listener.connection_count == 1
+            wire.close()
 
     run(main())

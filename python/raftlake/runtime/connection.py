@@ -39,7 +39,8 @@ logger = logging.getLogger("raftlake.listener")
 
 #: Answers of one turn that are gathered before they are written.
 WRITE_BYTES = 128 * 1024
-#: While others wait for room, a large frame has to come at this rate after its first `stall_seconds`.
+#: A large frame has to come at this rate after its first `stall_seconds` while others wait for room; else after so long as an
+#: idle connection may last.
 FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
 
 
@@ -133,6 +134,9 @@ class Connection(asyncio.BufferedProtocol):
         #: What the large frame that is being received, or has not been started, takes of the room of all; and since when.
         self._room = 0
         self._room_since = 0.0
+        #: How many requests were whole when one was first seen to be under way that still is, and when that was.
+        self._amid_request = -1
+        self._amid_since = 0.0
         #: The transport of a connection that was closed while the other side had not taken everything.
         self._closing: asyncio.Transport | None = None
 
@@ -199,14 +203,20 @@ class Connection(asyncio.BufferedProtocol):
             allowed = self._limits.stall_seconds + self._room / FRAME_BYTES_PER_SECOND_MIN
             if self._decoder.is_amid_frame and now - self._room_since > allowed:
                 return "too slow with a large request while others wait for room"
+        if not self._is_reading or not self._decoder.is_amid_frame or self.requests != self._amid_request:
+            self._amid_request, self._amid_since = self.requests, now
         if not self._is_writable:
             untaken = self._transport.get_write_buffer_size()
             if untaken < self._untaken:
                 self._taken_at, self._untaken = now, untaken
             return "takes no answers" if now - self._taken_at > self._limits.stall_seconds else None
         if self._decoder.is_amid_frame:
-            is_stalled = self._is_reading and now - self._heard_at > self._limits.stall_seconds
-            return "stopped amid a request" if is_stalled else None
+            if self._is_reading and now - self._heard_at > self._limits.stall_seconds:
+                return "stopped amid a request"
+            # A byte now and then is no silence, and would hold the connection for ever.
+            allowed = self._limits.idle_seconds + self._limits.stall_seconds
+            is_slow = now - self._amid_since > allowed + self._decoder.large_bytes / FRAME_BYTES_PER_SECOND_MIN
+            return "too slow with a request" if is_slow else None
         is_idle = not (self.is_peer or self._started or self._waiting) and now - self._heard_at > self._limits.idle_seconds
         return "idle" if is_idle else None
 

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: httptools' parser in, exchanges one at a time and in order.
 
 Owns framing (keep-alive, pipelining), back-pressure both ways, how many connections there may be, how large the head of a
-request, and how long a client may take: for a head, between two pieces of a body, to take some of an answer, and between two
-requests. A client that has sent its request may wait as long as it likes. `end_if_overdue` is told the time.
+request, and how long a client may take: for a head, for a body and between two pieces of it, to take some of an answer, and
+between two requests. A client that has sent its request may wait as long as it likes. `end_if_overdue` is told the time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ HEAD_BYTES_MAX = 64 * 1024
 HEAD_SECONDS = 20.0
 #: Without any byte amid a body, or with none taken of an answer.
 STALL_SECONDS = 30.0
+#: From the end of a head to the end of its body, at the latest: a byte now and then is no silence.
+BODY_SECONDS = 600.0
 #: Between two requests.
 KEEP_ALIVE_SECONDS = 75.0
 
@@ -54,6 +56,9 @@ class HttpConnection(asyncio.Protocol):
         #: When a head began, when bytes last came, when some of an answer was last taken, when the last answer ended.
         self._head_since = self._heard_at = self._taken_at = self._idle_since = loop.time()
         self._untaken = 0
+        #: Whose body has been coming, and since when, as far as it was watched and not held back by us.
+        self._slow: Exchange | None = None
+        self._slow_since = 0.0
 
     # --- the connection ---
 
@@ -82,6 +87,8 @@ class HttpConnection(asyncio.Protocol):
 
     def end_if_overdue(self, now: float) -> None:
         """End the connection when its client has taken too long for something."""
+        if self._arriving is not self._slow or self._is_reading_held:
+            self._slow, self._slow_since = self._arriving, now
         if self._is_writing_paused:
             untaken = self.transport.get_write_buffer_size()
             if untaken < self._untaken:
@@ -91,7 +98,7 @@ class HttpConnection(asyncio.Protocol):
         elif self.transport.is_closing():
             return
         elif self._arriving is not None:
-            if not self._is_reading_held and now - self._heard_at > STALL_SECONDS:
+            if not self._is_reading_held and (now - self._heard_at > STALL_SECONDS or now - self._slow_since > BODY_SECONDS):
                 self.transport.abort()
         elif self._current is not None:
             return
