@@ -39,8 +39,7 @@ logger = logging.getLogger("raftlake.listener")
 
 #: Answers of one turn that are gathered before they are written.
 WRITE_BYTES = 128 * 1024
-#: A large frame has to come at this rate after its first `stall_seconds` while others wait for room; else after so long as an
-#: idle connection may last.
+#: A large frame's rate after `stall_seconds` while others wait for room, else after the time of an idle connection.
 FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
 
 
@@ -134,9 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         #: What the large frame that is being received, or has not been started, takes of the room of all; and since when.
         self._room = 0
         self._room_since = 0.0
-        #: How many requests were whole when one was first seen to be under way that still is, and when that was.
-        self._amid_request = -1
-        self._amid_since = 0.0
+        #: How many requests were whole when one was first seen under way that still is; and when that was.
+        self._amid_request, self._amid_since = -1, 0.0
         #: The transport of a connection that was closed while the other side had not taken everything.
         self._closing: asyncio.Transport | None = None
 
