@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from dataclasses import replace
 
@@ -121,11 +122,40 @@ def test_a_head_without_end_is_refused() -> None:
     run(main())
 
 
-def test_garbage_is_refused() -> None:
+@pytest.mark.parametrize("headers", [1, 70])
+@pytest.mark.parametrize("size", [HEAD_BYTES_MAX - 100, HEAD_BYTES_MAX + 5000])
+def test_a_large_head_is_refused_also_where_it_comes_at_once(size: int, headers: int) -> None:
+    """The bound is on the head itself, whatever the packets that it comes in, and not on the body behind it."""
+
     async def main() -> None:
         async with http_front() as on:
-            assert (await raw(on, b"\x00\x00\x00\x10garbage\r\n\r\n")).startswith(b"HTTP/1.1 400")
-            assert (await raw(on, b"GET /\xff HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400")
+            start = b"PUT /v1/kv/a HTTP/1.1\r\nhost: h\r\ncontent-length: 100000\r\nconnection: close\r\n"
+            line = (size - len(start) - 2) // headers
+            head = start + (b"x-y: " + b"y" * (line - len(b"x-y: \r\n")) + b"\r\n") * headers + b"\r\n"
+            asked = asyncio.create_task(raw(on, head + bytes(100_000)))
+            answer = await asked
+            assert answer.startswith(b"HTTP/1.1 200" if size < HEAD_BYTES_MAX else b"HTTP/1.1 400"), answer
+            assert (on.node.kv.machine.get("a") is None) == (size > HEAD_BYTES_MAX)
+
+    run(main())
+
+
+def test_garbage_is_refused_as_everything_else_is() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            on.node.kv.apply(put("k", b"v"))
+            for garbage in (b"\x00\x00\x00\x10garbage\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"):
+                head, _, body = (await raw(on, garbage)).partition(b"\r\n\r\n")
+                status, *headers = head.decode().split("\r\n")
+                assert status == "HTTP/1.1 400 Bad Request"
+                named = dict(header.split(": ") for header in headers)
+                assert named == {
+                    "content-type": "application/json",
+                    "content-length": str(len(body)),
+                    "x-raftlake-offset": str(on.node.kv.machine.applied_offset),
+                    "connection": "close",
+                }
+                assert json.loads(body) == {"error": "this is no HTTP/1.1 request"}
             assert (await on.client.get("/health/live")).status_code == 200
             assert on.fatal == []
 
@@ -212,7 +242,8 @@ def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes) -> None:
             on.front.end_overdue(later(HEAD_SECONDS - 1))
             assert on.front.connection_count == 1
             on.front.end_overdue(later(HEAD_SECONDS + 1))
-            assert (await reader.read()).startswith(b"HTTP/1.1 408")
+            answer = await reader.read()
+            assert answer.startswith(b"HTTP/1.1 408") and b"\r\nx-raftlake-offset: " in answer
             writer.close()
 
     run(main())

@@ -13,6 +13,7 @@ from typing import cast
 
 import httptools
 
+from raftlake.runtime.http_base import HttpError
 from raftlake.runtime.http_exchange import STATUS_LINES, App, Exchange
 
 #: Request line and headers together; the key in a path has at most 1024 bytes, three times that when percent-encoded.
@@ -25,8 +26,7 @@ STALL_SECONDS = 30.0
 BODY_SECONDS = 600.0
 #: Between two requests.
 KEEP_ALIVE_SECONDS = 75.0
-
-TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES_MAX} bytes"
 
 
 class HttpConnection(asyncio.Protocol):
@@ -41,7 +41,9 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         # What follows a request with `connection: close` is ignored instead of making that request an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        #: What has come of a head that has not ended, and what its parts have taken so far; a head may come whole.
         self._head_bytes: int | None = 0
+        self._head_parts_bytes = 0
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._current: Exchange | None = None
@@ -104,8 +106,7 @@ class HttpConnection(asyncio.Protocol):
             return
         elif self._head_bytes or self._is_first:
             if now - self._head_since > HEAD_SECONDS:
-                self.transport.write(TOO_SLOW)
-                self.transport.close()
+                self._refuse(HttpError(408, "the head of the request took too long"))
         elif now - self._idle_since > KEEP_ALIVE_SECONDS:
             self.transport.close()
 
@@ -126,20 +127,23 @@ class HttpConnection(asyncio.Protocol):
             self._end_after_current()
         except httptools.HttpParserError:
             if self._arriving is None:
-                self._refuse("Invalid HTTP request received.")
+                is_large = self._head_parts_bytes > HEAD_BYTES_MAX
+                self._refuse(HttpError(400, TOO_LARGE if is_large else "this is no HTTP/1.1 request"))
             else:
                 self._refuse_body(self._arriving)
             return
         if self._head_bytes is not None and self._head_bytes > HEAD_BYTES_MAX:
-            self._refuse("The head of the request is too large.")
+            self._refuse(HttpError(400, TOO_LARGE))
         elif self._arriving is not None:
             # Its body is still coming; the handler may refuse it or take it in pieces.
             self._begin(self._arriving)
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, error: HttpError) -> None:
+        """Answer what has no exchange, since its head never came to an end, as every other request is answered."""
         if self._current is None and not self.transport.is_closing():
-            head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(why)
-            self.transport.write(STATUS_LINES[400] + head + why.encode("ascii"))
+            response = error.response()
+            head = STATUS_LINES[response.status] + self.app.head(response) + b"connection: close\r\n\r\n"
+            self.transport.write(head + response.body)
             self.transport.close()
         self._end_after_current()
 
@@ -175,12 +179,21 @@ class HttpConnection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._url = b""
         self._headers = []
+        self._head_parts_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+        self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name.lower(), value))
+        self._count(len(name) + len(value) + len(b": \r\n"))
+
+    def _count(self, size: int) -> None:
+        """Raises ValueError for a head that is too large; the parser makes an error of it."""
+        self._head_parts_bytes += size
+        if self._head_parts_bytes > HEAD_BYTES_MAX:
+            raise ValueError(TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """Raises ValueError for what is no target of ours; the parser makes an error of it."""
