@@ -274,7 +274,31 @@ def make_targets() -> set[str]:
 
 
 def documents() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+    places = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted([*ROOT.glob("*.md"), *(path for place in places for path in place.rglob("*.md"))])
+
+
+def test_documents_lie_in_every_part() -> None:
+    assert {"README.md", "docs/mutants.md", "connector/README.md", "tests/kip/README.md"} <= {
+        relative(path) for path in documents()
+    }
+
+
+def test_the_table_of_planted_bugs_names_tests_that_exist_and_is_counted_rightly() -> None:
+    text = text_of(ROOT / "docs" / "mutants.md")
+    rows = re.findall(r"^\| `[^`]+` \| (.+?) \| (\d*) \|$", text, flags=re.MULTILINE)
+    seeds = [int(seed) for found_by, seed in rows if found_by.startswith("simulator")]
+    tests = [found_by for found_by, _ in rows if not found_by.startswith("simulator")]
+    for found_by in tests:
+        file, test = re.fullmatch(r"`(.+\.py)::(\w+).*`", found_by).groups()  # type: ignore[union-attr]
+        assert test in names_defined_in(ROOT / "tests" / file), found_by
+    average = sum(seeds) / len(seeds)
+    counted = (
+        f"{len(rows)} bugs, {len(seeds)} found by the simulator after {average:.1f} seeds each, {len(tests)} by scenario tests"
+    )
+    assert counted in text, counted
+    told = " ".join(text_of(ROOT / "docs" / "reliability.md").split())
+    assert f"puts {len(rows)} bugs into" in told and f"{len(seeds)} are by the simulator" in told
 
 
 @pytest.mark.parametrize("path", documents(), ids=ids)

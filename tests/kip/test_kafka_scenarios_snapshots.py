@@ -56,12 +56,14 @@ def downloading(snapshot_id: OffsetAndEpoch | None = None) -> Replica:
 
 
 def test_fetch_request_offset_less_than_log_start() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetLessThanLogStart."""
     answer = leader().fetch(3, 4, 3)
     assert answer is not None
     assert (answer.error, answer.snapshot_id, answer.diverging) == (ErrorCode.NONE, position(6, 3), None)
 
 
 def test_fetch_request_with_offset_less_than_log_start_names_the_latest_snapshot() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetLessThanLogStart."""
     replica = leader()
     replica.step(on.SnapshotTaken(snapshot_id=replica.core.snapshot_at(Offset(8))))
     answer = replica.fetch(3, 4, 3)
@@ -69,39 +71,46 @@ def test_fetch_request_with_offset_less_than_log_start_names_the_latest_snapshot
 
 
 def test_fetch_request_offset_at_zero() -> None:
-    """An empty replica gets the snapshot although the log still begins at 0."""
+    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetAtZero: an empty replica gets the snapshot although the log still
+    begins at 0."""
     answer = leader(log_start=None).fetch(3, 0, 0)
     assert answer is not None and answer.snapshot_id == position(6, 3)
 
 
 def test_fetch_request_offset_at_zero_with_bootstrap_snapshot_only() -> None:
-    """No snapshot but the bootstrap one, which is never reported to the core: records from offset 0."""
+    """KafkaRaftClientReconfigTest.testFollowerDoesNotRequestLeaderBootstrapSnapshot: no snapshot but the bootstrap one, which
+    is never reported to the core: records from offset 0."""
     answer = leader(snapshot=None, log_start=None).fetch(3, 0, 0)
     assert answer is not None and answer.snapshot_id is None and answer.diverging is None
 
 
 def test_fetch_request_at_log_start_offset_with_valid_epoch() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestAtLogStartOffsetWithValidEpoch."""
     answer = leader().fetch(3, 6, 3)
     assert answer is not None and (answer.snapshot_id, answer.diverging) == (None, None)
 
 
 def test_fetch_request_at_log_start_offset_with_invalid_epoch() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestAtLogStartOffsetWithInvalidEpoch."""
     answer = leader().fetch(3, 6, 1)
     assert answer is not None and answer.snapshot_id == position(6, 3)
 
 
 def test_fetch_request_with_last_fetched_epoch_less_than_oldest_snapshot() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestWithLastFetchedEpochLessThanOldestSnapshot."""
     answer = leader().fetch(3, 8, 1)
     assert answer is not None and answer.snapshot_id == position(6, 3)
 
 
 def test_fetch_request_truncate_to_log_start() -> None:
-    """An epoch between the snapshot's and the next one of the log: what follows the snapshot diverges."""
+    """KafkaRaftClientSnapshotTest.testFetchRequestTruncateToLogStart: an epoch between the snapshot's and the next one of the
+    log: what follows the snapshot diverges."""
     answer = leader().fetch(3, 8, 4)
     assert answer is not None and (answer.snapshot_id, answer.diverging) == (None, position(6, 3))
 
 
 def test_fetch_request_with_larger_last_fetched_epoch() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestWithLargerLastFetchedEpoch."""
     answer = leader().fetch(3, 8, 7)
     assert answer is not None and answer.error is ErrorCode.INVALID_REQUEST
 
@@ -110,27 +119,32 @@ def test_fetch_request_with_larger_last_fetched_epoch() -> None:
 
 
 def test_fetch_snapshot_request_as_leader() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotRequestAsLeader."""
     answer = ask(leader(), position(6, 3), at=17)
     assert (answer.error, answer.leader_id, answer.leader_epoch) == (ErrorCode.NONE, 1, 6)
     assert (answer.request.snapshot_id, answer.request.position) == (position(6, 3), 17)
 
 
 def test_fetch_snapshot_request_with_older_epoch() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotRequestWithOlderEpoch."""
     assert ask(leader(), position(6, 3), epoch=5).error is ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_fetch_snapshot_request_with_newer_epoch() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotRequestWithNewerEpoch."""
     answer = ask(leader(), position(6, 3), epoch=7)
     assert (answer.error, answer.leader_epoch) == (ErrorCode.UNKNOWN_LEADER_EPOCH, 6)
 
 
 def test_fetch_snapshot_request_as_follower() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotRequestAsFollower."""
     answer = ask(Replica.follower(epoch=6, leader=2), position(6, 3))
     assert (answer.error, answer.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 2)
 
 
 def test_leader_should_resign_leadership_if_not_get_fetch_snapshot_request_from_majority_voters() -> None:
-    """FetchSnapshot counts for check quorum as Fetch does."""
+    """KafkaRaftClientSnapshotTest.testLeaderShouldResignLeadershipIfNotGetFetchSnapshotRequestFromMajorityVoters:
+    FetchSnapshot counts for check quorum as Fetch does."""
     replica = leader()
     for _ in range(4):
         replica.pass_time(CONFIG.check_quorum_timeout_ms - 1)
@@ -141,6 +155,7 @@ def test_leader_should_resign_leadership_if_not_get_fetch_snapshot_request_from_
 
 
 def test_fetch_snapshot_request_of_an_observer_does_not_count_for_check_quorum() -> None:
+    """Ours: observers keep no leader in office, whatever they fetch."""
     replica = leader()
     replica.pass_time(CONFIG.check_quorum_timeout_ms - 1)
     ask(replica, position(6, 3), source=9)
@@ -152,6 +167,7 @@ def test_fetch_snapshot_request_of_an_observer_does_not_count_for_check_quorum()
 
 
 def test_fetch_response_with_snapshot_id() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchResponseWithSnapshotId."""
     replica = downloading()
     (request,) = replica.sent(FetchSnapshotRequest).values()
     assert (request.snapshot_id, request.position, request.leader_epoch) == (position(50, 5), 0, 6)
@@ -160,6 +176,7 @@ def test_fetch_response_with_snapshot_id() -> None:
 
 @pytest.mark.parametrize("snapshot_id", [(-1, 5), (50, -1)])
 def test_fetch_response_with_invalid_snapshot_offset_or_epoch(snapshot_id: tuple[int, int]) -> None:
+    """KafkaRaftClientSnapshotTest.testFetchResponseWithInvalidSnapshotId."""
     replica = downloading(position(*snapshot_id))
     assert replica.sent(FetchSnapshotRequest) == {}
     replica.pass_time(CONFIG.retry_backoff_ms)
@@ -167,6 +184,7 @@ def test_fetch_response_with_invalid_snapshot_offset_or_epoch(snapshot_id: tuple
 
 
 def test_fetch_snapshot_response_to_partial_data() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponsePartialData."""
     replica = downloading()
     answer_piece(replica, b"12", 5)
     assert replica.took(do.WriteSnapshot) == [do.WriteSnapshot(snapshot_id=position(50, 5), position=0, data=b"12")]
@@ -184,6 +202,7 @@ def test_fetch_snapshot_response_to_partial_data() -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE])
 def test_fetch_snapshot_response_missing_snapshot(error: ErrorCode) -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponseMissingSnapshot."""
     replica = downloading()
     answer_piece(replica, b"12", 5)
     answer_piece(replica, error=error)
@@ -194,6 +213,7 @@ def test_fetch_snapshot_response_missing_snapshot(error: ErrorCode) -> None:
 
 
 def test_fetch_snapshot_response_from_newer_epoch_not_leader() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponseFromNewerEpochNotLeader."""
     replica = downloading()
     answer_piece(replica, error=ErrorCode.FENCED_LEADER_EPOCH, leader=3, epoch=7)
     assert replica.view == ("Follower", 7, 3)
@@ -202,6 +222,7 @@ def test_fetch_snapshot_response_from_newer_epoch_not_leader() -> None:
 
 
 def test_fetch_snapshot_response_from_newer_epoch_leader() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponseFromNewerEpochLeader."""
     replica = downloading()
     answer_piece(replica, error=ErrorCode.FENCED_LEADER_EPOCH, leader=-1, epoch=7)
     assert replica.view[1:] == (7, -1)
@@ -209,6 +230,7 @@ def test_fetch_snapshot_response_from_newer_epoch_leader() -> None:
 
 
 def test_fetch_snapshot_response_from_older_epoch() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponseFromOlderEpoch."""
     replica = downloading()
     answer_piece(replica, b"12", 5, epoch=5)
     assert replica.took(do.WriteSnapshot) == []
@@ -228,7 +250,8 @@ def test_fetch_snapshot_response_from_older_epoch() -> None:
     ids=["invalid id", "invalid position", "too much", "nothing"],
 )
 def test_fetch_snapshot_response_with_invalid_id_or_position(piece: dict[str, object]) -> None:
-    """Kafka stops the process; the answer is no fault of ours, so the download is begun again."""
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponseWithInvalidId: Kafka stops the process; the answer is no fault of
+    ours, so the download is begun again."""
     replica = downloading()
     answer_piece(replica, **piece)  # type: ignore[arg-type]
     assert replica.took(do.AbandonSnapshot) == [do.AbandonSnapshot(snapshot_id=position(50, 5))]
@@ -237,6 +260,7 @@ def test_fetch_snapshot_response_with_invalid_id_or_position(piece: dict[str, ob
 
 
 def test_fetch_snapshot_response_to_not_follower() -> None:
+    """KafkaRaftClientSnapshotTest.testFetchSnapshotResponseToNotFollower."""
     replica = downloading()
     request = snapshot_in_flight(replica)
     replica.pass_until_role("Prospective")
@@ -246,7 +270,7 @@ def test_fetch_snapshot_response_to_not_follower() -> None:
 
 
 def test_pieces_of_a_snapshot_keep_the_follower_alive() -> None:
-    """Each piece is a sign of the leader's life: a large snapshot brings no election."""
+    """Ours: each piece is a sign of the leader's life: a large snapshot brings no election."""
     replica = downloading()
     for _ in range(5):
         replica.pass_time(CONFIG.fetch_timeout_ms - 1)
@@ -255,6 +279,7 @@ def test_pieces_of_a_snapshot_keep_the_follower_alive() -> None:
 
 
 def test_a_damaged_snapshot_is_fetched_again() -> None:
+    """Ours: what the driver finds damaged is asked for anew."""
     replica = downloading()
     receive_snapshot(replica, intact=False)
     assert replica.took(do.ResetLog) == []
@@ -263,7 +288,7 @@ def test_a_damaged_snapshot_is_fetched_again() -> None:
 
 
 def test_snapshot_that_arrives_after_the_leader_changed_still_counts() -> None:
-    """It holds committed records only, whoever leads now."""
+    """Ours: it holds committed records only, whoever leads now."""
     replica = downloading()
     answer_piece(replica, b"data", 4)
     replica.begin(3, 7)
@@ -275,6 +300,7 @@ def test_snapshot_that_arrives_after_the_leader_changed_still_counts() -> None:
 
 
 def test_leader_never_loads_a_snapshot() -> None:
+    """Ours: a leader has everything that is committed."""
     replica = leader()
     replica.step(on.SnapshotReceived(snapshot_id=position(50, 5), is_intact=True))
     assert replica.actions == []
@@ -289,12 +315,14 @@ def test_leader_never_loads_a_snapshot() -> None:
     ids=["above the high watermark", "wrong epoch", "below the log start"],
 )
 def test_create_snapshot_as_leader_with_invalid_snapshot_id(snapshot_id: tuple[int, int], why: str) -> None:
+    """KafkaRaftClientSnapshotTest.testCreateSnapshotAsLeaderWithInvalidSnapshotId."""
     replica = leader()
     with pytest.raises(InvariantViolation, match=why):
         replica.step(on.SnapshotTaken(snapshot_id=position(*snapshot_id)))
 
 
 def test_create_snapshot_as_follower_with_invalid_snapshot_id() -> None:
+    """KafkaRaftClientSnapshotTest.testCreateSnapshotAsFollowerWithInvalidSnapshotId."""
     replica = Replica.follower(epoch=6, leader=2, log=LOG)
     replica.answer_fetch(high_watermark=7)
     assert replica.core.snapshot_at(Offset(7)) == position(7, 5)
@@ -306,6 +334,7 @@ def test_create_snapshot_as_follower_with_invalid_snapshot_id() -> None:
 
 
 def test_truncate_below_high_watermark() -> None:
+    """KafkaRaftLogTest.testTruncateBelowHighWatermark."""
     replica = Replica.follower(epoch=6, leader=2, log=LOG)
     replica.answer_fetch(high_watermark=7)
     with pytest.raises(InvariantViolation, match="below the high watermark 7"):
@@ -313,7 +342,8 @@ def test_truncate_below_high_watermark() -> None:
 
 
 def test_truncate_fully_to_latest_snapshot() -> None:
-    """Records that the snapshot does not cover go too: they parted from the leader's before it."""
+    """KafkaRaftLogTest.testTruncateFullyToLatestSnapshot: records that the snapshot does not cover go too: they parted from
+    the leader's before it."""
     replica = Replica.follower(epoch=6, leader=2, log=LOG)
     replica.answer_fetch(snapshot_id=position(7, 6))
     receive_snapshot(replica)
@@ -322,11 +352,13 @@ def test_truncate_fully_to_latest_snapshot() -> None:
 
 
 def test_a_replica_that_starts_with_a_snapshot_still_asks_how_much_is_committed() -> None:
+    """Ours: a snapshot says what was committed once, and not what is now."""
     replica = Replica(epoch=6, leader=2, log=LOG, snapshot=(8, 5))
     assert (replica.core.high_watermark, replica.core.snapshot_id) == (0, position(8, 5))
 
 
 def test_a_replica_goes_on_behind_its_snapshot() -> None:
+    """Ours: its log begins where the snapshot ends."""
     replica = Replica(epoch=6, leader=2, log=(((5, 50),), 50), log_start=50, snapshot=(50, 5))
     (request,) = replica.sent(FetchRequest).values()
     assert (request.fetch_offset, request.last_fetched_epoch) == (50, 5)

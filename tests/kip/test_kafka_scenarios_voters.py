@@ -32,7 +32,8 @@ from raftlake.raft.types import NodeId
 
 
 def test_leader_writes_bootstrap_records() -> None:
-    """The voters that a group begins with are nowhere in its log: its first leader writes them behind its LeaderChange."""
+    """KafkaRaftClientReconfigTest.testLeaderWritesBootstrapRecords: the voters that a group begins with are nowhere in its
+    log: its first leader writes them behind its LeaderChange."""
     replica = Replica.leader(epoch=EPOCH, flushed=False, directory=disk_key(1).directory_id, voter_keys=known_voters((1, 2, 3)))
     (change,) = replica.took(do.AppendLeaderChange)
     assert change.initial_voters is not None and change.initial_voters.ids == (1, 2, 3)
@@ -40,18 +41,20 @@ def test_leader_writes_bootstrap_records() -> None:
 
 
 def test_a_later_leader_does_not_write_them_again() -> None:
-    """LeaderState.appendStartOfEpochControlRecords looks at where the latest voters stand."""
+    """Ours: LeaderState.appendStartOfEpochControlRecords looks at where the latest voters stand."""
     voters = known_voters((1, 2, 3), offset=0)
     replica = Replica.leader(epoch=EPOCH, directory=disk_key(1).directory_id, voter_keys=voters, log=(((1, 0),), 5))
     assert replica.core.log_end == 6 and replica.core.voter_history.latest_offset == 0
 
 
 def test_leader_does_not_bootstrap_records_with_kraft_version_0() -> None:
+    """KafkaRaftClientReconfigTest.testLeaderDoesNotBootstrapRecordsWithKraftVersion0."""
     replica = Replica.leader(epoch=EPOCH)
     assert replica.core.log_end == 1 and replica.core.voter_history.kraft_version == 0
 
 
 def test_follower_reads_kraft_bootstrap_records() -> None:
+    """KafkaRaftClientReconfigTest.testFollowerReadsKRaftBootstrapRecords."""
     replica = Replica.follower()
     replica.answer_fetch(batch_with_voters(0, 3, (1, 2, 3, 4)))
     assert replica.core.voters.ids == (1, 2, 3, 4) and replica.core.voter_history.kraft_version == 1
@@ -61,8 +64,9 @@ def test_follower_reads_kraft_bootstrap_records() -> None:
 
 
 def test_kraft_upgrade_version() -> None:
-    """KRaftVersion and KRaftVoters go into one batch, once an entry of the epoch is committed and every directory is known.
-    Kafka waits for an operator here (UpdateFeatures); we do it by ourselves."""
+    """KafkaRaftClientReconfigTest.testKRaftUpgradeVersion: KRaftVersion and KRaftVoters go into one batch, once an entry of
+    the epoch is committed and every directory is known. Kafka waits for an operator here (UpdateFeatures); we do it by
+    ourselves."""
     replica = static_leader()
     fetch(replica, 2)
     assert replica.core.is_serving_leader and replica.core.voter_history.kraft_version == 0
@@ -77,7 +81,8 @@ def test_kraft_upgrade_version() -> None:
 
 
 def test_invalid_kraft_upgrade_version() -> None:
-    """A voter that does not tell its directory, an epoch without a commit, or the setting keep the voters static."""
+    """KafkaRaftClientReconfigTest.testInvalidKRaftUpgradeVersion: a voter that does not tell its directory, an epoch without a
+    commit, or the setting keep the voters static."""
     replica = static_leader()
     replica.fetch(key(2), 1, EPOCH)
     fetch(replica, 3)
@@ -93,6 +98,7 @@ def test_invalid_kraft_upgrade_version() -> None:
 
 
 def test_a_lone_static_voter_goes_into_the_log() -> None:
+    """Ours: nobody else has to tell its directory first."""
     replica = Replica(epoch=EPOCH, voters=(1,), directory=disk_key(1).directory_id)
     replica.flush()
     assert replica.role == "Leader" and replica.core.voters.voters == {NodeId(1): disk_key(1)}
@@ -102,6 +108,7 @@ def test_a_lone_static_voter_goes_into_the_log() -> None:
 
 
 def test_add_voter() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoter."""
     replica = leader(1, 2)
     fetch(replica, 3)
     assert replica.change_voters(add(3)) is None
@@ -115,6 +122,7 @@ def test_add_voter() -> None:
 
 
 def test_add_voter_completes_early_with_ack_when_committed_false() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterCompletesEarlyWithAckWhenCommittedFalse."""
     replica = leader(1, 2)
     fetch(replica, 3)
     assert error_of(replica.change_voters(add(3, waits=False))) is ErrorCode.NONE
@@ -125,6 +133,7 @@ def test_add_voter_completes_early_with_ack_when_committed_false() -> None:
 
 
 def test_add_voter_to_not_leader() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterToNotLeader."""
     for role in ("Unattached", "Follower", "Prospective", "Candidate", "Resigned"):
         replica = Replica.in_role(role, epoch=EPOCH)
         assert error_of(replica.change_voters(add(4))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -133,15 +142,18 @@ def test_add_voter_to_not_leader() -> None:
 
 
 def test_add_voter_with_missing_default_listener() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterWithMissingDefaultListener."""
     answer = leader(1, 2).change_voters(AddVoter(voter=disk_key(3), endpoints=()))
     assert error_of(answer) is ErrorCode.INVALID_REQUEST
 
 
 def test_add_voter_with_missing_directory_id() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterWithMissingDirectoryId."""
     assert error_of(leader(1, 2).change_voters(AddVoter(voter=key(3), endpoints=HERE))) is ErrorCode.INVALID_REQUEST
 
 
 def test_add_voter_with_pending_add_voter() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterWithPendingAddVoter."""
     replica = leader(1, 2)
     fetch(replica, 3)
     fetch(replica, 4)
@@ -151,7 +163,8 @@ def test_add_voter_with_pending_add_voter() -> None:
 
 
 def test_add_voter_without_fenced_previous_leaders() -> None:
-    """Pitfall of Raft's first edition: before an entry of the own epoch is committed a change of the leader before may be."""
+    """KafkaRaftClientReconfigTest.testAddVoterWithoutFencedPreviousLeaders: a pitfall of Raft's first edition: before an entry
+    of the own epoch is committed a change of the leader before may be."""
     replica = leader(1, 2, commits=False)
     fetch(replica, 3)
     assert error_of(replica.change_voters(add(3))) is ErrorCode.REQUEST_TIMED_OUT
@@ -159,13 +172,14 @@ def test_add_voter_without_fenced_previous_leaders() -> None:
 
 
 def test_add_voter_with_kraft_version_0() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterWithKraftVersion0."""
     replica = Replica.leader(epoch=EPOCH)
     replica.commit_epoch_start()
     assert error_of(replica.change_voters(add(4))) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_add_voter_with_existing_voter() -> None:
-    """Also with another directory: the old one has to be removed first."""
+    """KafkaRaftClientReconfigTest.testAddVoterWithExistingVoter: also with another directory: the old one goes first."""
     replica = leader(1, 2)
     assert error_of(replica.change_voters(add(2))) is ErrorCode.DUPLICATE_VOTER
     again = AddVoter(voter=key(2, b"new disk"), endpoints=HERE)
@@ -173,7 +187,8 @@ def test_add_voter_with_existing_voter() -> None:
 
 
 def test_add_voter_timeout() -> None:
-    """The change stays in the log; nothing else is changed until it is committed."""
+    """KafkaRaftClientReconfigTest.testAddVoterTimeout: the change stays in the log; nothing else is changed until it is
+    committed."""
     replica = leader(1, 2)
     fetch(replica, 3)
     replica.change_voters(add(3))
@@ -190,13 +205,15 @@ def test_add_voter_timeout() -> None:
 
 
 def test_add_voter_invalid_feature_version() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterInvalidFeatureVersion."""
     replica = leader(1, 2)
     fetch(replica, 3)
     assert error_of(replica.change_voters(add(3, versions=(0, 0)))) is ErrorCode.INVALID_REQUEST
 
 
 def test_add_voter_with_lagging_new_voter() -> None:
-    """It has not fetched, or not everything; Kafka then forgives an hour of silence, we one fetch timeout."""
+    """KafkaRaftClientReconfigTest.testAddVoterWithLaggingNewVoter: it has not fetched, or not everything; Kafka then forgives
+    an hour of silence, we one fetch timeout."""
     replica = leader(1, 2)
     assert error_of(replica.change_voters(add(3))) is ErrorCode.REQUEST_TIMED_OUT
     fetch(replica, 3, 0)
@@ -210,12 +227,14 @@ def test_add_voter_with_lagging_new_voter() -> None:
 
 
 def test_add_voter_that_caught_up_under_another_directory() -> None:
+    """Ours: it is a replica that has caught up, and not a number."""
     replica = leader(1, 2)
     replica.fetch(key(3, b"old disk"), replica.core.log_end, EPOCH)
     assert error_of(replica.change_voters(add(3))) is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_add_voter_fails_when_losing_leadership() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterFailsWhenLosingLeadership."""
     replica = leader(1, 2)
     fetch(replica, 3)
     replica.change_voters(add(3))
@@ -228,6 +247,7 @@ def test_add_voter_fails_when_losing_leadership() -> None:
 
 
 def test_remove_voter() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoter."""
     replica = leader(1, 2, 3)
     fetch(replica, 3)
     assert replica.change_voters(remove(2)) is None
@@ -240,7 +260,8 @@ def test_remove_voter() -> None:
 
 
 def test_remove_voter_is_leader() -> None:
-    """It leads until the removal is committed, does not count itself, answers, and hands over (KAFKA-16530)."""
+    """KafkaRaftClientReconfigTest.testRemoveVoterIsLeader: it leads until the removal is committed, does not count itself,
+    answers, and hands over (KAFKA-16530)."""
     replica = leader(1, 2, 3)
     fetch(replica, 2)
     assert replica.change_voters(remove(1)) is None
@@ -263,37 +284,43 @@ def test_remove_voter_is_leader() -> None:
 
 
 def test_remove_voter_to_not_leader() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterToNotLeader."""
     assert error_of(Replica.follower().change_voters(remove(2))) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_remove_voter_with_pending_remove_voter() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterWithPendingRemoveVoter."""
     replica = leader(1, 2, 3)
     replica.change_voters(remove(2))
     assert error_of(replica.change_voters(remove(3))) is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_remove_voter_without_fenced_previous_leaders() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterWithoutFencedPreviousLeaders."""
     assert error_of(leader(1, 2, 3, commits=False).change_voters(remove(2))) is ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_remove_voter_with_kraft_version_0() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterWithKraftVersion0."""
     replica = Replica.leader(epoch=EPOCH)
     replica.commit_epoch_start()
     assert error_of(replica.change_voters(remove(2))) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_remove_voter_with_none_voter() -> None:
-    """The node is a voter, the directory is not."""
+    """KafkaRaftClientReconfigTest.testRemoveVoterWithNoneVoter: the node is a voter, the directory is not."""
     replica = leader(1, 2, 3)
     change = RemoveVoter(voter=key(2, b"other disk"))
     assert error_of(replica.change_voters(change)) is ErrorCode.VOTER_NOT_FOUND
 
 
 def test_remove_voter_with_none_voter_id() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterWithNoneVoterId."""
     assert error_of(leader(1, 2, 3).change_voters(remove(9))) is ErrorCode.VOTER_NOT_FOUND
 
 
 def test_remove_voter_to_empty_voter_set() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterToEmptyVoterSet."""
     replica = Replica(epoch=EPOCH, directory=disk_key(1).directory_id, voter_keys=known_voters((1,)))
     replica.flush()
     assert replica.core.is_serving_leader
@@ -303,6 +330,7 @@ def test_remove_voter_to_empty_voter_set() -> None:
 
 
 def test_remove_voter_timed_out() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterTimedOut."""
     replica = leader(1, 2, 3)
     replica.change_voters(remove(2))
     replica.flush()
@@ -314,6 +342,7 @@ def test_remove_voter_timed_out() -> None:
 
 
 def test_remove_voter_fails_when_losing_leadership() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterFailsWhenLosingLeadership."""
     replica = leader(1, 2, 3)
     replica.change_voters(remove(2))
     replica.begin(3, EPOCH + 1)
@@ -321,7 +350,7 @@ def test_remove_voter_fails_when_losing_leadership() -> None:
 
 
 def test_remove_voter_that_the_majority_needs() -> None:
-    """Stricter than Kafka: with one of three down, removing the other one would stop the group for good."""
+    """Ours: stricter than Kafka: with one of three down, removing the other one would stop the group for good."""
     replica = leader(1, 2, 3)
     replica.now_ms += CONFIG.fetch_timeout_ms + 1
     fetch(replica, 2)
@@ -332,7 +361,7 @@ def test_remove_voter_that_the_majority_needs() -> None:
 
 
 def test_remove_voter_right_after_an_election() -> None:
-    """Who has not fetched from the new leader yet may have died before; the leader would be alone."""
+    """Ours: who has not fetched from the new leader yet may have died before; the leader would be alone."""
     replica = leader(1, 2, 3, commits=False)
     fetch(replica, 2)
     answer = replica.change_voters(remove(2))
@@ -342,7 +371,7 @@ def test_remove_voter_right_after_an_election() -> None:
 
 
 def test_remove_voter_right_after_another_died() -> None:
-    """The dead one has fetched within the timeout, but its connection is gone since."""
+    """Ours: the dead one has fetched within the timeout, but its connection is gone since."""
     replica = leader(1, 2, 3)
     fetch(replica, 2)
     fetch(replica, 3)
@@ -356,6 +385,7 @@ def test_remove_voter_right_after_another_died() -> None:
 
 
 def test_add_voter_with_pending_remove_voter() -> None:
+    """KafkaRaftClientReconfigTest.testAddVoterWithPendingRemoveVoter."""
     replica = leader(1, 2, 3)
     fetch(replica, 4)
     replica.change_voters(remove(2))
@@ -363,6 +393,7 @@ def test_add_voter_with_pending_remove_voter() -> None:
 
 
 def test_remove_voter_with_pending_add_voter() -> None:
+    """KafkaRaftClientReconfigTest.testRemoveVoterWithPendingAddVoter."""
     replica = leader(1, 2)
     fetch(replica, 3)
     replica.change_voters(add(3))

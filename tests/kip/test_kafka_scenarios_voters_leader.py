@@ -18,6 +18,7 @@ from raftlake.raft.voters import VoterHistory
 
 
 def test_high_watermark_does_increase_from_new_voter() -> None:
+    """LeaderStateTest.testHighWatermarkDoesIncreaseFromNewVoter."""
     replica = leader(1, 2)
     fetch(replica, 3)
     replica.change_voters(add(3))
@@ -27,7 +28,8 @@ def test_high_watermark_does_increase_from_new_voter() -> None:
 
 
 def test_high_watermark_does_not_decrease_from_new_voter() -> None:
-    """The new voter is not asked before it caught up, but a record may come in between."""
+    """LeaderStateTest.testHighWatermarkDoesNotDecreaseFromNewVoter: the new voter is not asked before it caught up, but a
+    record may come in between."""
     replica = leader(1, 2)
     fetch(replica, 3)
     replica.append(10)
@@ -39,6 +41,7 @@ def test_high_watermark_does_not_decrease_from_new_voter() -> None:
 
 
 def test_update_high_watermark_removing_follower_from_voter_states() -> None:
+    """LeaderStateTest.testUpdateHighWatermarkRemovingFollowerFromVoterStates."""
     replica = leader(1, 2, 3, 4, 5)
     replica.append(1)
     replica.flush()
@@ -52,6 +55,7 @@ def test_update_high_watermark_removing_follower_from_voter_states() -> None:
 
 
 def test_update_high_watermark_quorum_removing_leader_from_voter_states() -> None:
+    """LeaderStateTest.testUpdateHighWatermarkQuorumRemovingLeaderFromVoterStates."""
     replica = leader(1, 2, 3)
     replica.append(1)
     replica.flush()
@@ -64,7 +68,7 @@ def test_update_high_watermark_quorum_removing_leader_from_voter_states() -> Non
 
 
 def test_check_quorum_after_voter_set_changes() -> None:
-    """A voter that came counts at once, one that went no longer."""
+    """LeaderStateTest.testCheckQuorumAfterVoterSetChanges: a voter that came counts at once, one that went no longer."""
     replica = leader(1, 2, 3)
     fetch(replica, 3)
     replica.change_voters(remove(2))
@@ -77,6 +81,7 @@ def test_check_quorum_after_voter_set_changes() -> None:
 
 
 def test_check_quorum_of_a_lone_leader_that_gets_company() -> None:
+    """Ours: from then on it needs the other one."""
     replica = Replica(epoch=EPOCH - 1, directory=disk_key(1).directory_id, voter_keys=known_voters((1,)))
     replica.flush()
     fetch(replica, 2)
@@ -86,7 +91,7 @@ def test_check_quorum_of_a_lone_leader_that_gets_company() -> None:
 
 
 def test_reads_of_a_leader_that_removed_itself_need_the_new_majority() -> None:
-    """Promise 2: its own word is no proof any more."""
+    """Ours: its own word is no proof any more (promise 2)."""
     replica = leader(1, 2, 3)
     replica.change_voters(remove(1))
     assert replica.read(1, sequence=5) is None
@@ -115,7 +120,8 @@ def test_a_voters_number_on_another_disk_is_an_observer() -> None:
 
 
 def test_invalid_voter_replica_vote_request() -> None:
-    """Scenario 18 with directories: a vote that was meant for the disk before ours."""
+    """KafkaRaftClientTest.testInvalidVoterReplicaVoteRequest: Scenario 18 with directories: a vote that was meant for the disk
+    before ours."""
     replica = Replica.unattached(epoch=5, directory=disk_key(1).directory_id, voter_keys=known_voters((1, 2, 3)))
     answer = replica.vote(disk_key(2), 6, (9, 5), voter=1, directory=key(1, b"old disk").directory_id)
     assert (answer.error, answer.vote_granted, replica.core.epoch) == (ErrorCode.INVALID_VOTER_KEY, False, 6)
@@ -135,7 +141,8 @@ def test_a_vote_may_go_to_a_voter_that_our_log_does_not_know() -> None:
 
 
 def test_observer_discovers_leader_with_unknown_voters() -> None:
-    """A node that knows nobody asks the addresses that it was given, and then the leader that these name."""
+    """KafkaRaftClientReconfigTest.testObserverDiscoversLeaderWithUnknownVoters: a node that knows nobody asks the addresses
+    that it was given, and then the leader that these name."""
     nobody = VoterHistory(NO_VOTERS)
     replica = Replica(local=9, directory=disk_key(9).directory_id, voter_keys=nobody, bootstrap=(-2, -3))
     assert replica.core.fetch_peer == -2 and replica.role == "Unattached"
@@ -148,6 +155,7 @@ def test_observer_discovers_leader_with_unknown_voters() -> None:
 
 
 def test_observer_asks_the_next_address_when_one_is_silent() -> None:
+    """Ours: an address that does not answer keeps it from nothing."""
     nobody = VoterHistory(NO_VOTERS)
     replica = Replica(local=9, directory=disk_key(9).directory_id, voter_keys=nobody, bootstrap=(-2, -3))
     in_flight = replica.core.fetch_in_flight
@@ -181,7 +189,8 @@ def test_a_removed_voter_still_finds_later_leaders() -> None:
 
 
 def test_observer_removes_old_voter_and_auto_joins() -> None:
-    """KafkaRaftClientAutoJoinTest: a wiped node is another replica; the old one goes, the new one comes."""
+    """KafkaRaftClientAutoJoinTest.testObserverRemovesOldVoterAndAutoJoins: KafkaRaftClientAutoJoinTest: a wiped node is
+    another replica; the old one goes, the new one comes."""
     cluster = Cluster((1, 2, 3), directories=True)
     cluster.start()
     leading = cluster.await_leader().local.id
@@ -201,8 +210,8 @@ def test_observer_removes_old_voter_and_auto_joins() -> None:
 
 
 def test_a_leader_of_two_that_removes_itself_and_crashes_comes_back_to_finish() -> None:
-    """Only it has the removal, so the one that stays can neither win without it nor be told by anybody else (a lone follower's
-    log is behind); it may stand until it sees the removal committed. Kafka's quorum would wait for ever."""
+    """Ours: only it has the removal, so the one that stays can neither win without it nor be told by anybody else (a lone
+    follower's log is behind); it may stand until it sees the removal committed. Kafka's quorum would wait for ever."""
     cluster = Cluster((1, 2), directories=True)
     cluster.start()
     leading = int(cluster.await_leader().local.id)

@@ -20,9 +20,9 @@ from raftkit.replica import Replica
 from raftlake import cli, cli_quorum
 from raftlake.client import AsyncClient, QuorumDescription, ReplicaDescription
 from raftlake.errors import ErrorCode, RaftlakeError
+from raftlake.kv.keys import CLUSTER_KEY
 from raftlake.ports import DescribeRpc, PeerConnection
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.membership import CLUSTER_KEY
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
 from raftlake.wire.ids import id_from_text

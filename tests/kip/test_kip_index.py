@@ -1,7 +1,8 @@
 """The tests of this directory say what they prove, and say it once.
 
 Read are only tests and the page beside this file. A test of a KIP quotes its sentence in “ ”, and no sentence is quoted by two
-tests; a test of a Kafka scenario names Kafka's test in its docstring; README.md has a row for each scenario and each pitfall.
+tests; a test of a Kafka scenario names Kafka's test in its docstring, or the KIP or issue that it comes from, or says that it
+is ours; README.md has a row for each scenario and each pitfall.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pytest
 HERE = Path(__file__).parent
 QUOTE = re.compile("“(.+?)”", re.DOTALL)
 KAFKA_TEST = re.compile(r"\b[A-Z]\w+Test\.(test|can|leadership)[A-Z]\w+")
+#: Where no test of Kafka's does the same.
+OTHER_SOURCE = re.compile(r"^(Ours: \w|KIP-\d+|KAFKA-\d+)")
 
 
 def functions_of(*patterns: str) -> list[tuple[str, str, str]]:
@@ -29,12 +32,7 @@ def functions_of(*patterns: str) -> list[tuple[str, str, str]]:
 
 
 SENTENCES = functions_of("test_kip595_*.py", "test_kip650_*.py")
-SCENARIOS = functions_of(
-    *(
-        f"test_kafka_scenarios_{name}.py"
-        for name in ("votes", "elections", "quorum_epochs", "replication", "appends", "simulation")
-    )
-)
+SCENARIOS = functions_of("test_kafka_scenarios_*.py")
 PITFALLS = functions_of("test_kafka_pitfalls.py")
 
 
@@ -61,7 +59,18 @@ def test_there_are_as_many_sentences_as_before() -> None:
 
 @pytest.mark.parametrize(("file", "test", "docstring"), SCENARIOS, ids=[f"{file}-{test}" for file, test, _ in SCENARIOS])
 def test_a_scenario_names_kafkas_test(file: str, test: str, docstring: str) -> None:
-    assert KAFKA_TEST.search(docstring), "Class.testName is missing"
+    assert KAFKA_TEST.search(docstring) or OTHER_SOURCE.search(docstring), "Class.testName is missing"
+
+
+def test_every_file_is_read() -> None:
+    """A new file falls under the rules of its name, and there is no other name."""
+    read = {file for file, _, _ in [*SENTENCES, *SCENARIOS, *PITFALLS]}
+    assert {path.name for path in HERE.glob("test_*.py")} == read | {Path(__file__).name}
+
+
+def test_most_scenarios_are_kafkas() -> None:
+    named = [test for _, test, docstring in SCENARIOS if KAFKA_TEST.search(docstring)]
+    assert len(named) >= 201
 
 
 def rows_of(table: int) -> dict[int, str]:

@@ -6,7 +6,8 @@ Users may read them and watch them; only nodes write them. Every other key belon
 from __future__ import annotations
 
 RESERVED_PREFIX = "/raftlake/"
-#: `/raftlake/topics/<name>`: JSON {"id": base64url of the topic id, "partitions": n, "configs": {}}.
+#: `/raftlake/topics/<name>`: JSON {"id": base64url of the topic id, "partitions": n, "configs": {}, "voters": [...]}; without
+#: `voters`, who begin the logs of its partitions, these begin with the static ones.
 TOPICS_PREFIX = RESERVED_PREFIX + "topics/"
 #: `/raftlake/nodes/<id>`: JSON {"host", "port", "http_host", "http_port"}; each node registers itself after its start.
 NODES_PREFIX = RESERVED_PREFIX + "nodes/"

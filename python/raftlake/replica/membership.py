@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, node_key
 from raftlake.raft.roles import Leader
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
@@ -21,8 +22,6 @@ from raftlake.wire.ids import id_to_text
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-CLUSTER_KEY = "/raftlake/cluster"
-NODES_PREFIX = "/raftlake/nodes/"
 RETRY_INTERVAL_MS = 2_000
 #: How often a leader looks for nodes that are gone.
 LOOK_INTERVAL_MS = 10_000
@@ -122,7 +121,7 @@ class Membership:
             cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
             value = json.dumps({"cluster_id": cluster_id}).encode()
             return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, value),))
-        key, value = f"{NODES_PREFIX}{node.config.node_id}", self._own_value
+        key, value = node_key(node.config.node_id), self._own_value
         entry = machine.get(key)
         if entry is not None and entry.value == value:
             return None

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
+from raftlake.kv.keys import TOPICS_PREFIX, topic_key
 from raftlake.ports import GroupId
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset, VoterSet
@@ -31,7 +32,6 @@ from raftlake.wire.ids import id_from_text, id_to_text
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-TOPIC_PREFIX = "/raftlake/topics/"
 #: Why a node cannot say that a topic does not exist.
 NO_LEADER_YET = "this node hears of no leader of the quorum"
 NAME_LENGTH_MAX = 249
@@ -137,18 +137,18 @@ class TopicRegistry:
         if not self._has_caught_up(applied_offset):
             return
         try:
-            while changes := self._node.kv.machine.changes_since(TOPIC_PREFIX, self._seen_version):
+            while changes := self._node.kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
                 for change in changes:
                     self._seen_version = change.version
-                    self._on_change(change.key.removeprefix(TOPIC_PREFIX), change.value)
+                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.value)
         except Compacted:
             self._follow_all()
         self._seen_version = max(self._seen_version, applied_offset - 1)
 
     def _follow_all(self) -> None:
         """Too many changes at once to have kept each: compare with all keys."""
-        entries, _ = self._node.kv.machine.list(TOPIC_PREFIX, None, 1 << 31)
-        present = {key.removeprefix(TOPIC_PREFIX): entry.value for key, entry in entries}
+        entries, _ = self._node.kv.machine.list(TOPICS_PREFIX, None, 1 << 31)
+        present = {key.removeprefix(TOPICS_PREFIX): entry.value for key, entry in entries}
         topics = [Topic.decode(name, value) for name, value in present.items()]
         alive = {topic.topic_id for topic in topics if topic is not None}
         # Of what was found on disk the end may be among the changes that are no longer told.
@@ -208,7 +208,7 @@ class TopicRegistry:
             done(None, rejected.code, rejected.message)
             return
         topic = Topic(name, self._new_id(), partitions, configs, self._node.quorum.committed)
-        key = TOPIC_PREFIX + name
+        key = topic_key(name)
         txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, topic.encode()),))
 
         def on_outcome(outcome: ProposeOutcome) -> None:
@@ -224,7 +224,7 @@ class TopicRegistry:
 
     def delete(self, topic: Topic, done: CreateDone) -> None:
         """Delete a topic and its data on every node."""
-        key = TOPIC_PREFIX + topic.name
+        key = topic_key(topic.name)
         entry = self._node.kv.machine.get(key)
         if topic is self._own or entry is None:
             done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
@@ -255,4 +255,4 @@ def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
     return ErrorCode.NOT_CONTROLLER, "the metadata log has no leader that could be reached; nothing was changed"
 
 
-__all__ = ["METADATA_GROUP", "TOPIC_PREFIX", "Topic", "TopicRegistry", "require_name"]
+__all__ = ["METADATA_GROUP", "Topic", "TopicRegistry", "require_name"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Compare, Put, Txn
+from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.apis.groups import NO_TRANSACTIONS
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
@@ -14,7 +15,6 @@ from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-NEXT_ID_KEY = "/raftlake/producers/next"
 BLOCK_SIZE = 1000
 PRODUCER_EPOCH_MAX = 32_767
 
@@ -39,10 +39,13 @@ class ProducerIds:
             self._ask_for_block()
 
     def _ask_for_block(self) -> None:
-        entry = self._node.kv.machine.get(NEXT_ID_KEY)
+        entry = self._node.kv.machine.get(PRODUCERS_NEXT_KEY)
         start = 0 if entry is None else int(entry.value)
         end = start + BLOCK_SIZE
-        txn = Txn(compares=(Compare(NEXT_ID_KEY, 0 if entry is None else entry.version),), ops=(Put(NEXT_ID_KEY, b"%d" % end),))
+        txn = Txn(
+            compares=(Compare(PRODUCERS_NEXT_KEY, 0 if entry is None else entry.version),),
+            ops=(Put(PRODUCERS_NEXT_KEY, b"%d" % end),),
+        )
         self._node.kv.propose_anywhere(txn, lambda outcome: self._on_outcome(outcome, start, end))
 
     def _on_outcome(self, outcome: ProposeOutcome, start: int, end: int) -> None:
