@@ -43,9 +43,7 @@ class DefaultSource(DataSource):
         return BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = parse_source_options(self.options).for_stream()
-        require_source_schema(schema, include_headers=options.include_headers)
-        return StreamReader(options)
+        return StreamReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         return BatchWriter(parse_sink_options(self.options), schema, overwrite)
@@ -70,13 +68,19 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    """What is wrong with the options of a stream is said in answer to the first question: Spark hides what the making of a
+    reader raises behind an error of its own."""
+
+    def __init__(self, raw_options: dict[str, str], schema: StructType) -> None:
+        self._raw_options = raw_options
+        self._schema = schema
 
     @cached_property
     def _planner(self) -> StreamPlanner:
         """Made by the first question on the driver; an executor asks none."""
-        return StreamPlanner(_view(self._options), self._options)
+        options = parse_source_options(self._raw_options).for_stream()
+        require_source_schema(self._schema, include_headers=options.include_headers)
+        return StreamPlanner(_view(options), options)
 
     def initialOffset(self) -> dict[str, Any]:
         return document_of(self._planner.initial_offsets())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,13 +74,40 @@ def test_load_refuses_what_cannot_run() -> None:
 
 def test_a_schema_of_the_users_own() -> None:
     own = StructType().add("value", StringType())
-    for make in (DefaultSource(OPTIONS).reader, DefaultSource(OPTIONS).streamReader):
-        with pytest.raises(ConfigError, match="fixed schema"):
-            make(own)
+    with pytest.raises(ConfigError, match="fixed schema"):
+        DefaultSource(OPTIONS).reader(own)
+    with pytest.raises(ConfigError, match="fixed schema"):
+        DefaultSource(OPTIONS).streamReader(own).initialOffset()
     with pytest.raises(ConfigError, match="fixed schema"):
         require_source_schema(source_schema(include_headers=True), include_headers=False)
     not_null = StructType([StructField(f.name, f.dataType, nullable=False) for f in source_schema(include_headers=False)])
     require_source_schema(not_null, include_headers=False)
+
+
+QUESTIONS: dict[str, Callable[[StreamReader], object]] = {
+    "initialOffset": lambda reader: reader.initialOffset(),
+    "getDefaultReadLimit": lambda reader: reader.getDefaultReadLimit(),
+    "prepareForTriggerAvailableNow": lambda reader: reader.prepareForTriggerAvailableNow(),
+    "latestOffset": lambda reader: reader.latestOffset({}, ReadMaxRows(1)),
+    "reportLatestOffset": lambda reader: reader.reportLatestOffset(),
+    "partitions": lambda reader: reader.partitions({}, {"t": {"0": 1}}),
+}
+
+
+@pytest.mark.usefixtures("quorum")
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_a_streams_wrong_options_are_named_with_the_first_question(ask: Callable[[StreamReader], object]) -> None:
+    """Spark's runner fails with `local variable 'reader'` when there is no reader."""
+    schema = source_schema(include_headers=False)
+    for option, words in (
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
+        ({"endingTimestamp": "1"}, "ending timestamp not valid in streaming queries"),
+        ({"minPartitions": "many"}, "Option 'minPartitions' is 'many'"),
+    ):
+        reader = DefaultSource({**OPTIONS, **option}).streamReader(schema)
+        assert isinstance(reader, StreamReader)
+        with pytest.raises(ConfigError, match=words):
+            ask(reader)
 
 
 def test_a_stream_reader_speaks_sparks_protocol(quorum: FakeQuorum) -> None:

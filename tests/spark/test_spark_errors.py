@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -110,6 +110,41 @@ def test_a_streaming_query_says_it_with_its_first_batch(
     query = writer.option("topic", "nope").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(StreamingQueryException, match="Topic 'nope' does not exist"):
         query.awaitTermination(90)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "words"),
+    [
+        ({"endingOffsets": "latest"}, None, "ending offset not valid in streaming queries"),
+        ({"endingTimestamp": "1700000000000"}, None, "ending timestamp not valid in streaming queries"),
+        ({}, "value string", "raftlake source has a fixed schema and cannot be set with a custom one"),
+    ],
+)
+@pytest.mark.parametrize(
+    "trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=["availableNow", "continuous"]
+)
+def test_a_stream_says_last_what_is_wrong_with_its_options(
+    spark: SparkSession,
+    quorum: LocalQuorum,
+    topic: str,
+    tmp_path: Path,
+    options: dict[str, str],
+    schema: str | None,
+    words: str,
+    trigger: dict[str, Any],
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    reader = spark.readStream.format("raftlake").option("kafka.bootstrap.servers", quorum.bootstrap_servers)
+    reader = reader.options(subscribe=topic, **options)
+    frame = (reader if schema is None else reader.schema(schema)).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(**trigger).start()
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination(90)
+    assert "UnboundLocalError" not in str(raised.value)
+    said = [line for line in str(raised.value).splitlines() if line.strip() and not line.startswith("===")]
+    errors = [line for line in said if "Error" in line]
+    assert errors[-1].startswith("raftlake.errors.ConfigError: ") and words in errors[-1], said
 
 
 def test_update_mode_is_refused_by_spark_itself(spark: SparkSession, quorum: LocalQuorum, topic: str, tmp_path: Path) -> None:
