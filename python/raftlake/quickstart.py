@@ -27,6 +27,7 @@ from raftlake.client import Client
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.local import LocalQuorum
 from raftlake.quickstart_pulse import Pulse
+from raftlake.quickstart_stop import Interrupted, Stop, run_stoppable
 from raftlake.wire.batches import decode_records
 from raftlake.wire.quorum import replication_facts
 
@@ -54,23 +55,41 @@ def run(data_dir: Path | None = None, rows: int | None = None) -> int:
     """The tour. `rows` limits the data set (default: all of it). Returns the exit code; prints as it goes."""
     console = Console(highlight=False)
     started = time.perf_counter()
+    stop = Stop()
+    directory: Path | None = None
     try:
         require_spark()
         if rows is not None and rows < 1:
             raise ConfigError(f"--rows: must be at least 1, got {rows}")
-        directory = Path(data_dir) if data_dir is not None else Path(tempfile.mkdtemp(prefix="raftlake-quickstart-"))
-        if directory.exists() and any(directory.iterdir()):
-            raise ConfigError(f"--data-dir: {directory} is not empty; the quickstart wants a folder of its own")
-        directory.mkdir(parents=True, exist_ok=True)
-        Tour(console, directory, rows).run()
-    except KeyboardInterrupt:
+        directory = _own_directory(data_dir)
+        run_stoppable(Tour(console, directory, rows, stop).run, stop)
+    except (KeyboardInterrupt, Interrupted):
+        if data_dir is None and directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+        console.show_cursor(True)
         console.print("[yellow]stopped[/]")
         return 130
     except RaftlakeError as error:
-        console.print(f"[bold red]failed:[/] {error}")
+        console.print(f"[bold red]failed:[/] {error}", soft_wrap=True)
+        if data_dir is None and directory is not None:
+            console.print(f"The data lies in {directory}.", soft_wrap=True)
         return 1
     console.print(f"[bold green]All agrees.[/] {time.perf_counter() - started:.0f} s in all.")
     return 0
+
+
+def _own_directory(data_dir: Path | None) -> Path:
+    """An empty directory: the one that is asked for, or a temporary one."""
+    if data_dir is None:
+        return Path(tempfile.mkdtemp(prefix="raftlake-quickstart-"))
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        is_used = any(data_dir.iterdir())
+    except OSError as error:
+        raise ConfigError(f"--data-dir: {data_dir} cannot be used: {error.strerror}") from error
+    if is_used:
+        raise ConfigError(f"--data-dir: {data_dir} is not empty; the quickstart wants a folder of its own")
+    return data_dir
 
 
 def require_spark() -> None:
@@ -84,10 +103,11 @@ def require_spark() -> None:
 class Tour:
     """The five steps, in order, on one quorum and one Spark session."""
 
-    def __init__(self, console: Console, directory: Path, rows: int | None) -> None:
+    def __init__(self, console: Console, directory: Path, rows: int | None, stop: Stop) -> None:
         self.console = console
         self.directory = directory
         self.rows = rows
+        self.stop = stop
 
     def run(self) -> None:
         from raftlake.quickstart_spark import spark_session
@@ -96,6 +116,7 @@ class Tour:
         work_dir.mkdir()
         began = time.perf_counter()
         with LocalQuorum(nodes=3, data_dir=self.directory) as quorum, Client(quorum.bootstrap_servers) as client:
+            self.stop.check()
             client.create_topic(TOPIC, partitions=PARTITIONS)
             client.create_topic(PULSE_TOPIC, partitions=1)
             self._step(1, f"A quorum of three processes serves since {time.perf_counter() - began:.1f} s.")
@@ -103,7 +124,7 @@ class Tour:
 
             flights = data.load_flights(self.rows)
             data.write_parquet(flights, work_dir / "flights.parquet")
-            with spark_session(work_dir) as spark:
+            with spark_session(work_dir, self.stop) as spark:
                 self._write(spark, quorum, flights.num_rows, work_dir)
                 actual = self._stream(spark, quorum, client, flights.num_rows, work_dir)
                 self._step(5, "The result against the same statistics by pandas, straight from the data set:")
@@ -113,6 +134,7 @@ class Tour:
         self.console.print(f"The data lies in {self.directory} (node-1, node-2, node-3: Kafka's file formats).", soft_wrap=True)
 
     def _step(self, number: int, text: str) -> None:
+        self.stop.check()
         self.console.print(f"[bold cyan]{number}[/]  {text}", soft_wrap=True)
 
     def _say(self, text: str) -> None:
@@ -145,9 +167,9 @@ class Tour:
             ) as progress:  # fmt: skip
                 task = progress.add_task("streaming query", total=rows)
                 self._await_rows(query, int(rows * KILL_AFTER), lambda done: progress.update(task, completed=done))
-                failover = kill_leader(quorum, client, pulse)
+                failover = kill_leader(quorum, client, pulse, self.stop)
                 self._await_rows(query, rows, lambda done: progress.update(task, completed=done))
-                caught_up_s = restart(quorum, client, failover.victim)
+                caught_up_s = restart(quorum, client, failover.victim, self.stop)
             query.processAllAvailable()
             batches = len({report["batchId"] for report in query.recentProgress if report["numInputRows"]})
             query.stop()
@@ -170,7 +192,7 @@ class Tour:
                 return
             if time.monotonic() > deadline:
                 raise QuickstartFailed(f"the streaming query read {done:,} of {wanted:,} rows in {QUERY_TIMEOUT_S:.0f} s")
-            time.sleep(0.05)
+            self.stop.sleep(0.05)
 
     def _show_failover(self, failover: Failover, pulse: Pulse, caught_up_s: float) -> None:
         self._step(4, f"kill -9 of node {failover.victim}, the leader of epoch {failover.epoch_before}, in the middle of it:")
@@ -234,7 +256,7 @@ class Failover:
     elected_ms: float
 
 
-def kill_leader(quorum: LocalQuorum, client: Client, pulse: Pulse) -> Failover:
+def kill_leader(quorum: LocalQuorum, client: Client, pulse: Pulse, stop: Stop) -> Failover:
     """SIGKILL to the node that leads the metadata log; returns when another node leads and a write went through."""
     before = client.describe_quorum()
     killed_at = time.perf_counter()
@@ -249,7 +271,7 @@ def kill_leader(quorum: LocalQuorum, client: Client, pulse: Pulse) -> Failover:
             break
         if time.perf_counter() > deadline:
             raise QuickstartFailed(f"no new leader {ELECTION_TIMEOUT_S:.0f} s after node {before.leader_id} was killed")
-        time.sleep(0.005)
+        stop.sleep(0.005)
     elected_ms = 1000 * (time.perf_counter() - killed_at)
     acknowledged = pulse.acknowledged
     while pulse.acknowledged == acknowledged and pulse.is_alive:
@@ -257,7 +279,7 @@ def kill_leader(quorum: LocalQuorum, client: Client, pulse: Pulse) -> Failover:
             raise QuickstartFailed(
                 f"no write was acknowledged {ELECTION_TIMEOUT_S:.0f} s after node {before.leader_id} was killed"
             )
-        time.sleep(0.005)
+        stop.sleep(0.005)
     return Failover(
         victim=before.leader_id,
         elected=after.leader_id,
@@ -268,7 +290,7 @@ def kill_leader(quorum: LocalQuorum, client: Client, pulse: Pulse) -> Failover:
     )
 
 
-def restart(quorum: LocalQuorum, client: Client, victim: int) -> float:
+def restart(quorum: LocalQuorum, client: Client, victim: int, stop: Stop) -> float:
     """Start the killed node again; returns the seconds until its log ends where the leader's high watermark was then."""
     began = time.perf_counter()
     target = client.describe_quorum().high_watermark
@@ -279,7 +301,7 @@ def restart(quorum: LocalQuorum, client: Client, victim: int) -> float:
             return time.perf_counter() - began
         if time.perf_counter() - began > ELECTION_TIMEOUT_S:
             raise QuickstartFailed(f"node {victim} did not catch up within {ELECTION_TIMEOUT_S:.0f} s: {ends} of {target}")
-        time.sleep(0.02)
+        stop.sleep(0.02)
 
 
 def read_values(client: Client, topic: str) -> list[bytes]:

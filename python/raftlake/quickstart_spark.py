@@ -8,23 +8,23 @@ bootstrap servers.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyspark import java_gateway
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from raftlake.errors import RaftlakeError
 from raftlake.quickstart_data import DELAYED_FROM_MINUTES, FIELDS, GROUP, MEASURES
+from raftlake.quickstart_stop import Stop
 
 if TYPE_CHECKING:
     import pandas
@@ -46,71 +46,75 @@ appender.file.layout.pattern = %d %p %c{{1}}: %m%n%ex
 """
 
 
+class SparkFailed(RaftlakeError):
+    """Spark did not start; the message says why, and where more is said."""
+
+
 @contextlib.contextmanager
-def no_jvm_left() -> Iterator[None]:
-    """End every JVM that pyspark starts in here, also one whose start was interrupted: pyspark forgets those, and they stay."""
+def no_jvm_left(output: Path, stop: Stop) -> Iterator[None]:
+    """End every JVM that pyspark starts in here, also one whose start was interrupted: pyspark forgets those, and they stay.
+    What they and their Python workers print goes to a file: they do so when they are ended, too."""
     started: list[subprocess.Popen[bytes]] = []
     namespace = vars(java_gateway)
     popen = namespace["Popen"]
 
-    def recorded(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        # Out of the terminal's group: Spark's Python workers would print a trace for each Ctrl-C.
-        process: subprocess.Popen[bytes] = popen(*arguments, **{**options, "start_new_session": True})
-        started.append(process)
-        return process
+    with output.open("ab") as file:
 
-    namespace["Popen"] = recorded
-    try:
-        yield
-    finally:
-        namespace["Popen"] = popen
-        for process in started:
-            process.terminate()
-        for process in started:
-            try:
-                process.wait(timeout=JVM_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        def recorded(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+            stop.check()
+            # Out of the terminal's group: Spark's Python workers would print a trace for each Ctrl-C.
+            apart = {"start_new_session": True, "stdout": file, "stderr": file}
+            process: subprocess.Popen[bytes] = popen(*arguments, **{**options, **apart})
+            started.append(process)
+            stop.on_request(process.terminate)
+            return process
+
+        namespace["Popen"] = recorded
+        try:
+            yield
+        finally:
+            namespace["Popen"] = popen
+            for process in started:
+                process.terminate()
+            for process in started:
+                try:
+                    process.wait(timeout=JVM_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 @contextlib.contextmanager
-def spark_session(work_dir: Path) -> Iterator[SparkSession]:
+def spark_session(work_dir: Path, stop: Stop) -> Iterator[SparkSession]:
     """A local Spark of two threads that logs to `work_dir/spark.log`; its JVM has ended when this returns."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log4j = work_dir / "log4j2.properties"
     log4j.write_text(LOGGING.format(path=work_dir / "spark.log"))
+    output = work_dir / "spark.out"
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("raftlake quickstart")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={work_dir}")
+        .config("spark.local.dir", str(work_dir / "local"))
         .config("spark.sql.warehouse.dir", str(work_dir / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    with no_jvm_left():
-        signal.signal(signal.SIGINT, _interrupt)
-        session = builder.getOrCreate()
-        # Once more: Spark's own handler asks the JVM to end its jobs, amid whatever it is being asked.
-        signal.signal(signal.SIGINT, _interrupt)
+    with no_jvm_left(output, stop):
+        try:
+            session = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            words = output.read_text(errors="replace").strip().splitlines() or [str(error)]
+            raise SparkFailed(f"Spark did not start: {words[-1]} (all of it: {output})") from error
         try:
             yield session
-        except KeyboardInterrupt:
-            # The JVM is ended with whatever it does.
-            raise
-        except BaseException:
-            session.stop()
-            raise
-        session.stop()
-
-
-def _interrupt(_signum: int, _frame: FrameType | None) -> None:
-    """Ctrl-C: what py4j logs of the call that it ends helps nobody."""
-    logging.disable(logging.CRITICAL)
-    raise KeyboardInterrupt
+        finally:
+            # Else the JVM is ended with whatever it does.
+            if not stop.is_requested:
+                session.stop()
 
 
 def record_schema() -> StructType:

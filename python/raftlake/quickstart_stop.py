@@ -1,0 +1,87 @@
+"""Ctrl-C in the quickstart: one line, at any moment.
+
+The tour runs in a thread of its own, and the main thread does nothing but wait. So no signal arrives amid a library's code,
+where the exception would be logged, wrapped or lost; and Spark, which sets a handler of its own from the main thread only, sets
+none.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from raftlake.errors import RaftlakeError
+
+#: For everything that runs to end, once it was told so. What has not ended then ends with this process.
+END_SECONDS = 20
+POLL_SECONDS = 0.05
+
+
+class Interrupted(RaftlakeError):
+    """The user does not want the rest."""
+
+
+class Stop:
+    """Whether the tour is to end, and what to end then. Everything but `request` is for threads, not for signal handlers."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] | None = []
+
+    def request(self) -> None:
+        self.is_requested = True
+
+    def check(self) -> None:
+        if self.is_requested:
+            raise Interrupted("stopped")
+
+    def sleep(self, seconds: float) -> None:
+        self.check()
+        time.sleep(seconds)
+        self.check()
+
+    def on_request(self, end: Callable[[], None]) -> None:
+        """Call it when the tour is to end; at once, if that is the case already."""
+        with self._lock:
+            if self._ends is not None:
+                self._ends.append(end)
+                return
+        end()
+
+    def end_all(self) -> None:
+        with self._lock:
+            ends, self._ends = self._ends or [], None
+        for end in ends:
+            end()
+
+
+def run_stoppable(work: Callable[[], None], stop: Stop) -> None:
+    """Run `work` in a thread until it ends or SIGINT comes. Raises what it raised, or Interrupted; then SIGINT is ignored, for
+    what is left to do is to end the process."""
+    failures: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            failures.append(error)
+
+    thread = threading.Thread(target=guarded, name="quickstart", daemon=True)
+    before = signal.signal(signal.SIGINT, lambda *_: stop.request())
+    thread.start()
+    while thread.is_alive() and not stop.is_requested:
+        thread.join(POLL_SECONDS)
+    if stop.is_requested:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # What py4j logs of calls that end with the JVM helps nobody.
+        logging.disable(logging.CRITICAL)
+        stop.end_all()
+        thread.join(END_SECONDS)
+        stop.check()
+    signal.signal(signal.SIGINT, before)
+    if failures:
+        raise failures[0]
