@@ -21,7 +21,9 @@ with Client(servers) as client:
 
 # Spark's workers are to run with this Python, also where its environment is not activated.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+# Spark's default of 200 tasks and state stores for each grouping is meant for a cluster.
+spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 at = {"kafka.bootstrap.servers": servers}
 
 orders = spark.createDataFrame([("alice", "12.50"), ("bob", "3.00"), ("alice", "7.50")], "key string, value string")

@@ -17,6 +17,9 @@ HOW_TO_GO_ON = (
     'query to fail on such cases, set the source option "failOnDataLoss" to "false".'
 )
 
+#: Topics that an error lists, those with a similar name first.
+TOPICS_SHOWN_MAX = 10
+
 
 class DataLoss(RaftlakeError):
     """Offsets that the query has to read are not there any more, and `failOnDataLoss` is true."""
@@ -74,9 +77,14 @@ def exclusive_options(names: Iterable[str]) -> ConfigError:
 
 def missing_topics(missing: Iterable[str], existing: Iterable[str]) -> ConfigError:
     names = sorted(missing)
-    found = ", ".join(sorted(existing)) or "none"
+    found = sorted(set(existing) - set(names))
+    close = list(dict.fromkeys(topic for name in names for topic in get_close_matches(name, found, n=3, cutoff=0.6)))
+    shown = [*close, *(topic for topic in found if topic not in close)][:TOPICS_SHOWN_MAX]
+    listed = ", ".join(shown) or "none"
+    if len(found) > len(shown):
+        listed += f" and {len(found) - len(shown)} more"
     subject = f"Topic '{names[0]}' does not exist" if len(names) == 1 else f"Topics {', '.join(names)} do not exist"
-    return ConfigError(f"{subject}; existing topics: {found}")
+    return ConfigError(f"{subject}; existing topics: {listed}")
 
 
 def missing_partitions(option: str, missing: Iterable[object], count_by_topic: dict[str, int]) -> ConfigError:
@@ -86,14 +94,37 @@ def missing_partitions(option: str, missing: Iterable[object], count_by_topic: d
 
 
 def incomplete_offsets(option: str, specified: Iterable[object], assigned: Iterable[object]) -> ConfigError:
+    return _incomplete(f"If {option} contains specific offsets", " Use -1 for latest, -2 for earliest.", specified, assigned)
+
+
+def incomplete_timestamps(option: str, specified: Iterable[object], assigned: Iterable[object]) -> ConfigError:
+    return _incomplete(f"If {option} is given", "", specified, assigned)
+
+
+def _incomplete(condition: str, hint: str, specified: Iterable[object], assigned: Iterable[object]) -> ConfigError:
     return ConfigError(
-        f"If {option} contains specific offsets, you must specify all TopicPartitions. Use -1 for latest, -2 for earliest. "
+        f"{condition}, you must specify all TopicPartitions.{hint} "
         f"Specified: {', '.join(map(str, specified))}. Assigned: {', '.join(map(str, assigned))}"
     )
 
 
 def no_offset_for_timestamp(partition: object, timestamp_ms: int) -> ConfigError:
     return ConfigError(f"No offset matched from request of topic-partition {partition} and timestamp {timestamp_ms}.")
+
+
+def start_time_after_end_time(start_ms: int, end_ms: int) -> ConfigError:
+    return ConfigError(f"The starting timestamp {start_ms} is after the ending timestamp {end_ms}")
+
+
+def end_before_start(partition: object, start: int, end: int) -> ConfigError:
+    return ConfigError(f"The query's starting position of {partition} is offset {start}, after its ending position {end}")
+
+
+def end_beyond_the_log(partition: object, end: int, log_end: int) -> ConfigError:
+    return ConfigError(
+        f"endingOffsets for {partition} is {end}, but the log ends at {log_end}. "
+        'With the source option "failOnDataLoss" set to "false" the query ends there'
+    )
 
 
 def start_after_end(partition: object, start: int, end: int) -> ConfigError:

@@ -118,6 +118,8 @@ class SourceOptions:
             _forbid(ending, EARLIEST, "ending offset for {} can't be earliest for batch queries on raftlake")
         if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
             _require_order(starting, ending)
+        if isinstance(starting, AtTimestamp | AtTimestamps) and isinstance(ending, AtTimestamp | AtTimestamps):
+            _require_time_order(starting, ending)
         return replace(self, starting=starting, ending=ending)
 
 
@@ -340,3 +342,20 @@ def _require_order(starting: AtOffsets, ending: AtOffsets) -> None:
         end = ending.offsets[partition]
         if end >= 0 and start > end:
             raise errors.start_after_end(partition, start, end)
+
+
+def _require_time_order(starting: AtTimestamp | AtTimestamps, ending: AtTimestamp | AtTimestamps) -> None:
+    for partition in [*_partitions_of(starting), *_partitions_of(ending), None]:
+        start_ms, end_ms = _time_of(starting, partition), _time_of(ending, partition)
+        if start_ms is not None and end_ms is not None and start_ms > end_ms:
+            raise errors.start_time_after_end_time(start_ms, end_ms)
+
+
+def _partitions_of(position: AtTimestamp | AtTimestamps) -> list[TopicPartition]:
+    return [] if isinstance(position, AtTimestamp) else list(position.timestamps_ms)
+
+
+def _time_of(position: AtTimestamp | AtTimestamps, partition: TopicPartition | None) -> int | None:
+    if isinstance(position, AtTimestamp):
+        return position.timestamp_ms
+    return None if partition is None else position.timestamps_ms.get(partition)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
+from pyspark_raftlake import errors
 from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition
@@ -228,6 +229,8 @@ def plan_batch_query(view: LogView, options: SourceOptions) -> list[RangePartiti
     for partition, until in sorted(end.items()):
         begin = start[partition]
         if until < begin:
+            if until >= view.earliest([partition]).get(partition, begin):
+                raise errors.end_before_start(partition, begin, until)
             report_data_loss(f"Partition {partition} ends at {until}, before its start {begin}", fail=options.fail_on_data_loss)
         ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
     return tasks_of(ranges, view, options, view.topic_ids())

@@ -1,12 +1,13 @@
 """Positions that users name, turned into offsets: earliest, latest, offsets, timestamps.
 
 Asked once per query: a position's meaning depends on the log at that time. Offsets that retention removed or that are not
-written yet are lost data or are moved into the log, as `failOnDataLoss` says.
+written yet are an error or are moved into the log, as `failOnDataLoss` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -26,6 +27,9 @@ from pyspark_raftlake.offsets import (
     topics_of,
 )
 from pyspark_raftlake.options import SourceOptions
+from raftlake.errors import ConfigError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ def resolve_start(view: LogView, position: Position | None, options: SourceOptio
             return Start(offsets=_latest(view, partitions), late_bound=frozenset(partitions))
         case AtOffsets(offsets):
             require_known(view, "startingOffsets", position)
-            _require_all("startingOffsets", offsets, partitions)
+            _require_all(errors.incomplete_offsets, "startingOffsets", offsets, partitions)
             found = _within_the_log(view, offsets, fail=options.fail_on_data_loss)
             return Start(offsets=found, late_bound=frozenset(p for p, offset in offsets.items() if offset == LATEST))
         case AtTimestamp() | AtTimestamps():
@@ -65,7 +69,7 @@ def resolve_end(view: LogView, position: Position | None, options: SourceOptions
             return _earliest(view, partitions)
         case AtOffsets(offsets):
             require_known(view, "endingOffsets", position)
-            _require_all("endingOffsets", offsets, partitions)
+            _require_all(errors.incomplete_offsets, "endingOffsets", offsets, partitions)
             return _end_at_offsets(view, offsets, fail=options.fail_on_data_loss)
         case AtTimestamp() | AtTimestamps():
             timestamps_ms = _timestamps("endingOffsetsByTimestamp", view, position, partitions)
@@ -103,13 +107,18 @@ def _timestamps(
     if isinstance(position, AtTimestamp):
         return dict.fromkeys(partitions, position.timestamp_ms)
     view.require_existing(option, position.timestamps_ms)
-    _require_all(option, position.timestamps_ms, partitions)
+    _require_all(errors.incomplete_timestamps, option, position.timestamps_ms, partitions)
     return dict(position.timestamps_ms)
 
 
-def _require_all(option: str, offsets: Mapping[TopicPartition, int], partitions: tuple[TopicPartition, ...]) -> None:
+def _require_all(
+    error: Callable[[str, Iterable[object], Iterable[object]], ConfigError],
+    option: str,
+    offsets: Mapping[TopicPartition, int],
+    partitions: tuple[TopicPartition, ...],
+) -> None:
     if set(offsets) != set(partitions):
-        raise errors.incomplete_offsets(option, offsets, partitions)
+        raise error(option, offsets, partitions)
 
 
 def _within_the_log(view: LogView, offsets: Mapping[TopicPartition, int], *, fail: bool) -> dict[TopicPartition, int]:
@@ -128,13 +137,16 @@ def _within_the_log(view: LogView, offsets: Mapping[TopicPartition, int], *, fai
 
 
 def _end_at_offsets(view: LogView, offsets: Mapping[TopicPartition, int], *, fail: bool) -> dict[TopicPartition, int]:
-    """Ending offsets with -1 resolved; those that are not written yet are lost data, or moved to the log's end."""
+    """Ending offsets with -1 resolved; those that are not written yet are refused, or moved to the log's end."""
     last = _latest(view, offsets)
     found: dict[TopicPartition, int] = {}
     for partition, offset in offsets.items():
         found[partition] = last[partition] if offset == LATEST else min(offset, last[partition])
         if offset > last[partition]:
-            report_data_loss(f"endingOffsets for {partition} is {offset}, but the log ends at {last[partition]}", fail=fail)
+            beyond = errors.end_beyond_the_log(partition, offset, last[partition])
+            if fail:
+                raise beyond
+            _log.warning("%s", beyond)
     return found
 
 

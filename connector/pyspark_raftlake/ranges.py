@@ -82,9 +82,9 @@ def _cut(range_: OffsetRange, parts: int) -> list[OffsetRange]:
     """`parts` pieces whose sizes differ by at most one; fewer when there are not enough offsets."""
     pieces: list[OffsetRange] = []
     start = range_.start
+    parts = min(parts, range_.size)
     for part in range(parts):
         end = start + (range_.end - start) // (parts - part)
-        if end > start:
-            pieces.append(replace(range_, start=start, end=end))
+        pieces.append(replace(range_, start=start, end=end))
         start = end
     return pieces

@@ -161,11 +161,29 @@ def test_a_stream_has_no_end() -> None:
         ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest"),
         ({"startingOffsets": '{"t":{"0":1}}', "endingOffsets": '{"t":{"1":5}}'}, "the same partitions"),
         ({"startingOffsets": '{"t":{"0":9}}', "endingOffsets": '{"t":{"0":5}}'}, "after its endingOffsets"),
+        ({"startingTimestamp": "9", "endingTimestamp": "5"}, "starting timestamp 9 is after the ending timestamp 5"),
+        (
+            {"startingTimestamp": "9", "endingOffsetsByTimestamp": '{"t":{"0":9,"1":5}}'},
+            "starting timestamp 9 is after the ending timestamp 5",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":1,"1":6}}', "endingTimestamp": "5"},
+            "starting timestamp 6 is after the ending timestamp 5",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":8}}', "endingOffsetsByTimestamp": '{"t":{"0":7}}'},
+            "starting timestamp 8 is after the ending timestamp 7",
+        ),
     ],
 )
 def test_what_a_batch_query_cannot_have(options: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         source(**options).for_batch()
+
+
+def test_timestamps_of_a_batch_query_may_meet() -> None:
+    source(startingTimestamp="5", endingTimestamp="5").for_batch()
+    source(startingOffsetsByTimestamp='{"t":{"0":5}}', endingOffsetsByTimestamp='{"t":{"0":5}}').for_batch()
 
 
 # --- the rest ----------------------------------------------------------------------------------------------------------------
@@ -243,3 +261,12 @@ def test_the_vocabulary_does_not_contradict_itself() -> None:
 def test_missing_topics_are_named_with_what_exists() -> None:
     assert str(errors.missing_topics(["b"], ["a", "c"])) == "Topic 'b' does not exist; existing topics: a, c"
     assert str(errors.missing_topics(["b", "a"], [])) == "Topics a, b do not exist; existing topics: none"
+    assert str(errors.missing_topics(["b"], ["a", "b"])) == "Topic 'b' does not exist; existing topics: a", "it is gone by now"
+
+
+def test_of_many_topics_the_closest_are_named_first_and_the_others_counted() -> None:
+    existing = [f"a{number:03}" for number in range(500)] + ["flights", "flights-2013", "zoo"]
+    told = str(errors.missing_topics(["fligths"], existing))
+    assert told.startswith("Topic 'fligths' does not exist; existing topics: flights, flights-2013, a000, ")
+    assert told.endswith("a007 and 493 more")
+    assert len(told) < 200

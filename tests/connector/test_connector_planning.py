@@ -49,6 +49,12 @@ def test_every_partition_must_be_named(quorum: FakeQuorum) -> None:
         Query(quorum, startingOffsets='{"t":{"0":7}}').planner.initial_offsets()
 
 
+def test_every_partition_must_be_named_with_its_timestamp(quorum: FakeQuorum) -> None:
+    with pytest.raises(ConfigError, match=r"If startingOffsetsByTimestamp is given, you must specify all TopicP.*") as caught:
+        Query(quorum, startingOffsetsByTimestamp='{"t":{"0":7}}').planner.initial_offsets()
+    assert "-1 for latest" not in str(caught.value), "it is no timestamp"
+
+
 def test_no_partition_may_be_unknown(quorum: FakeQuorum) -> None:
     options = options_of(startingOffsets='{"t":{"0":7,"1":20,"2":0}}')
     with pytest.raises(ConfigError, match=r"'startingOffsets' names partitions that do not exist: t-2 .*t has 2"):
@@ -83,8 +89,10 @@ def test_the_ends_of_a_batch_query(quorum: FakeQuorum) -> None:
     by_offset = options_of(endingOffsets='{"t":{"0":-1,"1":20}}').for_batch()
     assert resolve_end(view_of(quorum, by_offset), by_offset.ending, by_offset) == {T0: 100, T1: 20}
     beyond = options_of(endingOffsets='{"t":{"0":101,"1":20}}').for_batch()
-    with pytest.raises(DataLoss, match="endingOffsets for t-0 is 101, but the log ends at 100"):
+    with pytest.raises(ConfigError, match="endingOffsets for t-0 is 101, but the log ends at 100"):
         resolve_end(view_of(quorum, beyond), beyond.ending, beyond)
+    tolerant = options_of(endingOffsets='{"t":{"0":101,"1":20}}', failOnDataLoss="false").for_batch()
+    assert resolve_end(view_of(quorum, tolerant), tolerant.ending, tolerant) == {T0: 100, T1: 20}
 
 
 def test_a_start_is_late_bound_where_it_is_the_end(quorum: FakeQuorum) -> None:
@@ -291,8 +299,17 @@ def test_a_batch_query_whose_end_lies_before_its_start(quorum: FakeQuorum) -> No
         startingTimestamp="1", startingOffsetsByTimestampStrategy="latest", endingOffsets='{"t":{"0":5,"1":40}}'
     )
     batch = options.for_batch()
-    with pytest.raises(DataLoss, match="Partition t-0 ends at 5, before its start 50"):
+    with pytest.raises(ConfigError, match="starting position of t-0 is offset 50, after its ending position 5"):
         plan_batch_query(view_of(quorum, batch), batch)
+
+
+def test_a_batch_query_whose_end_was_removed_by_retention(quorum: FakeQuorum) -> None:
+    named = '{"t":{"0":100,"1":5}}'
+    batch = options_of(endingOffsets=named).for_batch()
+    with pytest.raises(DataLoss, match="Partition t-1 ends at 5, before its start 10"):
+        plan_batch_query(view_of(quorum, batch), batch)
+    tolerant = options_of(endingOffsets=named, failOnDataLoss="false").for_batch()
+    assert [str(task.range) for task in plan_batch_query(view_of(quorum, tolerant), tolerant)] == ["[0, 100) of t-0"]
 
 
 def test_tasks_cross_to_executors_by_pickle(quorum: FakeQuorum) -> None:

@@ -90,6 +90,8 @@ def test_small_ranges_do_not_count_in_the_shares_of_the_large() -> None:
 
 def test_fewer_offsets_than_tasks() -> None:
     assert split_ranges([r(0, 7, 9)], partitions_min=10) == [r(0, 7, 8), r(0, 8, 9)]
+    many = split_ranges([r(0, 0, 40), r(1, 0, 0)], partitions_min=10**18)
+    assert many == [r(0, n, n + 1) for n in range(40)], "as much work as there are offsets, not as there were tasks asked for"
 
 
 def test_no_task_is_longer_than_the_maximum() -> None:
