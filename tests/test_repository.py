@@ -135,6 +135,33 @@ def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
     assert length <= LINES_MAX_OF.get(relative(path), LINES_MAX), f"{length} lines: split it by concern"
 
 
+def contract(of: str) -> dict[str, list[str]]:
+    contracts = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    (found,) = [one for one in contracts if of in one["name"]]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("The client knows", {"client", "errors", "kv.commands", "kv.keys", "values", "wire"}),
+        ("The connector imports", {"client", "errors", "wire"}),
+        (
+            "Nobody below",
+            {"errors", "kv", "peer_rpcs", "ports", "raft", "replica", "runtime", "sim", "storage", "values", "wire"},
+        ),
+    ],
+)
+def test_an_import_contract_forbids_all_that_it_does_not_allow(name: str, allowed: set[str]) -> None:
+    """A module that is added is forbidden, or the contract says otherwise."""
+    home = ROOT / "python" / "raftlake"
+    parts = {path.stem for path in home.iterdir() if not path.name.startswith("_")}
+    if any(name.startswith("kv.") for name in allowed):
+        parts = parts - {"kv"} | {f"kv.{path.stem}" for path in (home / "kv").glob("[!_]*.py")}
+    forbidden = {module.removeprefix("raftlake.") for module in contract(name)["forbidden_modules"]}
+    assert forbidden == parts - allowed
+
+
 # --- what must not be there -----------------------------------------------------------------------------------------
 
 LEFT_UNDONE = re.compile(

@@ -33,7 +33,7 @@ def test_a_read_waits_for_a_majority_that_fetched_after_it() -> None:
     replica = serving()
     assert replica.read(5, sequence=8) is None
     assert replica.took(do.ReleaseFetchRounds) == [do.ReleaseFetchRounds()]
-    assert replica.core.has_pending_reads()
+    assert replica.core.pending_reads
     replica.fetch(2, 1, 6, follows=8)
     assert replica.took(do.AnswerRead) == [], "it may have left before the read came"
     replica.fetch(2, 1, 6, follows=9)
@@ -45,7 +45,7 @@ def test_a_read_waits_for_a_majority_that_fetched_after_it() -> None:
         1,
         6,
     )
-    assert not replica.core.has_pending_reads()
+    assert not replica.core.pending_reads
 
 
 def test_a_round_without_news_is_proof_too() -> None:
@@ -81,7 +81,7 @@ def test_observers_prove_nothing() -> None:
     replica.fetch(9, 1, 6, follows=99)
     replica.step(on.ReplicaConfirmed(replica_id=NodeId(9), at_ms=replica.now_ms, follows=100))
     assert replica.took(do.AnswerRead) == []
-    assert replica.core.has_pending_reads()
+    assert replica.core.pending_reads
 
 
 def test_fetches_of_another_epoch_prove_nothing() -> None:
@@ -166,4 +166,4 @@ def test_losing_leadership_refuses_all_reads(how: str) -> None:
             replica.pass_time(10_000)
     answers = [(answer.read_id, answer.error) for answer in replica.took(do.AnswerRead)]
     assert answers == [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-    assert not replica.core.has_pending_reads()
+    assert not replica.core.pending_reads

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.errors import StorageError
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
-from raftlake.storage.epochs import FILE_NAME, LeaderEpochs, load, parse, require_history
+from raftlake.storage.epochs import FILE_NAME, LeaderEpochs, load, parse
 
 
 def history(path: Path, *entries: tuple[int, int]) -> LeaderEpochs:
@@ -94,8 +93,3 @@ def test_a_damaged_file_is_not_believed(tmp_path: Path, text: str) -> None:
         parse(text.encode())
     (tmp_path / FILE_NAME).write_text(text)
     assert load(tmp_path) is None
-
-
-def test_an_unknown_epoch_before_the_start_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="before offset 7"):
-        require_history([(Epoch(1), Offset(9))], Offset(7), tmp_path)

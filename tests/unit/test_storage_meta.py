@@ -119,19 +119,17 @@ def test_bytes_that_are_no_text_are_damage(tmp_path: Path) -> None:
         read_meta(tmp_path)
 
 
-def test_another_nodes_or_clusters_directory_is_refused(tmp_path: Path) -> None:
+def test_another_nodes_directory_is_refused(tmp_path: Path) -> None:
     write_meta(tmp_path, META)
     assert require_meta(tmp_path, node_id=NodeId(1)) == META
-    assert require_meta(tmp_path, node_id=NodeId(1), cluster_id=META.cluster_id) == META
     with pytest.raises(StorageError, match=r"belongs to node\.id=1, but this node is configured as node\.id=2"):
         require_meta(tmp_path, node_id=NodeId(2))
-    with pytest.raises(StorageError, match=r"belongs to cluster\.id=MkU3OEVBNTcwNTJENDM2Qg"):
-        require_meta(tmp_path, node_id=NodeId(1), cluster_id="other")
 
 
 def test_a_cluster_id_may_come_later(tmp_path: Path) -> None:
     made = format_directory(tmp_path, node_id=NodeId(1))
-    assert require_meta(tmp_path, node_id=NodeId(1), cluster_id="chosen") == made
+    assert made.cluster_id is None
+    assert require_meta(tmp_path, node_id=NodeId(1)) == made
 
 
 def test_random_ids_are_version_4_and_never_look_like_options(monkeypatch: pytest.MonkeyPatch) -> None:

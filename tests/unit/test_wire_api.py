@@ -28,7 +28,6 @@ from raftlake.wire.api import (
     encode_request,
     encode_response,
     encode_unsupported_version,
-    peek_correlation_id,
     request_type,
     response_type,
 )
@@ -149,12 +148,6 @@ def test_an_unknown_error_code_is_not_the_end() -> None:
     """A newer peer may know more errors: they read as UNKNOWN_SERVER_ERROR, as in Kafka's own client."""
     _, answer = decode_response(ApiKey.API_VERSIONS, 0, bytes.fromhex("00000001 7777 00000000"))
     assert answer.error_code is KioErrorCode.unknown_server_error
-
-
-def test_the_correlation_id_can_be_seen_first() -> None:
-    assert peek_correlation_id(b"\xff\xff\xff\xfe and more") == -2
-    with pytest.raises(WireError):
-        peek_correlation_id(b"\0\0\0")
 
 
 def test_a_message_of_another_version_is_our_own_mistake() -> None:

@@ -219,9 +219,6 @@ class Cluster:
                 await backoff.pause(deadline)
         return topic
 
-    def cached_topic(self, name: str) -> Topic | None:
-        return self._topics.get(name)
-
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
 

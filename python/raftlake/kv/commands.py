@@ -113,10 +113,6 @@ class Txn:
         if len(self.ops) > 1 and len({operation.key for operation in self.ops}) != len(self.ops):
             raise RequestRejected(ErrorCode.INVALID_REQUEST, "transaction changes a key twice")
 
-    @property
-    def keys_written(self) -> tuple[str, ...]:
-        return tuple(operation.key for operation in self.ops)
-
 
 def put(key: str, value: bytes, if_version: int | None = None) -> Txn:
     """A put, with the condition that the key stands at `if_version` (ABSENT, ANY or a version) unless that is None."""

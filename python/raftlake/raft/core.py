@@ -131,10 +131,6 @@ class RaftGroup(GroupState):
         """Leads, or has heard of its leader since their connection was last lost."""
         return self.is_leader or (isinstance(self.role, Follower) and self.role.has_fetched)
 
-    def has_pending_reads(self) -> bool:
-        """Whether a read waits for proof of leadership."""
-        return bool(self.pending_reads)
-
     def epoch_end(self, epoch: Epoch) -> OffsetAndEpoch:
         """OffsetForLeaderEpoch: the largest epoch <= `epoch` with its end offset; (-1, -1) where this log cannot say."""
         if epoch > self.history.last_epoch and epoch != self.epoch:

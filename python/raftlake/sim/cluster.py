@@ -383,8 +383,3 @@ class Cluster:
             for kind, count in machine.fault_counts.items():
                 counts[kind] = counts.get(kind, 0) + count
         return {kind: count for kind, count in sorted(counts.items()) if count}
-
-
-def run_seed(seed: int, sink: LineSink | None = None) -> Outcome:
-    """Draw the settings of `seed` and run them."""
-    return Cluster(Settings.draw(seed), sink).run()

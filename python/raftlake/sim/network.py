@@ -193,10 +193,6 @@ class SimulatedNetwork:
         self._cut.clear()
         self._slow.clear()
 
-    @property
-    def is_cut(self) -> bool:
-        return bool(self._cut)
-
     def reset_connection(self, client: NodeId, server: NodeId) -> None:
         """The connections between two living nodes break: the client's calls fail, what they carried is lost or late."""
         if self._established.pop((client, server), None) is None:

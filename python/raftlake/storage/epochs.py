@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from raftlake.errors import StorageError
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.files import read_file, replace_file
 
@@ -137,9 +136,3 @@ def load(directory: Path) -> list[Entry] | None:
         return parse(data)
     except ValueError:
         return None
-
-
-def require_history(entries: Sequence[Entry], start: Offset, path: Path) -> None:
-    """A log that begins above 0 must know the epoch before its first record. Raises StorageError."""
-    if start > 0 and (not entries or entries[0][1] != start):
-        raise StorageError(f"{path / FILE_NAME}: the epoch of the record before offset {start} is not known")

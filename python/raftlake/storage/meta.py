@@ -96,14 +96,12 @@ def read_meta(path: Path) -> MetaProperties:
         raise StorageError(f"{file} cannot be used: {error}. {_HOW_TO_MEND}") from error
 
 
-def require_meta(path: Path, *, node_id: NodeId, cluster_id: str | None = None) -> MetaProperties:
-    """The file, which must be this node's and, if both are known, this cluster's. Raises StorageError."""
+def require_meta(path: Path, *, node_id: NodeId) -> MetaProperties:
+    """The file, which must be this node's. Raises StorageError."""
     meta = read_meta(path)
     file = path / FILE_NAME
     if meta.node_id != node_id:
         raise StorageError(f"{file} belongs to node.id={meta.node_id}, but this node is configured as node.id={node_id}")
-    if cluster_id is not None and meta.cluster_id is not None and meta.cluster_id != cluster_id:
-        raise StorageError(f"{file} belongs to cluster.id={meta.cluster_id}, but this node is configured for {cluster_id}")
     return meta
 
 

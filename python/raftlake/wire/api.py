@@ -289,15 +289,6 @@ def decode_response(api_key: ApiKey, version: int, frame: BytesLike) -> tuple[in
     return correlation_id, message
 
 
-def peek_correlation_id(frame: BytesLike) -> int:
-    """The correlation id of a response, by which a client finds the version that it asked in."""
-    try:
-        (correlation_id,) = I32.unpack_from(frame, 0)
-    except DECODE_ERRORS as error:
-        raise WireError(f"response: {error}") from error
-    return int(correlation_id)
-
-
 _UNSUPPORTED_VERSION = struct.pack(">h", KioErrorCode.unsupported_version)
 
 
