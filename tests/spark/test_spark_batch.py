@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from raftlake.client import NewRecord
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -95,6 +97,30 @@ def test_a_large_partition_is_read_by_several_tasks_from_several_nodes(
     ).first()
     assert tuple(summary or ()) == (30_000, 30_000, 30_000, 29_999)
     assert frame.selectExpr("sum(cast(cast(value as string) as long))").first() == (30_000 * 29_999 // 2,)
+
+
+def test_a_frame_keeps_the_offsets_that_its_first_action_planned(client: Client, topic: Topic, load: Load) -> None:
+    """Spark plans a source written in Python once per `load()`; the READMEs say so."""
+    name = topic()
+    client.append(name, b"1")
+    frame = load(name)
+    client.append(name, b"2")
+    assert of(frame, "value") == [(b"1",), (b"2",)], "it is not load() that plans"
+    client.append(name, b"3")
+    assert frame.count() == frame.where("value is not null").count() == 2
+    assert load(name).count() == 3
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_partitions_of_a_topic_that_was_created_again(client: Client, topic: Topic, load: Load, fail: str) -> None:
+    name = topic(2)
+    client.append_many(name, [NewRecord(value=b"old", partition=number) for number in (0, 1)])
+    assert load(name).count() == load(name).count() == 2, "Spark's workers know the topic"
+    client.delete_topic(name)
+    client.create_topic(name, 4)
+    client.append_many(name, [NewRecord(value=b"%d" % number, partition=number) for number in range(4)])
+    frame = load(name, failOnDataLoss=fail)
+    assert of(frame, "partition", "value") == [(number, b"%d" % number) for number in range(4)]
 
 
 def test_an_empty_topic(topic: Topic, load: Load) -> None:

@@ -143,3 +143,16 @@ def test_a_deleted_topic_ends_the_query_or_not_as_it_was_asked(scenario: Make) -
             strict.query.awaitTermination(60)
 
     strict.run(Append(text(0, 3)), Start(), Expect(text(0, 3)), Do(delete), Do(fails))
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 2)])
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(scenario: Make, before: int, after: int) -> None:
+    tolerant = scenario(partitions=before, failOnDataLoss="false")
+
+    def recreate() -> None:
+        tolerant.client.delete_topic(tolerant.topic)
+        tolerant.client.create_topic(tolerant.topic, after)
+        tolerant.batches.clear()
+
+    new = [f"new{number:03d}" for number in range(40)]
+    tolerant.run(Append(text(0, 20)), Start(), Expect(text(0, 20)), Do(recreate), Append(new), Expect(new))
