@@ -11,11 +11,51 @@ from raftlake.errors import ConfigError
 from raftlake.ports import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.runtime.setting_names import KNOWN, NUMBERS, TEXTS, TIER
+from raftlake.runtime.setting_names import KNOWN, NUMBERS, SYNONYMS, TEXTS, TIER, gather
 from raftlake.runtime.settings import Settings, load_settings
 from raftlake.runtime.values import is_wildcard, parse_endpoint
 
 BASE = {"node.id": "1", "quorum.voters": "1@127.0.0.1:9092,2@127.0.0.1:9093,3@127.0.0.1:9094", "log.dirs": "/data/one"}
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_the_document_has_each_setting_as_it_is() -> None:
+    """Key, default, range and environment form of every setting, and nothing else."""
+    rows = [[cell.strip("` ") for cell in line.strip("|").split(" | ")] for line in DOCUMENT.read_text().splitlines()]
+    told = {row[0]: row[1:] for row in rows if len(row) in (4, 6) and row[0] not in ("key", "---")}
+    assert set(told) == TEXTS | set(NUMBERS)
+    for name, cells in told.items():
+        assert all(cells), name
+        assert list(gather(None, {cells[-1]: "1"}, ())) == [name]
+        if name in NUMBERS:
+            number = NUMBERS[name]
+            assert (cells[0], cells[2]) == (str(number.default), f"{number.low} to {number.high}"), name
+            unit = {"bytes": "bytes", "ms": "ms", "connections": "connections"}[cells[1]]
+            assert name.endswith(unit) or "." + unit in name, name
+
+
+def test_the_document_tells_the_defaults_of_the_texts() -> None:
+    told = DOCUMENT.read_text()
+    alone = load_settings(None, environ={"RAFTLAKE_" + key.upper().replace(".", "_"): value for key, value in BASE.items()})
+    for row, found in (
+        ("| `quorum.auto.join.enable` | false |", alone.auto_join is False),
+        ("| `quorum.kraft.version` | 1; 0 with `quorum.topic` |", alone.raft.voters_in_log),
+        ("| `quorum.topic` | `__cluster_metadata` |", alone.quorum_group == METADATA_GROUP),
+        ("| `listeners` | where `quorum.voters` has this node,", alone.listener == Endpoint("127.0.0.1", 9092)),
+        ("| `http.listener` | the host of `listeners`, port 8092 |", alone.http_listener == Endpoint("127.0.0.1", 8092)),
+        ("| `advertised.listeners` | `listeners`;", alone.advertised_listener == alone.listener),
+        ("| `advertised.http.listener` | `http.listener`;", alone.advertised_http_listener == alone.http_listener),
+        ("| `controller.listener` | none |", alone.controller_listener is None),
+        ("| `quorum.bootstrap.servers` | none |", alone.bootstrap_servers == ()),
+    ):
+        assert row in told and found, row
+
+
+def test_the_document_names_the_other_spellings() -> None:
+    told = set(re.findall(r"`([a-z.]+)` for `([a-z.]+)`", DOCUMENT.read_text()))
+    assert told == set(SYNONYMS.items())
 
 
 def settings(

@@ -22,7 +22,7 @@ ENVIRONMENT_PREFIX = "RAFTLAKE_"
 #: Variables with our prefix that are not settings.
 _ENVIRONMENT_RESERVED = frozenset({"RAFTLAKE_PARENT_FD"})
 #: Kafka's spellings of our names, after `controller.` is gone.
-_SYNONYMS = {
+SYNONYMS = {
     "quorum.election.backoff.max.ms": "quorum.election.jitter.max.ms",
     "log.dir": "log.dirs",
     "broker.id": "node.id",
@@ -145,7 +145,7 @@ def _from_overrides(overrides: Sequence[str]) -> list[Given]:
 
 def _canonical_name(key: str) -> str:
     name = key.removeprefix("controller.") if key.startswith("controller.quorum.") else key
-    return _SYNONYMS.get(name, name)
+    return SYNONYMS.get(name, name)
 
 
 def _canonical(layer: Sequence[Given]) -> dict[str, Given]:
@@ -165,7 +165,7 @@ def _canonical(layer: Sequence[Given]) -> dict[str, Given]:
 
 
 def _spellings() -> list[str]:
-    names = sorted(KNOWN | frozenset(_SYNONYMS))
+    names = sorted(KNOWN | frozenset(SYNONYMS))
     return names + [f"controller.{name}" for name in names if name.startswith("quorum.")]
 
 
