@@ -90,7 +90,7 @@ def failing_test(mutant: Mutant) -> str | None:
     done = _run([sys.executable, "-m", "pytest", *options, *places], {"RAFTLAKE_MUTANT": mutant.name}, TESTS_SECONDS_MAX)
     if done is None:
         return "a scenario test that never comes to its end"
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
     if failed:
         return failed[0].partition(" - ")[0]
     if done.returncode == 1:

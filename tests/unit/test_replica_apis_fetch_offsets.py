@@ -20,7 +20,8 @@ def test_a_parked_fetch_is_answered_by_the_append_it_waits_for(cluster: Cluster)
     (group,) = cluster.create_topic("parked")
     for node in cluster.nodes.values():
         end = cluster.leader(group).partitions[group].high_watermark
-        cluster.run(20)
+        # The second follower of a new group hears of its first record after a pause.
+        cluster.run(100, until=lambda node=node, end=end: node.partitions[group].high_watermark == end)  # type: ignore[misc]
         answers = cluster.send(node, ApiKey.FETCH, fetch_request(group, end, wait_ms=5000))
         cluster.run(5)
         assert not answers

@@ -10,7 +10,7 @@ from raftlake.errors import ErrorCode
 from raftlake.ports import FetchReply, FetchRpc, PeerConnection, PeerMessage
 from raftlake.raft.messages import FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
-from raftlake.replica.fetch_server import LEADERLESS_WAIT_MS
+from raftlake.replica.fetch_server import LEADERLESS_WAIT_MS, ROUND_WAIT_MS_MAX
 from raftlake.replica.fetch_sessions import SESSION_ID_MAX, SESSIONS_MAX, SESSIONS_OF_REPLICA_MAX, FetchSessions, Session
 from replica_cluster import Cluster, batch
 
@@ -220,3 +220,16 @@ def test_a_read_is_proven_in_whichever_session_waits_for_the_group(two_ways: Two
     two_ways.leader.reads.read(two_ways.group, lambda result: None)
     two_ways.leader.run_turn()
     assert [len(replies) for replies in rounds] == [1, 1]
+
+
+def test_a_round_is_not_held_for_as_long_as_it_likes() -> None:
+    """Whoever says that it is a replica could have rounds held for weeks."""
+    cluster = Cluster()
+    leader = cluster.leader()
+    replies: list[FetchReply] = []
+    rpc = replace(round_of(0, -1), wait_ms_max=(1 << 31) - 1)
+    leader.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
+    cluster.run(ROUND_WAIT_MS_MAX - 1_000)
+    assert not replies
+    cluster.run(1_000)
+    assert [reply.error for reply in replies] == [ErrorCode.NONE]

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Answers that bring nothing are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
+#: However long a replica would wait.
+ROUND_WAIT_MS_MAX = 60_000
 
 
 class FetchServer:
@@ -79,7 +81,7 @@ class FetchServer:
             self._finish(session)
         elif session.ready:
             self._send_news_soon(session)
-        wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS) if session.held else rpc.wait_ms_max
+        wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS if session.held else ROUND_WAIT_MS_MAX)
         round_ = session.round
         round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
 
