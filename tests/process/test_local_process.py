@@ -191,3 +191,21 @@ def test_the_local_command_says_ready_and_stops_at_ctrl_c_and_with_its_terminal(
     assert "Traceback" not in errors
     assert not is_alive(node)
     assert not (tmp_path / "node-1" / "raftlake.pid").exists()
+
+
+def test_a_client_goes_on_in_a_topic_that_was_created_again() -> None:
+    """With both kinds of producers, each with numbers that mean nothing to the new topic."""
+    with LocalQuorum(nodes=3) as quorum, Client(quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        producer = client.producer()
+        for _ in range(3):
+            client.append("t", "old")
+            producer.append_many("t", ["old"])
+        with Client(quorum.bootstrap_servers) as other:
+            other.delete_topic("t")
+            other.create_topic("t")
+        for number in range(5):
+            client.append("t", f"a{number}")
+            producer.append_many("t", [f"b{number}"])
+        found = [record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)]
+        assert found == [f"{name}{number}".encode() for number in range(5) for name in "ab"]

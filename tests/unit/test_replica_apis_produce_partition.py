@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlake.errors import ErrorCode
+from raftlake.raft.actions import AppendRecords
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import HEADER_BYTES, assemble_batch, decode_records, iterate_headers
@@ -53,6 +54,20 @@ def test_batches_are_stamped_with_offset_and_epoch_and_keep_their_crc(cluster: C
     assert [header.base_offset for header in headers] == [1, 2]
     assert {header.leader_epoch for header in headers} == {leader.partitions[group].core.epoch}
     assert [record.value for record in decode_records(data)] == [b"a", b"b", b"c"]
+
+
+def test_an_append_is_answered_whose_topic_is_deleted_in_the_same_turn(cluster: Cluster) -> None:
+    """It was taken into the log's sequence, and the deletion was applied before it was written: nobody answered, and all later
+    answers of its connection waited behind it."""
+    (group,) = cluster.create_topic("gone")
+    leader = cluster.leader(group)
+    answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")))
+    partition = leader.partitions[group]
+    leader._step_appends()
+    assert not answers and any(isinstance(action, AppendRecords) for action in partition.outbox)
+    leader.hosting.close([group])
+    cluster.run(1000, until=lambda: bool(answers))
+    assert answers[0].topics[0].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_retried_batch_of_an_idempotent_producer_is_acknowledged_once_in_the_log(cluster: Cluster) -> None:

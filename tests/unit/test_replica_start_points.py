@@ -359,7 +359,7 @@ def test_producers_that_are_idle_for_long_are_forgotten_and_may_go_on() -> None:
     assert write(7, 0) is ErrorCode.NONE
     cluster.run(3_000_000)
     assert write(8, 0) is ErrorCode.NONE and len(cluster.leader().partitions[group].producers) == 2
-    assert write(9, 5) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert write(9, 5) is ErrorCode.LEADER_NOT_AVAILABLE
     cluster.run(600_000 + EXPIRATION_INTERVAL_MS)
     assert len(cluster.leader().partitions[group].producers) == 1
     assert write(7, 1) is ErrorCode.NONE

@@ -8,7 +8,7 @@ from raftlake.errors import ErrorCode, RequestRejected, StorageError
 from raftlake.ports import SegmentInfo
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
-from raftlake.replica.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS, ProducerStates
+from raftlake.replica.producer_state import BATCHES_KEPT, SENT_BACK_MAX, SEQUENCE_MODULUS, ProducerStates
 from raftlake.replica.retention import first_offset_to_keep
 from raftlake.replica.timers import SWEEP_AT_MIN, TimerQueue
 from replica_cluster import Cluster, batch
@@ -134,14 +134,35 @@ def test_a_retry_of_any_of_the_last_batches_is_recognised_with_its_offset() -> N
     assert _rejected(states, 0, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_gap_is_refused_and_an_unknown_producer_in_the_middle_told_to_begin_anew() -> None:
-    """Kafka's clients take the former for a loss, the latter for a reason to begin their next epoch (KIP-360)."""
+def test_a_gap_is_refused() -> None:
     states = ProducerStates()
-    assert _rejected(states, 0, 3) is ErrorCode.UNKNOWN_PRODUCER_ID
     assert _check(states, 0, 3, trimmed=True) is None
     states.record(7, 0, 0, 2, 50, 0)
     assert _rejected(states, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert _check(states, 0, 2) is None
+
+
+def test_an_unknown_producer_amid_its_sequence_is_sent_back_once() -> None:
+    """Then it comes with the oldest batch that it has under way, be it one that another node had refused before."""
+    states = ProducerStates()
+    assert _rejected(states, 0, 5) is ErrorCode.LEADER_NOT_AVAILABLE
+    assert _rejected(states, 0, 6) is ErrorCode.LEADER_NOT_AVAILABLE
+    assert _rejected(states, 1, 5) is ErrorCode.LEADER_NOT_AVAILABLE, "another epoch has another sequence"
+    assert _check(states, 0, 4) is None
+    states.record(7, 0, 4, 1, 50, 0)
+    assert _check(states, 0, 5) is None
+    assert _rejected(states, 0, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_only_so_many_producers_that_were_sent_back_are_remembered() -> None:
+    states = ProducerStates()
+    for producer_id in range(SENT_BACK_MAX + 1):
+        with pytest.raises(RequestRejected):
+            states.check(producer_id, 0, 5, 1, history_trimmed=False)
+    assert states.check(SENT_BACK_MAX, 0, 5, 1, history_trimmed=False) is None
+    with pytest.raises(RequestRejected):
+        states.check(0, 0, 5, 1, history_trimmed=False)
+    assert len(states._sent_back) == SENT_BACK_MAX
 
 
 def test_a_newer_producer_epoch_starts_at_zero_and_fences_the_older_one() -> None:

@@ -6,6 +6,7 @@ it (LeaderChange, KRaftVersion and KRaftVoters, as in Kafka's own Raft logs).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -225,19 +226,14 @@ def test_an_unknown_topic_is_an_error_not_a_new_topic(quorum: LocalQuorum) -> No
 
 
 class Sent:
-    """What an idempotent producer was told: values at offsets, and errors."""
+    """An idempotent producer, and what it was told: values at offsets, and errors."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self.offsets: dict[bytes, int] = {}
         self.errors: list[KafkaError] = []
+        self._topic = topic
         self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "batch.num.messages": 2,
-                "error_cb": self.errors.append,
-            }
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 1, "error_cb": self.errors.append}
         )
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -248,28 +244,64 @@ class Sent:
         else:
             self.offsets[value] = message.offset()
 
-    def send(self, topic: str, values: list[bytes]) -> None:
-        for value in values:
-            self._producer.produce(topic, value, partition=0, on_delivery=self._delivered)
+    def send(self, value: bytes) -> None:
+        self._producer.produce(self._topic, value, partition=0, on_delivery=self._delivered)
+        self._producer.poll(0.001)
+
+    def flush(self) -> None:
         assert self._producer.flush(30) == 0
+        assert not self.errors
+
+
+def recreate(bootstrap: str, topic: str) -> None:
+    with Client(bootstrap) as client:
+        client.delete_topic(topic)
+        client.create_topic(topic)
 
 
 def test_an_idempotent_producer_goes_on_in_a_topic_that_was_created_again(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
-    """Its numbers mean nothing to the new topic: it is told UNKNOWN_PRODUCER_ID, not that it lost count, and numbers anew."""
+    """The new topic does not know what came before. That is no reason to end (OUT_OF_ORDER_SEQUENCE_NUMBER is one)."""
     topic = new_topic()
-    sent = Sent(quorum.bootstrap_servers)
-    sent.send(topic, [b"before %d" % n for n in range(9)])
-    with Client(quorum.bootstrap_servers) as client:
-        client.delete_topic(topic)
-        client.create_topic(topic)
-    values = [b"%d" % n for n in range(20)]
-    sent.send(topic, values)
-    assert not sent.errors
+    sent = Sent(quorum.bootstrap_servers, topic)
+    for number in range(9):
+        sent.send(b"before %d" % number)
+    sent.flush()
+    recreate(quorum.bootstrap_servers, topic)
+    values = [b"%d" % number for number in range(20)]
+    for value in values:
+        sent.send(value)
+    sent.flush()
     found = {m.value(): m.offset() for m in consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, FIRST)], len(values))}
-    assert found == {value: sent.offsets[value] for value in values}
     assert list(found) == values
+    assert found == {value: sent.offsets[value] for value in values}
     with Client(quorum.bootstrap_servers) as client:
         assert client.list_offsets(topic, {0: LATEST}) == {0: FIRST + len(values)}
+
+
+def test_an_idempotent_producer_goes_on_while_its_topic_is_created_again(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    """With batches under way all the time, of which some are refused for want of the topic or of its leader: every one is
+    acknowledged, and what the new topic holds is the end of what was sent, in order and once."""
+    topic = new_topic()
+    sent = Sent(quorum.bootstrap_servers, topic)
+    values = iter(range(1_000_000))
+    for _ in range(2):
+        changing = threading.Thread(target=recreate, args=(quorum.bootstrap_servers, topic))
+        for _ in range(100):
+            sent.send(b"%d" % next(values))
+        changing.start()
+        while changing.is_alive():
+            sent.send(b"%d" % next(values))
+        changing.join()
+    for _ in range(100):
+        sent.send(b"%d" % next(values))
+    sent.flush()
+    count = next(values)
+    assert len(sent.offsets) == count
+    with Client(quorum.bootstrap_servers) as client:
+        end = client.list_offsets(topic, {0: LATEST})[0]
+    found = [int(m.value() or b"") for m in consume(quorum.bootstrap_servers, [TopicPartition(topic, 0, FIRST)], end - FIRST)]
+    assert found == list(range(count - len(found), count))
+    assert len(found) >= 100
 
 
 def test_a_consumer_that_subscribes_is_told_that_there_are_no_groups(quorum: LocalQuorum, new_topic: NewTopicName) -> None:

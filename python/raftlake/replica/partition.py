@@ -72,6 +72,8 @@ class Partition:
         self._wall_ms = wall_ms
         self.outbox: list[Action] = []
         self.appending: list[PendingAppend] = []
+        #: What was taken from there in this turn and is not written yet.
+        self._admitted: list[PendingAppend] = []
         self.waiting: deque[WaitingAppend] = deque()
         self._watermark_waiters: dict[int, Callable[[int], bool]] = {}
         self._waiter_counter = 0
@@ -149,6 +151,7 @@ class Partition:
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()
+        self._admitted = admitted
         return admitted
 
     def _check_sequence(self, pending: PendingAppend) -> AppendedBatch | None:
@@ -164,6 +167,7 @@ class Partition:
     def append_records(self, action: AppendRecords) -> None:
         """Stamp base offsets and the epoch into the batches' headers (the CRC does not cover them) and write them."""
         admitted: list[PendingAppend] = action.payload  # type: ignore[assignment]
+        self._admitted = []
         chunks: list[bytearray | memoryview | bytes] = []
         spans: list[BatchSpan] = []
         written: list[tuple[PendingAppend, Offset]] = []
@@ -282,7 +286,10 @@ class Partition:
             entry.pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER if retry_is_safe else ErrorCode.REQUEST_TIMED_OUT, -1)
 
     def on_deleted(self) -> None:
-        """The group is gone: let go of everybody who waits for its high watermark."""
+        """The group is gone: let go of everybody who waits for its high watermark, or to be written in this very turn."""
+        refused, self._admitted = self._admitted, []
+        for pending in refused:
+            pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         waiters, self._watermark_waiters = self._watermark_waiters, {}
         for waiter in waiters.values():
             waiter(self.high_watermark)

@@ -16,6 +16,8 @@ from raftlake.wire.producer_snapshot import ProducerRow
 BATCHES_KEPT = 5
 SEQUENCE_MODULUS = 1 << 31
 NO_PRODUCER = -1
+#: Unknown producers that are remembered from one request to the next.
+SENT_BACK_MAX = 10_000
 
 
 class AppendedBatch(NamedTuple):
@@ -40,10 +42,12 @@ def last_sequence_of(base_sequence: int, record_count: int) -> int:
 class ProducerStates:
     """Per producer id: its epoch and its last batches."""
 
-    __slots__ = ("_entries", "_undo", "has_forgotten")
+    __slots__ = ("_entries", "_sent_back", "_undo", "has_forgotten")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        #: The first sequence of each unknown producer (with its epoch) that was sent back, oldest first; see `check`.
+        self._sent_back: dict[tuple[int, int], int] = {}
         #: What stood in place of the entries of batches that `settle` has not heard of: (base offset, producer id, entry).
         self._undo: list[tuple[int, int, ProducerEntry | None]] = []
         #: Some producers wrote to the log and are not known any more.
@@ -62,13 +66,7 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         if entry is None:
             if base_sequence != 0 and not history_trimmed and not self.has_forgotten:
-                # Kafka appends it. But its predecessor may be one that was refused a moment ago and comes again, and this log
-                # has lost nothing that could excuse the gap, except by being another than the producer believes: the topic
-                # was deleted and created again. Either way the producer numbers anew from 0 under its next epoch (KIP-360).
-                raise RequestRejected(
-                    ErrorCode.UNKNOWN_PRODUCER_ID,
-                    f"producer {producer_id} is new here and must start at sequence 0, not {base_sequence}",
-                )
+                self._require_second_coming(producer_id, epoch, base_sequence)
             return None
         if epoch < entry.epoch:
             raise RequestRejected(
@@ -93,11 +91,35 @@ class ProducerStates:
             )
         return None
 
+    def _require_second_coming(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Let an unknown producer begin amid its sequence once it has been sent back, by an error after which all clients send
+        again what it has under way, the oldest first.
+
+        Kafka takes such a batch at once. But its predecessors may have been refused a moment ago, by this node or the last
+        leader, and come again: they would be out of order. This log has lost nothing that could excuse the gap, except by
+        being another than the producer believes: the topic was deleted and created again. UNKNOWN_PRODUCER_ID (KIP-360)
+        would say so, but ends librdkafka where one of the batches under way had been refused before.
+        """
+        producer = (producer_id, epoch)
+        lowest = self._sent_back.get(producer)
+        if lowest is not None and base_sequence <= lowest:
+            return
+        if lowest is None:
+            self._sent_back[producer] = base_sequence
+            if len(self._sent_back) > SENT_BACK_MAX:
+                del self._sent_back[next(iter(self._sent_back))]
+        raise RequestRejected(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            f"producer {producer_id} is new here and begins with sequence {base_sequence}: send again, the oldest first",
+        )
+
     def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int, now_ms: int) -> None:
         """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from."""
         entry = self._entries.get(producer_id)
         batch = AppendedBatch(base_sequence, last_sequence_of(base_sequence, count), base_offset, base_offset + count)
         kept = entry.batches[1 - BATCHES_KEPT :] if entry is not None and entry.epoch == epoch else ()
+        if self._sent_back:
+            self._sent_back.pop((producer_id, epoch), None)
         self._undo.append((base_offset, producer_id, entry))
         self._entries[producer_id] = ProducerEntry(epoch, now_ms, (*kept, batch))
 

@@ -30,7 +30,8 @@ from raftlake.wire.batches import Record, build_batch
 
 #: So often an idempotent producer says again what it has said.
 REPEATS_ONE_IN = 8
-_SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+#: What a partition says that knows of a gap, or does not know the producer (`producer_state`).
+_SEQUENCE_LOST = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 class Creator(Client):
