@@ -209,15 +209,17 @@ class Cluster:
         one another."""
         wanted = tuple(partitions)
         topic = await (self.refresh_topic if is_retry else self.topic)(name, deadline)
+        if topic.lacks(wanted, topic_id) is None:
+            return topic
         asked_for = Deadline(min(self.config.unknown_topic_grace_ms, deadline.remaining_ms()))
         backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_ms_max)
-        while topic.lacks(wanted, topic_id) is not None:
+        while True:
             topic = await self.refresh_topic(name, deadline, avoid=topic.learned_from)
-            if (lacking := topic.lacks(wanted, topic_id)) is not None:
-                if asked_for.is_over():
-                    raise lacking
-                await backoff.pause(deadline)
-        return topic
+            if (lacking := topic.lacks(wanted, topic_id)) is None:
+                return topic
+            if asked_for.is_over():
+                raise lacking
+            await backoff.pause(deadline)
 
     def forget_topic(self, name: str) -> None:
         self._topics.pop(name, None)
