@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -345,3 +345,18 @@ def test_a_transactional_producer_fails_at_once_and_is_told_why(quorum: LocalQuo
     with pytest.raises(KafkaException, match="no consumer groups and no transactions: assign partitions") as refused:
         producer.init_transactions(30)
     assert refused.value.args[0].fatal()
+
+
+@pytest.mark.parametrize("others", [[], ["single"]])
+def test_a_topic_that_is_named_twice_is_refused_and_not_created(
+    quorum: LocalQuorum, topic_names: Iterator[str], others: list[str]
+) -> None:
+    doubled = next(topic_names)
+    admin = AdminClient({"bootstrap.servers": quorum.bootstrap_servers})
+    asked = [NewTopic(name, num_partitions=1) for name in [*(f"{doubled}-{other}" for other in others), doubled, doubled]]
+    made = admin.create_topics(asked, operation_timeout=20)
+    with pytest.raises(KafkaException) as caught:
+        made[doubled].result(timeout=20)
+    assert caught.value.args[0].code() == KafkaError.INVALID_REQUEST
+    for other in others:
+        assert made[f"{doubled}-{other}"].result(timeout=20) is None

@@ -28,9 +28,11 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     asked_for = {asked.name: asked for asked in request.topics}
     times = Counter(asked.name for asked in request.topics)
+    asked_names = [asked.name for asked in request.topics]
+    # One answer for each name, as Kafka does: librdkafka takes a second one to be a broken message. But it puts answers where
+    # it asked, and a hole among them crashes programs that use it: there a broken message is the lesser evil.
     names = list(asked_for)
-    # One answer for each name, as Kafka does: clients look for theirs by name, and librdkafka takes more answers than it
-    # asked for names to be a broken message.
+    names = names if asked_names[: len(names)] == names else asked_names
     results: list[Any] = [None] * len(names)
     missing = len(names)
 
@@ -53,7 +55,7 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
 
     if not request.topics:
         reply(answers.make("CreateTopicsResponse", topics=()))
-    for index, asked in enumerate(asked_for.values()):
+    for index, asked in enumerate(asked_for[name] for name in names):
         try:
             if times[asked.name] > 1:
                 raise RequestRejected(ErrorCode.INVALID_REQUEST, f"topic {asked.name!r} stands in the request more than once")
