@@ -4,9 +4,9 @@ The CRC of a batch proves only that it arrived as its producer made it. A batch 
 reader of its partition for good, so the leader looks before it appends (as Kafka's LogValidator does). Knows the frame of
 a record (lengths, offset delta, names of headers) and no key and no value.
 
-Many records are checked together: plain Python hops from length to length (0.15 µs a record), numpy looks at all that lies in
-between (0.05 µs). One at a time costs 2 µs a record; that way decides, and words the refusal, wherever the fast one has
-a doubt.
+Few records of the common shape are walked in one loop (1 µs each). Many are checked together: plain Python hops from length to
+length (0.15 µs a record), numpy looks at all that lies in between (0.05 µs). Wherever these have a doubt the careful way
+decides, and words the refusal.
 """
 
 from __future__ import annotations
@@ -41,10 +41,53 @@ def require_records(payload: BytesLike, count: int) -> None:
         raise RequestRejected(ErrorCode.INVALID_RECORD, f"a batch of {count} records; {RECORDS_MAX} are accepted at most")
     # Single bytes are read faster from `bytes` than from a memoryview.
     data = bytes(payload)
-    first = position = 0
-    if count >= TOGETHER_MIN:
+    if count < TOGETHER_MIN:
+        first, position = _check_common(data, count)
+    else:
         first, position = _check_together(data, count)
-    _check_each(data, position, first, count)
+    if first < count or position != len(data):
+        _check_each(data, position, first, count)
+
+
+# --- few ---------------------------------------------------------------------------------------------------------------------
+
+
+def _check_common(data: bytes, count: int) -> tuple[int, int]:
+    """The first record that is not of the common shape (without headers, numbers of one or two bytes) and its position: all
+    before it are sound. In one piece, because calls would be half of the time."""
+    position = 0
+    for index in range(count):
+        start = position
+        try:
+            raw = data[position]
+            position += 1
+            if raw >= 0x80:
+                raw = raw & 0x7F | data[position] << 7
+                position += 1
+            end = position + (raw >> 1)
+            position += 1
+            if data[position] >= 0x80:
+                position += 1
+            # Each index is one byte, for there are fewer than `TOGETHER_MIN`.
+            if raw & 1 or raw > 0x3FFF or data[position] >= 0x80 or data[position + 1] != 2 * index:
+                return index, start
+            position += 2
+            for _ in (0, 1):
+                raw = data[position]
+                position += 1
+                if raw != 1:
+                    if raw >= 0x80:
+                        raw = raw & 0x7F | data[position] << 7
+                        position += 1
+                    if raw & 1 or raw > 0x3FFF:
+                        return index, start
+                    position += raw >> 1
+            if data[position] or position + 1 != end:
+                return index, start
+        except IndexError:
+            return index, start
+        position = end
+    return count, position
 
 
 # --- one at a time -----------------------------------------------------------------------------------------------------------
