@@ -46,6 +46,8 @@ class FetchClient(Protocol):
 
     def submit_fetch(self, topic: str, partition: int, offset: int, **arguments: Any) -> Future[FetchedBytes]: ...
 
+    def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]: ...
+
 
 def read_range(client: FetchClient, task: RangePartition) -> Iterator[Any]:
     """The records of the task's range as pyarrow.RecordBatch, in order.
@@ -75,7 +77,7 @@ class _RangeReader:
                 fetched = fetching.result()
             except RequestRejected as error:
                 fetching = None
-                if error.code == ErrorCode.OFFSET_NOT_AVAILABLE:
+                if error.code == ErrorCode.OFFSET_NOT_AVAILABLE or self._is_proven_there(position, error):
                     # Nobody has answered for it yet, as after an election: it is there, or it will be.
                     self._require_patience(position, progressed_at)
                 else:
@@ -142,6 +144,19 @@ class _RangeReader:
             decoded_bytes_max=bytes_max,
         )
         return [batch] if batch.num_rows else []
+
+    def _is_proven_there(self, position: int, error: RequestRejected) -> bool:
+        """Whether the log reaches beyond the position although a node has said that it ends before: a leader that was replaced
+        and does not know it yet, cut off from the others, says so of all that came later."""
+        if not isinstance(error, OffsetOutOfRange) or error.log_start_offset > position:
+            return False
+        try:
+            ends = self._client.read_offset(self._range.topic, [self._range.partition])
+        except RequestRejected as refused:
+            if refused.code in TOPIC_GONE:
+                return False
+            raise
+        return ends[self._range.partition] > position
 
     def _after_refusal(self, position: int, error: RequestRejected) -> int:
         """Where to go on after lost data; raises whatever is not lost data."""

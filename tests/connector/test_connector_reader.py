@@ -178,6 +178,23 @@ def test_a_topic_that_was_deleted_before_it_was_read(error: RequestRejected) -> 
     assert rows(quorum, task(5, 8, fail=False)) == []
 
 
+def test_a_leader_that_was_replaced_without_knowing_it_is_no_data_loss() -> None:
+    """Cut off from the others, it says that its log ends where it did in its time."""
+    for fail in (True, False):
+        quorum = filled(["a", "b", "c"])
+        quorum.fetch_script = [OffsetOutOfRange("t", 0, 1, 0, 1)]
+        assert rows(quorum, task(1, 3, node_id=2, fail=fail)) == [(1, "b"), (2, "c")]
+        assert quorum.fetches == [(1, 2), (1, None)] and quorum.calls == ["read_offset t"]
+
+
+def test_a_topic_that_is_gone_when_its_end_is_to_be_proven() -> None:
+    quorum = filled(["a", "b", "c"])
+    quorum.fetch_script = [OffsetOutOfRange("t", 0, 1, 0, 1)]
+    quorum.vanished.add("t")
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[1, 3\) of t-0"):
+        list(read_range(quorum, task(1, 3)))
+
+
 def test_other_refusals_are_no_data_loss() -> None:
     quorum = filled(["a"])
     quorum.fetch_script = [RequestRejected(ErrorCode.NETWORK_EXCEPTION, "no answer in time")]

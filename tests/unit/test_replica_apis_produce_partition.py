@@ -115,22 +115,27 @@ def test_damaged_batches_are_refused_and_nothing_is_written(cluster: Cluster, ch
     assert cluster.leader(group).partitions[group].core.log_end == 1
 
 
+def sealed(payload: bytes, *, codec: int, count: int) -> bytearray:
+    """A batch with a right CRC, whatever its payload is."""
+    return assemble_batch(
+        payload,
+        attributes=codec,
+        base_offset=0,
+        leader_epoch=-1,
+        base_timestamp_ms=1,
+        timestamp_ms_max=1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+
+
 def test_compressed_garbage_with_a_right_crc_is_refused(cluster: Cluster) -> None:
     (group,) = cluster.create_topic("garbage")
     for codec in (1, 2, 3, 4):
-        raw = assemble_batch(
-            b"\x00\x01garbage that no codec wrote",
-            attributes=codec,
-            base_offset=0,
-            leader_epoch=-1,
-            base_timestamp_ms=1,
-            timestamp_ms_max=1,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            record_count=1,
-        )
-        assert cluster.produce(group, bytearray(raw)).error is ErrorCode.CORRUPT_MESSAGE, codec
+        raw = sealed(b"\x00\x01garbage that no codec wrote", codec=codec, count=1)
+        assert cluster.produce(group, raw).error is ErrorCode.CORRUPT_MESSAGE, codec
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -139,19 +144,8 @@ def test_a_batch_whose_records_nobody_could_read_is_refused(cluster: Cluster, co
     (group,) = cluster.create_topic(f"unreadable-{codec.name.lower()}")
     whole = bytes(batch(b"one", b"two"))[HEADER_BYTES:]
     for payload, count in ((whole, 3), (whole, 1), (whole[:-1], 2), (whole + b"rest", 2), (b"", 2), (b"\xd0\x0fx", 1)):
-        raw = assemble_batch(
-            compress(codec, payload),
-            attributes=int(codec),
-            base_offset=0,
-            leader_epoch=-1,
-            base_timestamp_ms=1,
-            timestamp_ms_max=1,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            record_count=count,
-        )
-        assert cluster.produce(group, bytearray(raw)).error is ErrorCode.INVALID_RECORD
+        raw = sealed(compress(codec, payload), codec=codec, count=count)
+        assert cluster.produce(group, raw).error is ErrorCode.INVALID_RECORD
     assert cluster.produce(group, batch(b"one", b"two")).error is ErrorCode.NONE
 
 
