@@ -85,7 +85,8 @@ def hunt(mutant: Mutant, seeds_max: int) -> Death:
 
 def failing_test(mutant: Mutant) -> str | None:
     """The first scenario test that fails with this bug."""
-    places = [str(path) for pattern in SCENARIOS for path in sorted(ROOT.glob(pattern))]
+    patterns = [f"tests/{place}" for place in mutant.places] or SCENARIOS
+    places = [str(path) for pattern in patterns for path in sorted(ROOT.glob(pattern))]
     options = ["-x", "-q", "-m", "", "-p", "no:randomly", "-p", "tests.mutants.plugin"]
     done = _run([sys.executable, "-m", "pytest", *options, *places], {"RAFTLAKE_MUTANT": mutant.name}, TESTS_SECONDS_MAX)
     if done is None:

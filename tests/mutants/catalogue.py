@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from tests.mutants.catalogue_connector import CONNECTOR
 from tests.mutants.catalogue_core import CORE
+from tests.mutants.catalogue_corrections import CORRECTIONS
 from tests.mutants.catalogue_damage import DAMAGE
 from tests.mutants.catalogue_driver import DRIVER
+from tests.mutants.catalogue_front import FRONT
+from tests.mutants.catalogue_producers import PRODUCERS
+from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.plant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*CORE, *DRIVER, *DAMAGE)
+MUTANTS: tuple[Mutant, ...] = (*CORE, *DRIVER, *DAMAGE, *PRODUCERS, *STORAGE, *FRONT, *CONNECTOR, *CORRECTIONS)
 
 #: They die within a few seeds.
 SAMPLE = (

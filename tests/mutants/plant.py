@@ -51,6 +51,8 @@ class Mutant:
     damaged_voters: bool = False
     #: Looked for in runs in which retention deletes old segments.
     trims: bool = False
+    #: Patterns below `tests/`: the tests that look for it instead of the scenarios, for a bug outside the core and its driver.
+    places: tuple[str, ...] = ()
 
 
 def source_of(module: str) -> str:
