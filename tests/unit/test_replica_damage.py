@@ -7,10 +7,11 @@ import pytest
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.kv.commands import put
 from raftlake.ports import GroupId
-from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica import damage
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv_service import ProposeOutcome
+from raftlake.replica.handover import HOLD_MS
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.recent_appends import RecentAppends
 from raftlake.sim.disk import MemoryLog
@@ -279,3 +280,52 @@ def test_decay_of_an_empty_log_is_nothing() -> None:
     decay.look_at_start(LogImage())
     assert decay.is_sound
     assert decay.scrub(LogImage(), 0, 100) == 0
+
+
+def found_damaged(quorum: Quorum, node: ReplicaNode) -> None:
+    """The node's first batch is damaged, and a read has come upon it."""
+    quorum.damage(node, 0, UNREADABLE)
+    partition = node.partitions[quorum.group]
+    assert node.damage.guarded(quorum.group, lambda: partition.read_intact(Offset(0), Offset(1), 1)) is None
+
+
+def stopped_amid_an_append(quorum: Quorum) -> ReplicaNode:
+    """A leader that is to stop while its last record, of a client's append, is at no follower."""
+    leader = quorum.cluster.leader(quorum.group)
+    me, partition = leader.config.node_id, leader.partitions[quorum.group]
+    quorum.cluster.run(1000)
+    quorum.cluster.cut = {(me, other) for other in quorum.cluster.voters if other != me}
+    if quorum.group == METADATA_GROUP:
+        leader.kv.propose(put("on its way", b"1"), lambda _: None)
+    else:
+        quorum.cluster.send(leader, ApiKey.PRODUCE, produce_request(quorum.group, batch(b"on its way")), version=9)
+    quorum.cluster.run(10, until=lambda: partition.core.log_end > partition.high_watermark)
+    leader.resign()
+    assert partition.core.is_leader and leader.handover.holds(partition)
+    return leader
+
+
+def test_a_proposal_that_a_stopping_leader_holds_is_refused_when_its_log_is_damaged() -> None:
+    """Simulator, seed 770000353. Who was refused in the moment without an open log was looked up in that log: KeyError."""
+    quorum = Quorum()
+    quorum.group = METADATA_GROUP
+    leader = stopped_amid_an_append(quorum)
+    outcomes: list[ProposeOutcome] = []
+    leader.kv.propose(put("held", b"2"), outcomes.append)
+    quorum.cluster.run(1)
+    assert not outcomes
+    found_damaged(quorum, leader)
+    quorum.cluster.run(1)
+    assert leader.fatal is None
+    assert outcomes == [ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=NO_LEADER)]
+
+
+def test_what_is_held_for_a_log_that_was_opened_anew_is_refused_with_the_rest() -> None:
+    """The hold was ended for the partition as it had been when the stop began, and later appends waited for ever."""
+    quorum = Quorum()
+    leader = stopped_amid_an_append(quorum)
+    found_damaged(quorum, leader)
+    quorum.cluster.run(1)
+    answers = quorum.cluster.send(leader, ApiKey.PRODUCE, produce_request(quorum.group, batch(b"late")), version=9)
+    quorum.cluster.run(HOLD_MS + 1, until=lambda: bool(answers))
+    assert answers[0].topics[0].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER

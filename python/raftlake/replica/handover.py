@@ -31,15 +31,15 @@ class Handover:
         self._node = node
         #: Groups whose last records are on their way to a majority.
         self._settling: dict[GroupId, Partition] = {}
-        #: Groups that were led here when the stop began and have no other leader yet.
-        self._leaderless: dict[GroupId, Partition] = {}
+        #: Groups that were led here when the stop began and have no other leader yet, in an order that is no hash's.
+        self._leaderless: dict[GroupId, None] = {}
 
     def begin(self) -> None:
         node = self._node
         node.is_resigning = True
         partitions = list(node.partitions.values())
         if len(node.quorum.latest) > 1:
-            self._leaderless = {partition.group: partition for partition in partitions if partition.core.is_leader}
+            self._leaderless = {partition.group: None for partition in partitions if partition.core.is_leader}
         for partition in partitions:
             if partition.core.is_leader and partition.high_watermark < partition.core.log_end:
                 self._settling[partition.group] = partition
@@ -80,9 +80,16 @@ class Handover:
 
     def _on_role(self, group: GroupId, report: ReportRole) -> None:
         if report.leader_id not in (NO_LEADER, self._node.config.node_id) and group in self._leaderless:
-            self._leaderless.pop(group).refuse_appends()
+            del self._leaderless[group]
+            self._refuse(group)
 
     def _end_holding(self) -> None:
         leaderless, self._leaderless = self._leaderless, {}
-        for partition in leaderless.values():
+        for group in leaderless:
+            self._refuse(group)
+
+    def _refuse(self, group: GroupId) -> None:
+        """What was held for the group, which may have been opened anew since the stop began."""
+        partition = self._node.partitions.get(group)
+        if partition is not None:
             partition.refuse_appends()

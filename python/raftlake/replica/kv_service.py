@@ -16,7 +16,7 @@ from raftlake.kv.commands import Txn, decode, encode
 from raftlake.kv.machine import StateMachine, TxnResult
 from raftlake.ports import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.events import FailureReason
-from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.kv_restore import KvRestore, release
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.recent_results import RecentResults
@@ -79,8 +79,9 @@ class KvService:
         self.applied_timestamp_ms = -1
 
     @property
-    def _partition(self) -> Partition:
-        return self._node.partitions[self._node.config.quorum_group]
+    def _partition(self) -> Partition | None:
+        """The quorum's log; None for the moment in which it is closed to be opened anew, because it was found damaged."""
+        return self._node.partitions.get(self._node.config.quorum_group)
 
     # --- reads ---
 
@@ -90,14 +91,14 @@ class KvService:
             self._node.begin_input()
             self._node.reads.read(self._node.config.quorum_group, done)
             return
-        core = self._partition.core
+        partition = self._partition
         done(
             ReadOffsetResult(
                 group=self._node.config.quorum_group,
                 error=ErrorCode.NONE,
                 applied_offset=Offset(self.machine.applied_offset),
-                leader_id=core.leader_id,
-                leader_epoch=core.epoch,
+                leader_id=NO_LEADER if partition is None else partition.core.leader_id,
+                leader_epoch=Epoch(-1) if partition is None else partition.core.epoch,
             )
         )
 
@@ -106,20 +107,20 @@ class KvService:
     def propose(self, txn: Txn, done: ProposeDone) -> None:
         """Propose at this node. Everything proposed in one turn is one batch: one append, one sync."""
         self._node.begin_input()
-        core = self._partition.core
+        partition = self._partition
         if self._node.config.is_opaque:
             done(ProposeOutcome(ProposeStatus.REFUSED))
             return
-        if not core.is_leader:
+        if partition is None or not partition.core.is_leader:
             done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._leader_heard_of()))
             return
         self._collected.append((encode(txn), done))
-        self._node.mark_appending(self._partition)
+        self._node.mark_appending(partition)
 
     def _leader_heard_of(self) -> NodeId:
         """Whom to send a client to: not to a leader that may be dead, though its successor is not known yet."""
-        core = self._partition.core
-        return core.leader_id if core.hears_leader else NO_LEADER
+        partition = self._partition
+        return partition.core.leader_id if partition is not None and partition.core.hears_leader else NO_LEADER
 
     def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
         """Propose here or at the leader; what is refused is tried again until the propose timeout."""
@@ -154,11 +155,16 @@ class KvService:
                 else:
                     done(ProposeOutcome(ProposeStatus.REFUSED))
 
-        self._append(batch, on_committed)
+        partition = self._partition
+        if partition is None:
+            on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        else:
+            self._append(partition, batch, on_committed)
 
     def receive(self, rpc: ProposeRpc, reply: Callable[[PeerReply], None]) -> None:
         """Commands that another node forwards. They are decoded before they may enter the log."""
-        if self._node.config.is_opaque or not self._partition.core.is_leader:
+        partition = self._partition
+        if self._node.config.is_opaque or partition is None or not partition.core.is_leader:
             reply(ProposeReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         try:
@@ -170,24 +176,25 @@ class KvService:
         except WireError:
             reply(ProposeReply(error=ErrorCode.INVALID_RECORD))
             return
-        self._append(bytearray(rpc.batch), lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base))))
+        batch = bytearray(rpc.batch)
+        self._append(partition, batch, lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base))))
 
-    def _append(self, batch: bytearray, done: Callable[[ErrorCode, int], None]) -> None:
+    def _append(self, partition: Partition, batch: bytearray, done: Callable[[ErrorCode, int], None]) -> None:
         deadline_ms = self._node.now_ms + self._node.config.propose_timeout_ms
         headers = tuple(iterate_headers(batch))
-        self._partition.appending.append(PendingAppend(batch, headers, deadline_ms, done, idempotent=False))
-        self._node.mark_appending(self._partition)
+        partition.appending.append(PendingAppend(batch, headers, deadline_ms, done, idempotent=False))
+        self._node.mark_appending(partition)
 
     # --- applying ---
 
-    def apply_to(self, high_watermark: int) -> int:
+    def apply_to(self, partition: Partition, high_watermark: int) -> int:
         """Apply what is committed below `high_watermark`, in order: a slice of it, and the rest in later turns, when
         `ReplicaNode.advance` is called again. Returns the high watermark that this node may show; 0 for none, while the state
         is being restored from a snapshot and until a node that starts has caught up."""
         if self._restoring is not None:
             self._restoring.high_watermark = max(self._restoring.high_watermark, high_watermark)
             return 0
-        partition, before = self._partition, self.machine.applied_offset
+        before = self.machine.applied_offset
         self._apply_slice(partition, high_watermark)
         applied = self.machine.applied_offset
         if applied > before or self._is_untold:
@@ -262,8 +269,9 @@ class KvService:
             done(ProposeOutcome(ProposeStatus.UNKNOWN))
         self._tell()
         self._is_untold = True
-        if restored.high_watermark > 0:
-            self._advance(self._partition, restored.high_watermark)
+        partition = self._partition
+        if restored.high_watermark > 0 and partition is not None:
+            self._advance(partition, restored.high_watermark)
 
     def _applied(self, result: TxnResult) -> None:
         self._results.note(result)
@@ -305,18 +313,18 @@ class _Forwarding:
 
     def attempt(self) -> None:
         node = self._node
-        core = node.partitions[node.config.quorum_group].core
+        leader_id = node.metadata_leader_id
         if node.config.is_opaque:
             self._done(ProposeOutcome(ProposeStatus.REFUSED))
-        elif core.is_leader:
+        elif leader_id == node.config.node_id:
             node.kv.propose(self._txn, self._on_outcome)
-        elif core.leader_id in (NO_LEADER, node.config.node_id):
+        elif leader_id == NO_LEADER:
             self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
         else:
             now_ms = node.clock.wall_ms()
             record = Record(offset=0, timestamp_ms=now_ms, key=None, value=encode(self._txn))
             batch = build_batch([record], base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
-            node.network.send(core.leader_id, ProposeRpc(batch=bytes(batch)), self._on_reply)
+            node.network.send(leader_id, ProposeRpc(batch=bytes(batch)), self._on_reply)
 
     def _on_reply(self, reply: PeerReply | FailureReason) -> None:
         self._node.begin_input()
