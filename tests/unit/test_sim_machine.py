@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
+from raftlake.kv.commands import put
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.client_calls import CallFailure
 from raftlake.sim.clock import US_PER_MS
@@ -16,6 +19,7 @@ from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults import Settings
 from raftlake.sim.invariants import Violation
 from raftlake.sim.machine import Machine
+from raftlake.sim.syncs import Syncs
 
 ONE = NodeId(1)
 
@@ -133,7 +137,7 @@ def test_a_failed_sync_stops_the_node() -> None:
     cluster = cluster_of(flush_error_ppm=1_000_000)
     run(cluster, 2_000)
     assert machine_of(cluster).node is None
-    assert machine_of(cluster).fault_counts == {"sync failed": 1}
+    assert machine_of(cluster).syncs.failed == 1
 
 
 def test_a_stalled_sync_holds_the_first_record_back() -> None:
@@ -141,7 +145,7 @@ def test_a_stalled_sync_holds_the_first_record_back() -> None:
     run(cluster, 2_000)
     assert leads(cluster)
     assert machine_of(cluster).replicas[METADATA_GROUP].high_watermark <= 0
-    assert machine_of(cluster).fault_counts["sync stalled"] >= 1
+    assert machine_of(cluster).syncs.stalled >= 1
 
 
 def stop_with(cluster: Cluster, error: RaftlakeError) -> None:
@@ -149,6 +153,49 @@ def stop_with(cluster: Cluster, error: RaftlakeError) -> None:
     node = machine_of(cluster).node
     assert node is not None
     machine_of(cluster).run(lambda: node.fail(error))
+
+
+@pytest.mark.parametrize("ends", ["slow disk ends", "all faults end"])
+def test_a_sync_that_was_begun_on_a_slow_disk_does_not_outlast_the_fault(ends: str) -> None:
+    """Seeds 770000206 and 770001176: a sync drawn while "syncs take 512 times as long" went on until after the run."""
+    cluster = cluster_of(flush_us_mean=1_000)
+    run(cluster, 2_000)
+    machine = machine_of(cluster)
+    cluster.slow_disk(ONE, 1 << 20)
+    assert machine.node is not None
+    outcomes: list[ProposeOutcome] = []
+    for name in ("one", "two"):
+        machine.run(machine.node.kv.propose, put(name, b"value"), outcomes.append)
+        run(cluster, 500)
+    assert outcomes == []
+    if ends == "slow disk ends":
+        cluster.slow_disk(ONE, 1)
+    else:
+        cluster.heal()
+    run(cluster, 100)
+    assert [outcome.status for outcome in outcomes] == [ProposeStatus.DONE] * 2
+
+
+def test_a_late_sync_ends_once_in_its_turn_and_not_after_a_crash() -> None:
+    due: list[tuple[int, Any]] = []
+    syncs = Syncs(
+        Settings(seed=1, voters=1), Random(1), lambda delay_us, callback, *args: due.append((delay_us, lambda: callback(*args)))
+    )
+    syncs.slow_down(1 << 20)
+    ended: list[str] = []
+    for name in ("first", "second", "third"):
+        syncs.begin(lambda name=name: ended.append(name), lambda: None)  # type: ignore[misc]
+    syncs.slow_down(1)
+    syncs.slow_down(1)
+    for _, callback in sorted(due, key=lambda entry: entry[0]):
+        callback()
+    assert ended == ["first", "second", "third"]
+    syncs.slow_down(1 << 20)
+    syncs.begin(lambda: ended.append("dead"), lambda: None)
+    syncs.power_lost()
+    due.clear()
+    syncs.slow_down(1)
+    assert not due
 
 
 def test_a_node_that_its_disk_stopped_is_down_one_that_is_wrong_ends_the_run() -> None:

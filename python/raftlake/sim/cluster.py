@@ -223,7 +223,7 @@ class Cluster:
     def slow_disk(self, node_id: NodeId, factor: int) -> None:
         if self.trace.enabled:
             self.trace.write(node_id, f"syncs take {factor} times as long")
-        self.machines[node_id].disk_slowness = factor
+        self.machines[node_id].syncs.slow_down(factor)
 
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
         """One voter at a time has damaged logs: the others must be able to repair it."""
@@ -379,7 +379,6 @@ class Cluster:
         counts["message late"] = counters.straggled
         counts["connection refused"] = counters.refused
         counts["request timed out"] = counters.timed_out
-        for machine in self.machines.values():
-            for kind, count in machine.fault_counts.items():
-                counts[kind] = counts.get(kind, 0) + count
+        counts["sync stalled"] = sum(machine.syncs.stalled for machine in self.machines.values())
+        counts["sync failed"] = sum(machine.syncs.failed for machine in self.machines.values())
         return {kind: count for kind, count in sorted(counts.items()) if count}

@@ -30,6 +30,7 @@ from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.node_watch import DiskWatch, NodeWatch
 from raftlake.sim.strikes import RoleTrap
+from raftlake.sim.syncs import Syncs
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc
 
 #: A driver that asks for this many turns or deadlines within one simulated microsecond spins.
@@ -88,13 +89,10 @@ class Machine:
         self._arm_counter = 0
         self._spin_us = -1
         self._spins = 0
-        #: Syncs take so many times longer than usual.
-        self.disk_slowness = 1
-        self.flush_faults = world.settings.flush_stall_ppm > 0 or world.settings.flush_error_ppm > 0
+        self.syncs = Syncs(world.settings, self._rng, self._call_after)
         self._watch: NodeWatch | None = None
         #: Called once when this incarnation ends.
         self.on_down: dict[int, Callable[[], None]] = {}
-        self.fault_counts: dict[str, int] = {}
 
     @property
     def replicas(self) -> Mapping[GroupId, ReplicaState]:
@@ -148,6 +146,7 @@ class Machine:
         self.incarnation = 0
         self._held.clear()
         self.disk.crash(self._rng)
+        self.syncs.power_lost()
         self._world.network.on_crash(self.node_id)
         callbacks, self.on_down = self.on_down, {}
         for callback in callbacks.values():
@@ -217,8 +216,7 @@ class Machine:
 
     def heal(self) -> None:
         """End every fault of this machine; one that is off stays off."""
-        self.flush_faults = False
-        self.disk_slowness = 1
+        self.syncs.heal()
         self._crash_countdown = self._paused_until_us = 0
         self._wake(self.incarnation)
 
@@ -369,17 +367,7 @@ class Machine:
     # --- the disk's view ---
 
     def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
-        settings = self._world.settings
-        delay_us = 20 + int(self._rng.expovariate(1.0) * settings.flush_us_mean * self.disk_slowness)
-        outcome = complete
-        if self.flush_faults:
-            if self._rng.random() * 1_000_000 < settings.flush_stall_ppm:
-                delay_us += self._rng.randrange(settings.flush_stall_ms_max) * US_PER_MS
-                self._count("sync stalled")
-            if self._rng.random() * 1_000_000 < settings.flush_error_ppm:
-                outcome = fail
-                self._count("sync failed")
-        self._world.scheduler.call_after(delay_us, self._enter, self.incarnation, outcome)
+        self.syncs.begin(complete, fail)
 
-    def _count(self, kind: str) -> None:
-        self.fault_counts[kind] = self.fault_counts.get(kind, 0) + 1
+    def _call_after(self, delay_us: int, callback: Callable[..., None], *args: Any) -> None:
+        self._scheduler.call_after(delay_us, self._enter, self.incarnation, callback, *args)
