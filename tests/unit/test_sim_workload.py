@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.client_base import SCRATCH, Client
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
@@ -171,3 +173,38 @@ def test_a_refused_list_offsets_answer_has_no_offset() -> None:
 
     assert latest_offset(answer(0)) == (5, 2)
     assert latest_offset(answer(6)) is None
+
+
+def test_a_leader_that_came_and_went_between_two_questions_counts() -> None:
+    """Seed 770001921: a client asked a leader of epoch 9, which was cut off. The leaders of epochs 10 and 11 had come and gone
+    since any client had asked. So the answer of the old one was judged as if it were the newest leader, which it was not."""
+    cluster = Cluster(replace(QUIET, voters=5))
+    cluster.restarts_by_itself = False
+    cluster.start_all()
+    epochs: list[int] = []
+    for _ in range(3):
+        leader = None
+        while leader is None:
+            cluster.run_a_while()
+            leader = next((each for each in cluster.replicas() if each.is_leader and each.group == METADATA_GROUP), None)
+        epochs.append(leader.epoch)
+        cluster.crash(leader.node_id, "test")
+    assert epochs == sorted(set(epochs))
+    assert cluster.shared.leader_epoch(METADATA_GROUP) == epochs[-1]
+
+
+class NeverInTheMood(Random):
+    """Never draws the one in three that deletes a topic."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        drawn = super().randrange(start, stop, step)
+        return max(drawn, 1) if (start, stop) == (3, None) else drawn
+
+
+def test_a_client_that_deletes_topics_makes_progress_whatever_it_draws() -> None:
+    """Seed 770001632: it took a topic for created that was not, and drew an append eleven times in a row."""
+    cluster = Cluster(replace(QUIET, churners=1, voters=5))
+    (churner,) = [client for client in cluster.clients if isinstance(client, TopicChurner)]
+    churner.rng = NeverInTheMood(1)
+    cluster.run()
+    assert churner.completed > 5

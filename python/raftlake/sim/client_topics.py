@@ -14,6 +14,9 @@ from raftlake.sim.client_calls import CallFailure
 from raftlake.sim.client_messages import ask_create_topic, ask_delete_topic, ask_produce, created_topic_id, deletion_error
 from raftlake.wire.batches import Record, build_batch
 
+#: After so many appends in a row the topic is deleted: a client that only ever appended would be called stuck.
+APPENDS_MAX = 3
+
 
 class TopicChurner(Client):
     """Creates and deletes in turn; an unknown outcome counts as done, and the next attempt shows what it was."""
@@ -21,11 +24,14 @@ class TopicChurner(Client):
     def __init__(self, shared: Shared, name: str) -> None:
         super().__init__(shared, name)
         self._exists = False
+        self._appends = 0
 
     def step(self) -> None:
-        if self._exists and self.rng.randrange(3) == 0:
+        if self._exists and (self.rng.randrange(3) == 0 or self._appends == APPENDS_MAX):
+            self._appends = 0
             ask, done = ask_delete_topic(SCRATCH), self._on_deleted
         elif self._exists:
+            self._appends += 1
             batch = build_batch([Record(value=self.name.encode())], timestamp_ms=1)
             ask, done = ask_produce(SCRATCH, 0, batch, CALL_TIMEOUT_MS), self._on_produced
         else:

@@ -82,6 +82,7 @@ class Cluster:
         self.coverage = Coverage()
         self.role_traps: list[RoleTrap] = []
         leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]] = {}
+        self._leader_epochs: dict[GroupId, int] = {}
         world = World(
             settings,
             self.scheduler,
@@ -91,6 +92,7 @@ class Cluster:
             self.coverage,
             self.role_traps,
             leader_waiters,
+            self._leader_epochs,
         )
         self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
@@ -122,7 +124,6 @@ class Cluster:
         self.injector = FaultInjector(self, self.strikes)
         self._restart_rng = stream(settings.seed, "restarts")
         self.restarts_by_itself = True
-        self._leader_epochs: dict[GroupId, int] = {}
 
     def _config(self, node_id: NodeId, voters: tuple[NodeId, ...]) -> NodeConfig:
         is_spare = node_id > len(voters) + self.settings.observers
@@ -163,14 +164,7 @@ class Cluster:
         return self.machines[node_id].disk.elections.get(group)
 
     def _highest_leader_epoch(self, group: GroupId) -> int:
-        """Looked at when a client asks, so that a run pays for it only then."""
-        highest = self._leader_epochs.get(group, -1)
-        for machine in self.machines.values():
-            replica = machine.replicas.get(group)
-            if replica is not None and replica.is_leader:
-                highest = max(highest, replica.epoch)
-        self._leader_epochs[group] = highest
-        return highest
+        return self._leader_epochs.get(group, -1)
 
     def replicas(self) -> list[ReplicaState]:
         """Every running group of every node that is on."""

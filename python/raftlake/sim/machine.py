@@ -51,6 +51,8 @@ class World:
     role_traps: list[RoleTrap]
     #: Called once, with the next node that begins to lead the group.
     leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]]
+    #: The highest epoch of each group in which a node has led, be it for a moment.
+    leader_epochs: dict[GroupId, int]
 
 
 class Supervisor(Protocol):
@@ -167,6 +169,8 @@ class Machine:
 
     def _announce_leader(self, group: GroupId, action: ReportRole) -> None:
         if action.role == "Leader":
+            epochs = self._world.leader_epochs
+            epochs[group] = max(epochs.get(group, -1), action.epoch)
             for waiter in self._world.leader_waiters.pop(group, ()):
                 waiter(self.node_id)
 
