@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from raftkit.replica import key, voter_set
-from raftlake.errors import ErrorCode
+from raftlake.errors import DamagedData, ErrorCode
+from raftlake.ports import GroupId
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import ResignRequested
@@ -269,3 +270,53 @@ def test_a_leader_with_an_old_view_of_the_voters_does_not_steer_its_group_back()
     cluster.run(5_000)
     assert gone not in cluster.nodes[second].quorum.latest
     assert held.is_leader and len(held.voter_history.entries) == sets
+
+
+def under_way(cluster: Cluster, group: GroupId) -> tuple[ReplicaNode, int]:
+    """The group's leader, which is cut off while it removes a voter from its group because the quorum has removed it."""
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    gone = next(node_id for node_id in cluster.voters if node_id not in (me, cluster.leader().config.node_id))
+    assert remove(cluster, cluster.leader(), gone).error is ErrorCode.NONE
+    cluster.run(5_000, lambda: gone not in leader.partitions[group].core.voters)
+    cluster.cut |= {(me, other) for other in cluster.voters} | {(other, me) for other in cluster.voters}
+    assert group in leader.voter_changes._under_way
+    return leader, gone
+
+
+def test_a_group_that_is_repaired_amid_a_change_goes_on_following_the_quorum() -> None:
+    """Simulator, seed 770002119. The answer to the step under way was lost when the group was started anew, so the node took
+    the step to be under way for ever, and kept the old voters when it led the group again."""
+    cluster = grown(4)
+    groups = cluster.create_topic("t", 4)
+    group = next(each for each in groups if cluster.leader(each) is not cluster.leader())
+    cluster.run(1_000)
+    leader, gone = under_way(cluster, group)
+    cluster.disks[leader.config.node_id].logs[group].damage(0, -1)
+    leader.damage.found(group, DamagedData("a read came upon it", offset=0))
+    cluster.run(1)
+    assert group in leader.damage.impaired
+    assert group not in leader.voter_changes._under_way
+    cluster.cut.clear()
+    hosted = leader.partitions[group]
+    cluster.run(10_000, lambda: not leader.damage.impaired and gone not in hosted.core.voters)
+
+
+def test_a_change_of_a_group_that_is_closed_is_answered_once() -> None:
+    cluster = grown(4)
+    groups = cluster.create_topic("t", 2)
+    group = next(each for each in groups if cluster.leader(each) is not cluster.leader())
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    cluster.run(1_000)
+    cluster.cut |= {(me, other) for other in cluster.voters} | {(other, me) for other in cluster.voters}
+    answers: list[AnswerVoterChange] = []
+    voter = next(voter for node_id, voter in leader.quorum.latest.voters.items() if node_id != me)
+    leader.begin_input()
+    leader.voter_changes.request(leader.partitions[group], RemoveVoter(voter=voter), answers.append)
+    cluster.run(1)
+    assert not answers
+    leader.hosting.close([group])
+    assert [answer.error for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+    cluster.run(2_000)
+    assert len(answers) == 1

@@ -19,6 +19,7 @@ from raftlake.ports import GroupId
 from raftlake.raft.actions import (
     AnswerFetch,
     AnswerRead,
+    AnswerVoterChange,
     ReleaseFetchRounds,
     ReportRole,
     Respond,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 Opened = TypeVar("Opened")
 
 #: What a core says to others, which does not touch its log.
-SAYING = (AnswerFetch, AnswerRead, ReleaseFetchRounds, ReportRole, Respond, SendRequest)
+SAYING = (AnswerFetch, AnswerRead, AnswerVoterChange, ReleaseFetchRounds, ReportRole, Respond, SendRequest)
 
 #: More places than this in one log are no accident of a disk any more.
 PLACES_MAX = 16

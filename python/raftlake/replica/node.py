@@ -187,10 +187,9 @@ class ReplicaNode:
         self._apis.handle(header, message, client, reply)
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        """An established connection to `peer` was closed by it, or a new one refused."""
+        """An established connection to `peer` was closed by it, or a new one refused. Its followers and leaders mind."""
         self.begin_input()
         for partition in list(self.partitions.values()):
-            # Nobody else minds.
             if partition.core.is_leader or partition.core.leader_id == peer:
                 self.step(partition, PeerUnreachable(peer=peer))
 
@@ -210,6 +209,7 @@ class ReplicaNode:
         self._dirty.pop(partition.group, None)
         self._to_append.pop(partition.group, None)
         self.reads.drop(partition.group)
+        self.voter_changes.drop(partition)
         self.control.refuse_all(partition.group)
         for fetcher in self._fetchers.values():
             fetcher.forget(partition.group)

@@ -32,7 +32,7 @@ class VoterChanges:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self._counter = 0
-        self._waiting: dict[int, Answered] = {}
+        self._waiting: dict[int, tuple[GroupId, Answered]] = {}
         #: The voters whose addresses the network has been told.
         self._met: VoterSet | None = None
         #: Groups with a change under way, and how many attempts each has had.
@@ -47,7 +47,7 @@ class VoterChanges:
     def request(self, partition: Partition, change: VoterChange, done: Answered) -> None:
         """Ask the group's core; `done` is called once, now or when the change is committed."""
         self._counter += 1
-        self._waiting[self._counter] = done
+        self._waiting[self._counter] = (partition.group, done)
         # Replicas that are idle are confirmed lazily; the core is about to judge who is awake.
         if partition.core.is_leader:
             self._node.fetch_server.confirm(partition.group)
@@ -91,7 +91,17 @@ class VoterChanges:
         self._node.network.probe(address.host, address.port, answered)
 
     def answered(self, action: AnswerVoterChange) -> None:
-        self._waiting.pop(action.request_id)(action)
+        _, done = self._waiting.pop(action.request_id)
+        done(action)
+
+    def drop(self, partition: Partition) -> None:
+        """The group was closed, because its topic was deleted or its log is being repaired: its core answers no more."""
+        group = partition.group
+        for request_id in [number for number, (of, _) in self._waiting.items() if of == group]:
+            _, done = self._waiting.pop(request_id)
+            done(_not_now(partition.core, f"{group} was closed; the change may have been committed all the same"))
+        self._attempts.pop(group, None)
+        self._proven.pop(group, None)
 
     # --- what happens by itself ---
 
