@@ -128,4 +128,29 @@ DAMAGE: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="repair-loses-the-answer-to-a-change-of-voters",
+        source="simulator, seed 770002119",
+        by_tests=True,
+        edits=(
+            Edit("raftlake.replica.node", "        self.voter_changes.drop(partition)\n", ""),
+            Edit(
+                "raftlake.replica.damage",
+                "AnswerFetch, AnswerRead, AnswerVoterChange, Release",
+                "AnswerFetch, AnswerRead, Release",
+            ),
+        ),
+    ),
+    Mutant(
+        name="held-appends-refused-at-the-closed-log",
+        source="found beside seed 770000353 of the simulator",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.handover",
+                "if partition is not None:\n            partition.refuse",
+                "if partition is not None and not self._node.damage.impaired:\n            partition.refuse",
+            ),
+        ),
+    ),
 )
