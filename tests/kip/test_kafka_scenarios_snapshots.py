@@ -84,6 +84,39 @@ def test_fetch_request_offset_at_zero_with_bootstrap_snapshot_only() -> None:
     assert answer is not None and answer.snapshot_id is None and answer.diverging is None
 
 
+@pytest.mark.parametrize("last_epoch", [0, 1, 5, 6])
+def test_fetch_request_offset_at_zero_without_a_snapshot_gets_records(last_epoch: int) -> None:
+    """RaftLog.validateOffsetAndEpoch: offset 0 of a log that begins at 0 is valid, whatever epoch the empty replica claims. A
+    snapshot 0@0 does not exist, so a Java replica that was sent there would never replicate."""
+    answer = leader(snapshot=None, log_start=None).fetch(3, 0, last_epoch)
+    assert answer is not None
+    assert (answer.error, answer.snapshot_id, answer.diverging) == (ErrorCode.NONE, None, None)
+
+
+def test_fetch_request_offset_at_zero_without_a_snapshot_is_progress() -> None:
+    """KafkaRaftClient.tryCompleteFetchRequest updates the replica's state for a valid position; a leader whose log holds its
+    LeaderChange alone counts on with the next Fetch."""
+    replica = Replica.leader(epoch=6)
+    assert replica.fetch(3, 0, 5) is not None
+    assert [status.log_end for status in replica.core.replica_progress() if status.key.id == 3] == [0]
+    replica.fetch(3, 1, 6)
+    assert replica.core.high_watermark == 1
+
+
+@pytest.mark.parametrize(("snapshot", "last_epoch"), [(6, 5), (3, 1), (3, 6)])
+def test_fetch_request_offset_at_zero_with_an_epoch_gets_the_snapshot_that_exists(snapshot: int, last_epoch: int) -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetAtZero: the epoch that an empty replica claims changes nothing."""
+    answer = leader(snapshot=snapshot, log_start=None).fetch(3, 0, last_epoch)
+    assert answer is not None and answer.snapshot_id == position(snapshot, 1 if snapshot == 3 else 3)
+
+
+@pytest.mark.parametrize("last_epoch", [0, 1, 3, 5])
+def test_fetch_request_offset_at_zero_below_the_log_start_gets_the_snapshot(last_epoch: int) -> None:
+    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetLessThanLogStart, with the epoch of the log start's record too."""
+    answer = leader().fetch(3, 0, last_epoch)
+    assert answer is not None and answer.snapshot_id == position(6, 3)
+
+
 def test_fetch_request_at_log_start_offset_with_valid_epoch() -> None:
     """KafkaRaftClientSnapshotTest.testFetchRequestAtLogStartOffsetWithValidEpoch."""
     answer = leader().fetch(3, 6, 3)

@@ -73,11 +73,9 @@ def test_a_position_is_what_the_record_before_it_says(logs: tuple[Log, Log], off
     leader = Replica.leader(epoch=9, log=as_epochs(log))
     diverging, snapshot_id = reconcile(leader.core, offset, Epoch(epoch))
     whole = [*log, 9]
-    before = 0 if offset == 0 else whole[offset - 1] if offset <= len(whole) else None
-    if offset == 0 and epoch != 0:
-        assert snapshot_id is not None, "an empty log has no epoch: begin at the log's start"
-        return
-    assert snapshot_id is None
+    assert snapshot_id is None, "there is no snapshot"
+    # An empty log has no record before its end, so whatever epoch it claims, it is a prefix.
+    before = epoch if offset == 0 else whole[offset - 1] if offset <= len(whole) else None
     assert (diverging is None) == (before == epoch)
     if diverging is not None:
         # What the leader names is a position of its own log, and of no later epoch than was asked for.

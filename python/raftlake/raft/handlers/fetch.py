@@ -92,12 +92,15 @@ def reconcile(group: GroupState, offset: int, epoch: Epoch) -> tuple[OffsetAndEp
 
     KIP-595 "FetchRequest Handling" 3 as KafkaRaftLog.validateOffsetAndEpoch decides it. What lies before our log start
     cannot be reconciled record by record; then the replica begins at our newest snapshot (KIP-630), and so does an empty one
-    when there is any. An offset beyond our end with the right epoch diverges at our end, it is never out of range (pitfall 23).
+    when there is any. A log that begins at 0 has no record before it, so an empty replica fits it, whatever epoch it
+    claims. An offset beyond our end with the right epoch diverges at our end, it is never out of range (pitfall 23).
     """
     history = group.history
     log_start = group.log_start
     if offset == 0 and group.snapshot_id is not None:
         return None, group.snapshot_id
+    if offset == 0 == log_start:
+        return None, None
     if offset < log_start or epoch < history.start_epoch or (offset == log_start and epoch != history.start_epoch):
         return None, group.snapshot_id or OffsetAndEpoch(log_start, history.start_epoch)
     if offset == log_start:
