@@ -208,14 +208,14 @@ def test_vote_response_ignored_after_becoming_follower() -> None:
 
 
 def test_vote_request_timeout() -> None:
-    """KafkaRaftClientTest.testVoteRequestTimeout. A late answer to the first request is dropped by the driver, which
-    has reported the failure.
-    """
+    """KafkaRaftClientTest.testVoteRequestTimeout: "We will ignore the timed out response if it arrives late"."""
     replica = Replica.candidate(epoch=6)
     request = replica.vote_in_flight(2)
     replica.fail(2, request, on.FailureReason.TIMED_OUT)
     replica.pass_time(CONFIG.retry_backoff_ms)
     assert set(replica.sent(VoteRequest)) == {2}
+    replica.answer_vote(2, granted=True, request=request)
+    assert replica.view == ("Candidate", 6, -1)
     replica.answer_vote(2, granted=True)
     assert replica.role == "Leader"
 

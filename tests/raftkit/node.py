@@ -313,9 +313,9 @@ class Node:
             return lives == (self.generation, follower.generation) and self.core is not None and follower.core is not None
 
         def confirm_leader() -> None:
-            if is_current() and follower.alive.fetch_in_flight == request:
+            if is_current() and follower.alive.fetch_in_flight is request:
                 follower.step(on.LeaderConfirmed(leader_id=self.id, at_ms=self.cluster.now_ms))
-                if follower.alive.fetch_in_flight == request:
+                if follower.alive.fetch_in_flight is request:
                     self.cluster.transmit(replica, self.id, confirm_replica)
 
         def confirm_replica() -> None:

@@ -28,23 +28,28 @@ def test_one_request_under_way_to_each() -> None:
     replica, box = Replica(), Outbox()
     assert send(replica, box, NOW) == [2, 3]
     assert send(replica, box, NOW + 10_000) == []
-    assert outbox.take(box, TWO, request(TWO))
+    assert outbox.take(box, TWO, box.in_flight[TWO])
     assert send(replica, box, NOW) == [2]
 
 
 def test_only_the_answer_to_what_is_under_way_counts() -> None:
     replica, box = Replica(), Outbox()
     send(replica, box, NOW)
-    assert not outbox.take(box, TWO, request(THREE))
-    assert not outbox.take(box, NodeId(9), request(TWO))
-    assert outbox.take(box, TWO, request(TWO))
-    assert not outbox.take(box, TWO, request(TWO)), "a duplicate"
+    sent = dict(box.in_flight)
+    assert not outbox.take(box, TWO, sent[THREE])
+    assert not outbox.take(box, NodeId(9), sent[TWO])
+    assert not outbox.take(box, TWO, request(TWO)), "an earlier one that says the same"
+    assert outbox.take(box, TWO, sent[TWO])
+    assert not outbox.take(box, TWO, sent[TWO]), "a duplicate"
+    send(replica, box, NOW)
+    assert not outbox.take(box, TWO, sent[TWO]), "a duplicate that comes when the next is under way"
+    assert outbox.take(box, THREE, sent[THREE])
 
 
 def test_a_failed_request_waits_for_its_retry_time() -> None:
     replica, box = Replica(), Outbox()
     send(replica, box, NOW)
-    outbox.take(box, TWO, request(TWO))
+    outbox.take(box, TWO, box.in_flight[TWO])
     outbox.schedule_retry(replica.core, box, TWO, NOW)
     due_ms = NOW + CONFIG.retry_backoff_ms
     assert outbox.next_retry_ms(box) == due_ms

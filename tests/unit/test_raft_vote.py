@@ -297,16 +297,19 @@ def test_an_error_is_no_answer(error: ErrorCode) -> None:
 
 
 def test_a_failed_vote_request_is_sent_again_after_the_backoff() -> None:
-    """testVoteRequestTimeout: and an answer to the first one that still comes is a late duplicate, harmless."""
-    replica = Replica.candidate(epoch=6)
-    first = replica.vote_in_flight(2)
-    replica.fail(2, first)
-    replica.pass_time(CONFIG.retry_backoff_ms)
-    assert set(replica.sent(VoteRequest)) == {2}
-    replica.answer_vote(2, granted=True, request=first)
-    assert replica.role == "Leader"
-    replica.answer_vote(2, granted=False, request=first)
-    assert replica.role == "Leader"
+    """testVoteRequestTimeout: and an answer to the first one that still comes is late, whatever it says."""
+    for granted in (True, False):
+        replica = Replica.candidate(epoch=6)
+        first = replica.vote_in_flight(2)
+        replica.fail(2, first)
+        replica.pass_time(CONFIG.retry_backoff_ms)
+        assert set(replica.sent(VoteRequest)) == {2}
+        replica.answer_vote(2, granted=granted, request=first)
+        assert replica.view == ("Candidate", 6, -1)
+        replica.answer_vote(2, granted=True)
+        assert replica.role == "Leader"
+        replica.answer_vote(2, granted=False, request=first)
+        assert replica.role == "Leader"
 
 
 def test_a_voter_that_does_not_know_pre_votes_starts_the_election() -> None:
@@ -337,8 +340,6 @@ def test_a_lost_pre_vote_with_a_leader_follows_it_again() -> None:
 def test_a_pre_vote_without_answers_is_over_at_its_timeout() -> None:
     replica = Replica.prospective(epoch=6)
     waited = replica.pass_until_role("Unattached")
-    assert CONFIG.election_timeout_ms <= waited < 2 * CONFIG.election_timeout_ms
-    waited = replica.pass_until_role("Prospective")
     assert CONFIG.election_timeout_ms <= waited < 2 * CONFIG.election_timeout_ms
     assert replica.core.epoch == 6
 

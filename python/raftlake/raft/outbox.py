@@ -30,8 +30,9 @@ def send_due(
 
 
 def take(outbox: Outbox, voter: NodeId, request: Request) -> bool:
-    """An answer or failure for `request` came: was it the one under way? Late duplicates are not."""
-    if outbox.in_flight.get(voter) != request:
+    """An answer or failure for `request` came: was it the one under way? Late duplicates are not, nor is an earlier request
+    that says the same, as that of the pre-vote round before."""
+    if outbox.in_flight.get(voter) is not request:
         return False
     del outbox.in_flight[voter]
     return True

@@ -24,7 +24,7 @@ from raftlake.raft.types import NO_LEADER, NodeId, Offset, OffsetAndEpoch
 def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, response: FetchResponse, now_ms: int) -> None:
     """Take in an answer to the fetch under way; any other is late and ignored."""
     in_flight = group.fetch_in_flight
-    if in_flight is None or source != group.fetch_peer or (in_flight is not request and in_flight != request):
+    if in_flight is not request or source != group.fetch_peer:
         return
     group.fetch_in_flight = None
     if not _is_from_leader(group, source, response) and not _discovers_leader(group, source, response, now_ms):
@@ -153,7 +153,7 @@ def _truncate(group: GroupState, diverging: OffsetAndEpoch) -> bool:
 
 def on_fetch_failed(group: GroupState, event: RequestFailed, now_ms: int) -> None:
     """Ask again after the backoff, in turn with the other voters, until the fetch timeout ends it."""
-    if group.fetch_in_flight == event.request and group.fetch_peer == event.peer:
+    if group.fetch_in_flight is event.request and group.fetch_peer == event.peer:
         group.fetch_in_flight = None
         fetching.retry_fetch_later(group, now_ms)
 

@@ -118,7 +118,7 @@ def on_fetch_snapshot_response(
 ) -> None:
     """Take in the next piece; any answer but that of our leader to the request under way ends the download or is ignored."""
     role = group.role
-    if group.fetch_in_flight != request or source != group.fetch_peer:
+    if group.fetch_in_flight is not request or source != group.fetch_peer:
         return
     group.fetch_in_flight = None
     is_leaders = source == group.leader_id == response.leader_id and response.leader_epoch == group.epoch
