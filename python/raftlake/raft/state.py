@@ -197,3 +197,7 @@ class GroupState:
     def random_jitter_ms(self) -> int:
         """Uniform in [1, jitter_bound_ms]."""
         return 1 + self.rng.randrange(self.jitter_bound_ms())
+
+    def random_short_jitter_ms(self) -> int:
+        """Uniform in [1, election_jitter_ms_max], whatever was lost before."""
+        return 1 + self.rng.randrange(self.config.election_jitter_ms_max)

@@ -85,13 +85,14 @@ def become_unattached(group: GroupState, epoch: Epoch, reason: str, now_ms: int)
     """Forget leader and vote because of a higher epoch, or end a lost pre-vote round of this epoch.
 
     An epoch bump keeps the time that was left to the next election (pitfall 26: else a replica with a stale log that keeps
-    campaigning could starve everybody), as QuorumState.transitionToUnattached does.
+    campaigning could starve everybody), as QuorumState.transitionToUnattached does. A round that timed out has waited an
+    election timeout already: the next one follows after a jitter, in which a Fetch looks for a leader.
     """
     role = group.role
     if isinstance(role, (Unattached, Candidate, Resigned)) or (isinstance(role, Prospective) and not role.tally.is_lost):
         deadline_ms = max(role.election_deadline_ms, now_ms)
         if isinstance(role, Prospective) and role.election_deadline_ms <= now_ms:
-            deadline_ms = now_ms + group.random_election_timeout_ms()
+            deadline_ms = now_ms + group.random_short_jitter_ms()
     else:
         deadline_ms = now_ms + group.random_election_timeout_ms()
     same_epoch = epoch == group.epoch
