@@ -21,7 +21,7 @@ from raftlake.raft.messages import (
     FetchSnapshotRequest,
     VoteRequest,
 )
-from raftlake.raft.roles import Leader, Resigned
+from raftlake.raft.roles import Follower, Leader, Resigned
 from raftlake.raft.types import Epoch, NodeId
 
 LOG = (((1, 0), (3, 3), (5, 6)), 9)
@@ -170,6 +170,29 @@ def test_a_failed_fetch_that_is_answered_after_all_is_not_taken_for_the_next_one
     replica.answer_fetch(snapshot_id=position(20, 5), request=first)
     assert (replica.actions, replica.core.fetch_in_flight) == ([], first)
     assert replica.core.fetch_in_flight is not first
+
+
+@pytest.mark.parametrize("is_same_epoch", [True, False])
+def test_a_round_from_before_the_leader_was_followed_says_nothing(is_same_epoch: bool) -> None:
+    """The driver tells lazily when the last round ended, which may be before this replica gave its leader up. A pre-vote that
+    is refused for it would be the vote that a quorum without a leader needs."""
+    replica = Replica.follower(epoch=6, leader=2, log=LOG)
+    replica.answer_fetch()
+    last_round_ms = replica.now_ms
+    replica.pass_until_role("Prospective")
+    if is_same_epoch:
+        replica.answer_votes(granted=False)
+    else:
+        replica.begin(2, 7)
+    epoch = replica.core.epoch
+    assert replica.view == ("Follower", 6 if is_same_epoch else 7, 2)
+    for at_ms in (last_round_ms, replica.now_ms):
+        replica.step(on.LeaderConfirmed(leader_id=NodeId(2), at_ms=at_ms))
+        assert isinstance(replica.core.role, Follower) and not replica.core.role.has_fetched
+        assert replica.pre_vote(3, epoch, (9, 5)).vote_granted
+    replica.now_ms += 1
+    replica.step(on.LeaderConfirmed(leader_id=NodeId(2), at_ms=replica.now_ms))
+    assert not replica.pre_vote(3, epoch, (9, 5)).vote_granted
 
 
 # --- FetchSnapshot --------------------------------------------------------------------------------------------------

@@ -390,6 +390,7 @@ def test_an_answer_does_not_speak_for_a_group_that_was_asked_about_after_it() ->
     assert fetcher.confirm(group)
     follower.begin_input()
     fetcher.want(group, fetcher._parked[group])
+    assert not fetcher.confirm(group), "the question has not left yet"
     cluster.run(600, until=lambda: group not in fetcher._wanted)
     assert not fetcher.confirm(group), "the round with the question is under way"
     cluster.run(600, until=lambda: not fetcher._under_way)

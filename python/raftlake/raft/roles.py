@@ -77,6 +77,8 @@ class Follower:
     name: ClassVar[str] = "Follower"
     #: When a voter gives the leader up; observers ignore it.
     fetch_deadline_ms: int
+    #: Since when this leader is followed: rounds that ended before say nothing, though they may have been its own.
+    since_ms: int
     #: As the leader last told it, also where this log does not reach it yet; -1 before.
     leader_high_watermark: Offset = Offset(-1)
     #: Why `fetch_deadline_ms` stands where it does, for the report of the pre-vote that it starts.

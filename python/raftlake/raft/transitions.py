@@ -65,7 +65,7 @@ def restore(group: GroupState, election: ElectionState | None, now_ms: int) -> N
         role = Resigned(election_deadline_ms=deadline_ms, preferred_candidates=())
     elif group.is_followable(leader_id):
         group.leader_id = leader_id
-        role = Follower(fetch_deadline_ms=now_ms + group.config.fetch_timeout_ms)
+        role = Follower(fetch_deadline_ms=now_ms + group.config.fetch_timeout_ms, since_ms=now_ms)
     elif leader_id == NO_LEADER and group.may_stand() and saved.voted_key == group.local and group.impairment is None:
         role = Candidate(election_deadline_ms=deadline_ms, tally=_tally_with_own_vote(group))
     else:
@@ -153,7 +153,7 @@ def become_leader(group: GroupState, reason: str, now_ms: int) -> Leader:
 def become_follower(group: GroupState, epoch: Epoch, leader_id: NodeId, reason: str, now_ms: int) -> None:
     """Follow `leader_id` in `epoch`; a vote cast in the same epoch is kept (KAFKA-17641)."""
     require(leader_id != group.local.id, "a replica follows itself")
-    role = Follower(fetch_deadline_ms=now_ms + group.config.fetch_timeout_ms)
+    role = Follower(fetch_deadline_ms=now_ms + group.config.fetch_timeout_ms, since_ms=now_ms)
     _enter(group, role, epoch, leader_id, group.voted_key if epoch == group.epoch else None, reason)
 
 

@@ -69,7 +69,8 @@ class PeerFetcher:
     def confirm(self, group: GroupId) -> bool:
         """Tell the core when the leader last completed a round in which this group was parked."""
         partition = self._node.partitions[group]
-        if group not in self._parked or group in self._unproven or self._last_answer_ms < 0:
+        is_asked_anew = group in self._wanted or group in self._unproven
+        if group not in self._parked or is_asked_anew or self._last_answer_ms < 0:
             return False
         self._node.step(partition, LeaderConfirmed(leader_id=self._peer, at_ms=self._last_answer_ms))
         return True

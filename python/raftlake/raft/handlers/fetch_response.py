@@ -163,7 +163,7 @@ def on_leader_confirmed(group: GroupState, event: LeaderConfirmed, now_ms: int) 
     role = group.role
     if not isinstance(role, Follower) or event.leader_id != group.leader_id:
         return
-    if role.has_leader_resigned or event.at_ms <= role.suspected_at_ms:
+    if role.has_leader_resigned or event.at_ms <= max(role.since_ms, role.suspected_at_ms):
         return
     role.has_fetched = True
     role.suspected_at_ms = -1
