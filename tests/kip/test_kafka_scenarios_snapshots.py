@@ -86,21 +86,12 @@ def test_fetch_request_offset_at_zero_with_bootstrap_snapshot_only() -> None:
 
 @pytest.mark.parametrize("last_epoch", [0, 1, 5, 6])
 def test_fetch_request_offset_at_zero_without_a_snapshot_gets_records(last_epoch: int) -> None:
-    """RaftLog.validateOffsetAndEpoch: offset 0 of a log that begins at 0 is valid, whatever epoch the empty replica claims. A
-    snapshot 0@0 does not exist, so a Java replica that was sent there would never replicate."""
+    """KafkaRaftClientSnapshotTest.testFetchRequestOffsetAtZero, without its snapshot: RaftLog.validateOffsetAndEpoch takes
+    offset 0 of a log that begins at 0 as valid, whatever epoch the empty replica claims. A snapshot 0@0 does not exist, so a
+    Java replica that was sent there would never replicate."""
     answer = leader(snapshot=None, log_start=None).fetch(3, 0, last_epoch)
     assert answer is not None
     assert (answer.error, answer.snapshot_id, answer.diverging) == (ErrorCode.NONE, None, None)
-
-
-def test_fetch_request_offset_at_zero_without_a_snapshot_is_progress() -> None:
-    """KafkaRaftClient.tryCompleteFetchRequest updates the replica's state for a valid position; a leader whose log holds its
-    LeaderChange alone counts on with the next Fetch."""
-    replica = Replica.leader(epoch=6)
-    assert replica.fetch(3, 0, 5) is not None
-    assert [status.log_end for status in replica.core.replica_progress() if status.key.id == 3] == [0]
-    replica.fetch(3, 1, 6)
-    assert replica.core.high_watermark == 1
 
 
 @pytest.mark.parametrize(("snapshot", "last_epoch"), [(6, 5), (3, 1), (3, 6)])

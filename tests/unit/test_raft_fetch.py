@@ -99,6 +99,17 @@ def test_a_position_of_ours_is_valid(offset: int, epoch: int) -> None:
     assert replica.core.role.voters[NodeId(2)].end_offset == offset  # type: ignore[union-attr]
 
 
+def test_an_empty_replica_with_an_epoch_counts_from_zero_on() -> None:
+    """KafkaRaftClient.tryCompleteFetchRequest takes the position as progress; the leader's log holds its LeaderChange alone."""
+    replica = Replica.leader(epoch=6)
+    answer = replica.fetch(3, 0, 5)
+    assert answer is not None
+    assert (answer.error, answer.diverging, answer.snapshot_id) == (ErrorCode.NONE, None, None)
+    assert replica.core.role.voters[NodeId(3)].end_offset == 0  # type: ignore[union-attr]
+    replica.fetch(3, 1, 6)
+    assert replica.core.high_watermark == 1
+
+
 @pytest.mark.parametrize(
     ("offset", "epoch", "begins"),
     [
