@@ -194,8 +194,7 @@ RECONCILIATION = (
         edits=(
             Edit(
                 FETCH_RESPONSE,
-                "    if in_flight is None or source != group.fetch_peer or "
-                "(in_flight is not request and in_flight != request):\n        return\n",
+                "    if in_flight is not request or source != group.fetch_peer:\n        return\n",
                 "",
             ),
         ),

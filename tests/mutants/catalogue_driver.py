@@ -306,11 +306,7 @@ SESSIONS = (
         name="answer-speaks-for-later-questions",
         source="a round without news is a sign of life for the groups that it carried",
         by_tests=True,
-        edits=(
-            Edit(
-                "raftlake.replica.fetcher", "group not in self._parked or group in self._unproven", "group not in self._parked"
-            ),
-        ),
+        edits=(Edit("raftlake.replica.fetcher", "group in self._wanted or group in self._unproven", "group in self._wanted"),),
     ),
     Mutant(
         name="old-view-steers-voters-back",
