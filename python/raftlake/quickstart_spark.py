@@ -11,11 +11,13 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER, FinalizerWorker
 from pyspark import java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -114,7 +116,22 @@ def spark_session(work_dir: Path, stop: Stop) -> Iterator[SparkSession]:
         finally:
             # Else the JVM is ended with whatever it does.
             if not stop.is_requested:
-                session.stop()
+                try:
+                    session.stop()
+                finally:
+                    disconnect(session)
+
+
+def disconnect(session: SparkSession) -> None:
+    """Send the JVM nothing more. A thread of py4j tells it of every object that Python drops, at any time; when the JVM ends
+    under such a call, py4j prints a traceback."""
+    client: Any = session.sparkContext._gateway._gateway_client
+    client.is_connected = False
+    for thread in threading.enumerate():
+        if isinstance(thread, FinalizerWorker) and thread.deque is client.finalizer_deque:
+            # It ends after the call that is under way.
+            client.finalizer_deque.append(SHUTDOWN_FINALIZER_WORKER)
+            thread.join(JVM_END_SECONDS)
 
 
 def record_schema() -> StructType:
