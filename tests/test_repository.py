@@ -293,6 +293,19 @@ def test_a_skipped_test_says_why(path: Path) -> None:
             assert any(keyword.arg == "reason" for keyword in node.keywords), f"line {node.lineno}: no reason"
 
 
+@pytest.mark.parametrize("path", TESTS, ids=ids)
+def test_no_test_goes_quiet_for_want_of_a_package(path: Path) -> None:
+    """`make setup` installs all that tests import. A whole file that skips itself proves nothing and looks green."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Call):
+            assert not ast.unparse(node.func).endswith("importorskip"), f"line {node.lineno}: import the package"
+        elif isinstance(node, ast.ExceptHandler) and node.type is not None:
+            assert "ImportError" not in ast.unparse(node.type), f"line {node.lineno}: let the import fail"
+            assert "ModuleNotFoundError" not in ast.unparse(node.type), f"line {node.lineno}: let the import fail"
+        elif isinstance(node, ast.Assign):
+            assert "collect_ignore" not in ast.unparse(node.targets[0]), f"line {node.lineno}: a file that is not collected"
+
+
 # --- documents and commands -----------------------------------------------------------------------------------------
 
 

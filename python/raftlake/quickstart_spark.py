@@ -125,7 +125,8 @@ def spark_session(work_dir: Path, stop: Stop) -> Iterator[SparkSession]:
 def disconnect(session: SparkSession) -> None:
     """Send the JVM nothing more. A thread of py4j tells it of every object that Python drops, at any time; when the JVM ends
     under such a call, py4j prints a traceback."""
-    client: Any = session.sparkContext._gateway._gateway_client
+    gateway: Any = session.sparkContext._gateway
+    client = gateway._gateway_client
     client.is_connected = False
     for thread in threading.enumerate():
         if isinstance(thread, FinalizerWorker) and thread.deque is client.finalizer_deque:

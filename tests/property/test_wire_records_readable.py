@@ -10,7 +10,7 @@ from raftlake.wire.batch_records import Record, assemble_batch, build_batch, dec
 from raftlake.wire.batches import HEADER_BYTES
 from raftlake.wire.record_check import TOGETHER_MIN, _check_each, require_records
 from raftlake.wire.records import decode_to_arrow
-from raftlake.wire.records_loading import KernelLoader
+from recordways import COMPILED, PLAIN
 
 FIELDS = st.none() | st.binary(max_size=12) | st.integers(100, 20_000).map(bytes)
 HEADERS = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=2).map(tuple)
@@ -67,6 +67,6 @@ def test_what_is_let_in_can_be_read_by_everybody(records: list[Record], changes:
             record_count=len(records),
         )
         assert [record.offset for record in decode_records(batch)] == list(range(len(records)))
-        for loader in (KernelLoader(0), KernelLoader()):
+        for loader in (COMPILED, PLAIN):
             rows = decode_to_arrow([batch], topic="t", partition=0, include_headers=True, loader=loader)
             assert rows.num_rows == len(records)

@@ -7,7 +7,6 @@ from typing import Any
 
 import hypothesis
 import pyarrow as pa
-import pytest
 from crc32c import crc32c
 from hypothesis import strategies as st
 
@@ -15,11 +14,7 @@ from raftlake.errors import CorruptBatch
 from raftlake.wire.batches import Record, build_batch, decode_records, parse_header, stamp
 from raftlake.wire.compression import Compression
 from raftlake.wire.records import HEADERS_TYPE, KernelLoader, decode_to_arrow, encode_from_arrow
-
-pytest.importorskip("numba")
-
-COMPILED = KernelLoader(plain_rows_max=-1)
-PLAIN = KernelLoader(plain_rows_max=1 << 60)
+from recordways import COMPILED, PLAIN
 
 payloads = st.one_of(st.none(), st.binary(max_size=12), st.integers(60, 140).map(lambda size: b"p" * size))
 headers = st.lists(st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=4))), max_size=3).map(tuple)

@@ -6,8 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("numba")
-
 from raftlake.wire import kernels
 
 VALUES = (0, -1, 1, 63, -64, 64, -65, 1 << 31, -(1 << 40), (1 << 63) - 1, -(1 << 63))

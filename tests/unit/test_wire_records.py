@@ -9,12 +9,7 @@ from raftlake.errors import CorruptBatch, InvariantViolation, RequestRejected
 from raftlake.wire import records_loading
 from raftlake.wire.batches import Record, build_batch, decode_records, parse_header
 from raftlake.wire.records import HEADERS_TYPE, KernelLoader, decode_to_arrow, encode_from_arrow, record_schema
-
-PLAIN = KernelLoader(plain_rows_max=1 << 60)
-COMPILED = KernelLoader(plain_rows_max=-1)
-
-pytest.importorskip("numba")
-both_ways = pytest.mark.parametrize("loader", [PLAIN, COMPILED], ids=["plain", "compiled"])
+from recordways import COMPILED, PLAIN, both_ways
 
 
 @both_ways
