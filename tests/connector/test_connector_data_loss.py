@@ -88,6 +88,55 @@ def test_an_end_that_is_proven_lower_is_a_loss(quorum: FakeQuorum) -> None:
         query.batch()
 
 
+@pytest.mark.parametrize("consistency", ["committed", "linearizable"])
+def test_an_end_exactly_where_the_query_stands_is_no_loss_and_one_before_it_is(quorum: FakeQuorum, consistency: str) -> None:
+    query = Query(quorum, startingOffsets="earliest", consistency=consistency)
+    query.batch()
+    query.restart()
+    assert query.batch() == []
+    # A replica that lags by one record is no loss either.
+    quorum.logs["t"][0].stale_end = 99
+    assert query.batch() == [] and query.end == {T0: 100, T1: 40}
+    quorum.logs["t"][0].stale_end = None
+    quorum.set_bounds("t", (0, 99), (10, 40))
+    with pytest.raises(DataLoss, match="Partition t-0's offset was changed from 100 to 99"):
+        query.batch()
+
+
+def test_a_log_that_begins_exactly_where_the_query_stands_is_no_loss_and_one_behind_it_is(quorum: FakeQuorum) -> None:
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    stood = query.end
+    quorum.set_bounds("t", (100, 200), (40, 41))
+    query.restart()
+    assert query.batch() == ["[100, 200) of t-0", "[40, 41) of t-1"]
+    query.end = stood
+    quorum.set_bounds("t", (101, 200), (40, 41))
+    query.restart()
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[100, 101\) of t-0: the log begins at 101"):
+        query.batch()
+
+
+def test_a_replayed_first_batch_from_the_beginning_whose_records_are_gone_is_a_loss(quorum: FakeQuorum) -> None:
+    """Only a start that was the end of the log may lie behind the end of its batch."""
+    query = Query(quorum, startingOffsets="earliest")
+    query.batch()
+    logged_end = dict(query.end or {})
+    quorum.set_bounds("t", (150, 200), (10, 40))
+    query.restart()
+    start_again = query.planner.initial_offsets()
+    with pytest.raises(DataLoss, match="Partition t-0's offset was changed from 150 to 100"):
+        query.ranges(start_again, logged_end)
+
+
+def test_an_end_below_a_place_that_was_not_marked_is_a_loss(quorum: FakeQuorum) -> None:
+    query = Query(quorum)
+    assert query.planner.initial_offsets() == {T0: 100, T1: 40}
+    assert query.ranges({T0: 100, T1: 40}, {T0: 90, T1: 40}) == []
+    with pytest.raises(DataLoss, match="Partition t-0's offset was changed from 101 to 90"):
+        query.ranges({T0: 101, T1: 40}, {T0: 90, T1: 40})
+
+
 def test_after_a_loss_a_tolerant_query_reads_the_new_log_from_its_beginning(quorum: FakeQuorum) -> None:
     query = Query(quorum, startingOffsets="earliest", failOnDataLoss="false")
     query.batch()

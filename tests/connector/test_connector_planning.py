@@ -303,6 +303,18 @@ def test_a_batch_query_whose_end_lies_before_its_start(quorum: FakeQuorum) -> No
         plan_batch_query(view_of(quorum, batch), batch)
 
 
+def test_an_end_where_the_log_begins_was_not_removed(quorum: FakeQuorum) -> None:
+    quorum.logs["t"][0].times = {0: 2000}
+    quorum.logs["t"][1].times = {20: 2000}
+    for end, error, words in (
+        (10, ConfigError, "starting position of t-1 is offset 20, after its ending position 10"),
+        (9, DataLoss, "Partition t-1 ends at 9, before its start 20"),
+    ):
+        batch = options_of(startingTimestamp="1", endingOffsets=f'{{"t":{{"0":100,"1":{end}}}}}').for_batch()
+        with pytest.raises(error, match=words):
+            plan_batch_query(view_of(quorum, batch), batch)
+
+
 def test_a_batch_query_whose_end_was_removed_by_retention(quorum: FakeQuorum) -> None:
     named = '{"t":{"0":100,"1":5}}'
     batch = options_of(endingOffsets=named).for_batch()

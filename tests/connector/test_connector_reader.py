@@ -129,8 +129,13 @@ def test_a_range_that_stays_incomplete_fails_the_task(monkeypatch: pytest.Monkey
         list(read_range(quorum, task(0, 2)))
 
 
-def damaged(quorum: FakeQuorum, node_id: int) -> FetchedBytes:
-    whole = quorum._fetch("t", 0, 0, bytes_max=1 << 20, wait_ms=0, limit_offset=2, replica=node_id)
+def sound(quorum: FakeQuorum, node_id: int, offset: int = 0, bytes_max: int = 1 << 20) -> FetchedBytes:
+    return quorum._fetch("t", 0, offset, bytes_max=bytes_max, wait_ms=0, limit_offset=1 << 40, replica=node_id)
+
+
+def damaged(quorum: FakeQuorum, node_id: int, offset: int = 0, bytes_max: int = 1 << 20) -> FetchedBytes:
+    """The last byte of what the node answers is another one."""
+    whole = sound(quorum, node_id, offset, bytes_max)
     bad = bytearray(whole.buffers[0])
     bad[-1] ^= 1
     return replace(whole, buffers=(memoryview(bad),))
@@ -149,6 +154,70 @@ def test_damage_on_all_nodes_fails_the_task() -> None:
     quorum.fetch_script = [damaged(quorum, node_id) for node_id in (3, 1, 2)]
     with pytest.raises(CorruptBatch):
         list(read_range(quorum, task(0, 2, node_id=3)))
+
+
+PIECES = (["a", "b"], ["c"], ["d", "e"])
+ALL_ROWS = [(0, "a"), (1, "b"), (2, "c"), (3, "d"), (4, "e")]
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> FakeQuorum:
+    """A log of three batches, each of them a fetch of its own."""
+    monkeypatch.setattr(reader, "FETCH_BYTES_MIN", 1)
+    monkeypatch.setattr(reader, "FETCH_BYTES_MAX", 1)
+    return filled(*PIECES)
+
+
+@pytest.mark.parametrize(
+    ("at", "fetches"),
+    [
+        (0, [(0, 1), (2, 1), (0, 2), (2, 2), (3, 2)]),
+        (1, [(0, 1), (2, 1), (3, 1), (2, 2), (3, 2)]),
+        (2, [(0, 1), (2, 1), (3, 1), (3, 2)]),
+    ],
+)
+def test_a_damaged_piece_is_fetched_again_although_the_next_one_is_there(
+    pieces: FakeQuorum, at: int, fetches: list[tuple[int, int]]
+) -> None:
+    script = [sound(pieces, 1, offset, 1) for offset in (0, 2, 3)]
+    script[at] = damaged(pieces, 1, (0, 2, 3)[at], 1)
+    # The piece behind the damaged one is under way already when the damage is found.
+    pieces.fetch_script = list(script[: at + 2])
+    assert rows(pieces, task(0, 5, node_id=1)) == ALL_ROWS
+    assert pieces.fetches == fetches
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_damage_of_one_piece_on_all_nodes_fails_the_task_before_a_later_row(pieces: FakeQuorum, at: int) -> None:
+    offset = (0, 2, 3)[at]
+    pieces.logs["t"][0].batches[at][-1] ^= 1
+    found: list[int] = []
+    with pytest.raises(CorruptBatch):
+        for batch in read_range(pieces, task(0, 5, node_id=1)):
+            found += batch.column("offset").to_pylist()
+    assert found == list(range(offset))
+    assert [node for asked, node in pieces.fetches if asked == offset] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_an_error_of_the_piece_that_was_fetched_ahead_is_told_when_its_turn_comes(pieces: FakeQuorum, fail: bool) -> None:
+    lost = RequestRejected(ErrorCode.NETWORK_EXCEPTION, "no answer in time")
+    pieces.fetch_script = [sound(pieces, 1, 0, 1), lost]
+    batches = read_range(pieces, task(0, 5, node_id=1, fail=fail))
+    assert next(batches).column("offset").to_pylist() == [0, 1]
+    with pytest.raises(RequestRejected, match="no answer in time"):
+        next(batches)
+
+
+def test_what_was_removed_ahead_is_lost_from_there_on_and_no_earlier(pieces: FakeQuorum) -> None:
+    removed = OffsetOutOfRange("t", 0, 2, 3, 5)
+    pieces.fetch_script = [sound(pieces, 1, 0, 1), removed]
+    batches = read_range(pieces, task(0, 5, node_id=1))
+    assert next(batches).column("offset").to_pylist() == [0, 1]
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[2, 3\) of t-0"):
+        next(batches)
+    pieces.fetch_script = [sound(pieces, 1, 0, 1), removed]
+    assert rows(pieces, task(0, 5, node_id=1, fail=False)) == [row for row in ALL_ROWS if row[0] != 2]
 
 
 def test_offsets_that_retention_removed() -> None:
@@ -187,6 +256,21 @@ def test_a_leader_that_was_replaced_without_knowing_it_is_no_data_loss() -> None
         assert quorum.fetches == [(1, 2), (1, None)] and quorum.calls == ["read_offset t"]
 
 
+def test_an_offset_that_is_the_proven_end_is_lost_and_the_one_before_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end is exclusive: a log that ends at 3 does not hold offset 3."""
+    monkeypatch.setattr(reader, "STALL_MS_MAX", -1)
+    quorum = filled(["a", "b", "c"])
+    quorum.fetch_script = [OffsetOutOfRange("t", 0, 3, 0, 2)]
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[3, 5\) of t-0"):
+        list(read_range(quorum, task(3, 5)))
+    quorum.fetch_script = [OffsetOutOfRange("t", 0, 3, 0, 2)]
+    assert rows(quorum, task(3, 5, fail=False)) == []
+    assert quorum.calls == ["read_offset t"] * 2
+    monkeypatch.undo()
+    quorum.fetch_script = [OffsetOutOfRange("t", 0, 2, 0, 1)]
+    assert rows(quorum, task(2, 3)) == [(2, "c")]
+
+
 def test_a_topic_that_is_gone_when_its_end_is_to_be_proven() -> None:
     quorum = filled(["a", "b", "c"])
     quorum.fetch_script = [OffsetOutOfRange("t", 0, 1, 0, 1)]
@@ -209,6 +293,25 @@ def test_compressed_records_that_grow_too_large_come_in_several_arrow_batches(mo
         quorum.logs["t"][0].append(batch_of([letter * 10_000, letter * 10_000], "gzip"))
     batches = list(read_range(quorum, task(1, 6)))
     assert [batch.column("offset").to_pylist() for batch in batches] == [[1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_damage_among_record_batches_that_are_decoded_one_by_one_is_read_from_another_node(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Each batch was decoded as its rows were used, and the damage of a later one failed the task."""
+    monkeypatch.setattr(reader, "ARROW_BYTES_MAX", 25_000)
+    quorum = FakeQuorum(t=1)
+    for letter in "abc":
+        quorum.logs["t"][0].append(batch_of([letter * 10_000, letter * 10_000], "gzip"))
+    whole = sound(quorum, 1)
+    bad = bytearray(whole.buffers[0])
+    sizes = [len(batch) for batch in quorum.logs["t"][0].batches]
+    bad[sum(sizes[: at + 1]) - 1] ^= 1
+    quorum.fetch_script = [replace(whole, buffers=(memoryview(bad),))]
+    batches = list(read_range(quorum, task(0, 6, node_id=1)))
+    assert [batch.column("offset").to_pylist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    assert quorum.fetches == [(0, 1), (0, 2)]
 
 
 def test_a_short_range_is_fetched_in_a_small_piece_and_a_long_one_in_large_pieces() -> None:
