@@ -6,6 +6,7 @@ its checkpoint gets the same ranges again.
 
 The last one needs care with the first batch of a query that starts at the end of the log. Spark does not keep its *start*, only
 its end, so a replay would see another "latest". Therefore such a partition's first batch is empty: it only marks the place.
+A start by time is such a start where no record is that young yet; a replay may find one, behind the place.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class StreamPlanner:
         self._initial: dict[TopicPartition, int] | None = None
         #: Partitions whose start was "where the log ends": it changes with the time of asking.
         self._late_bound: frozenset[TopicPartition] = frozenset()
+        self._maybe_late_bound: frozenset[TopicPartition] = frozenset()
         self._is_first_plan = True
         self._topic_ids: dict[str, bytes] = {}
         #: The ends beyond which a query with Trigger.AvailableNow does not read.
@@ -72,7 +74,7 @@ class StreamPlanner:
         """Where a new query starts; the same answer as often as Spark asks."""
         if self._initial is None:
             start = resolve_start(self._view, self._options.starting or Latest(), self._options)
-            self._initial, self._late_bound = start.offsets, start.late_bound
+            self._initial, self._late_bound, self._maybe_late_bound = start.offsets, start.late_bound, start.maybe_late_bound
             self._topic_ids = self._view.topic_ids()
         return self._initial
 
@@ -199,7 +201,7 @@ class StreamPlanner:
         ranges: list[OffsetRange] = []
         for partition, until in sorted(end.items()):
             begin = start.get(partition, added.get(partition, until))
-            if until < begin and not self._only_marks_the_place(partition, begin):
+            if until < begin and not self._only_marks_the_place(partition, begin, until):
                 self._report(
                     f"Partition {partition}'s offset was changed from {begin} to {until}, some data may have been missed"
                 )
@@ -213,9 +215,12 @@ class StreamPlanner:
                 self._report(f"Added partition {partition} starts from {offset} instead of 0. Some data may have been missed")
         return earliest
 
-    def _only_marks_the_place(self, partition: TopicPartition, begin: int) -> bool:
-        """A replayed first batch: its end is where the log ended then, its start where the log ends now."""
-        return partition in self._late_bound and self._initial is not None and self._initial[partition] == begin
+    def _only_marks_the_place(self, partition: TopicPartition, begin: int, until: int) -> bool:
+        """A replayed first batch: its end is where the log ended then, its start where the log ends now, or where a record of
+        the asked time has come since. The log still holds what followed."""
+        if partition not in self._maybe_late_bound or self._initial is None or self._initial[partition] != begin:
+            return False
+        return self._view.earliest([partition]).get(partition, until) <= until
 
     def _report(self, message: str) -> None:
         report_data_loss(message, fail=self._options.fail_on_data_loss)

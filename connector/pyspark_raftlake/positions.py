@@ -37,6 +37,8 @@ class Start:
     offsets: dict[TopicPartition, int]
     #: Partitions that start where the log ended when they were asked for.
     late_bound: frozenset[TopicPartition]
+    #: These, and those that may have started so when they were asked for earlier: a record of the asked time came later.
+    maybe_late_bound: frozenset[TopicPartition]
 
 
 def resolve_start(view: LogView, position: Position | None, options: SourceOptions) -> Start:
@@ -44,14 +46,14 @@ def resolve_start(view: LogView, position: Position | None, options: SourceOptio
     partitions = view.require_selected()
     match position:
         case Earliest() | None:
-            return Start(offsets=_earliest(view, partitions), late_bound=frozenset())
+            return _start(_earliest(view, partitions), ())
         case Latest():
-            return Start(offsets=_latest(view, partitions), late_bound=frozenset(partitions))
+            return _start(_latest(view, partitions), partitions)
         case AtOffsets(offsets):
             require_known(view, "startingOffsets", position)
             _require_all(errors.incomplete_offsets, "startingOffsets", offsets, partitions)
             found = _within_the_log(view, offsets, fail=options.fail_on_data_loss)
-            return Start(offsets=found, late_bound=frozenset(p for p, offset in offsets.items() if offset == LATEST))
+            return _start(found, [partition for partition, offset in offsets.items() if offset == LATEST])
         case AtTimestamp() | AtTimestamps():
             timestamps_ms = _timestamps("startingOffsetsByTimestamp", view, position, partitions)
             return _start_at_timestamps(view, timestamps_ms, options)
@@ -98,7 +100,15 @@ def _start_at_timestamps(view: LogView, timestamps_ms: Mapping[TopicPartition, i
     unmatched = [partition for partition, offset in found.items() if offset < 0]
     if unmatched and not options.starts_at_latest_without_match:
         raise errors.no_offset_for_timestamp(unmatched[0], timestamps_ms[unmatched[0]])
-    return Start(offsets=found | _latest(view, unmatched), late_bound=frozenset(unmatched))
+    maybe = found if options.starts_at_latest_without_match else ()
+    return _start(found | _latest(view, unmatched), unmatched, maybe)
+
+
+def _start(
+    offsets: dict[TopicPartition, int], late_bound: Iterable[TopicPartition], maybe: Iterable[TopicPartition] = ()
+) -> Start:
+    late = frozenset(late_bound)
+    return Start(offsets=offsets, late_bound=late, maybe_late_bound=late.union(maybe))
 
 
 def _timestamps(

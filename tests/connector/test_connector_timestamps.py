@@ -8,6 +8,7 @@ from connector.fakelog import FakeQuorum
 from connector.fakequery import Query
 from pyspark_raftlake.errors import DataLoss
 from pyspark_raftlake.offsets import TopicPartition
+from raftlake.errors import ConfigError
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -78,6 +79,6 @@ def test_a_time_beyond_the_end_is_refused_also_when_the_query_restarts(quorum: F
     """Without the strategy \"latest\" a query of such a time never starts."""
     query = Query(quorum, startingTimestamp="1600")
     for _ in range(2):
-        with pytest.raises(Exception, match="No offset matched from request of topic-partition t-1 and timestamp 1600"):
+        with pytest.raises(ConfigError, match="No offset matched from request of topic-partition t-1 and timestamp 1600"):
             query.batch()
         query.restart()
