@@ -17,7 +17,7 @@ from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.errors import IncompleteRange
 from raftlake.client.errors import OffsetOutOfRange
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
-from raftlake.wire.batches import iterate_headers
+from raftlake.wire.batch_header import iterate_headers, require_crc
 from raftlake.wire.records import DECODED_BYTES_MAX, decode_to_arrow
 
 if TYPE_CHECKING:
@@ -129,9 +129,16 @@ class _RangeReader:
             return self._decode_one_by_one(fetched, position)
 
     def _decode_one_by_one(self, fetched: FetchedBytes, position: int) -> Iterator[Any]:
-        for buffer in fetched.buffers:
-            for header in iterate_headers(buffer):
-                yield from self._rows([buffer[header.position : header.end_position]], position, DECODED_BYTES_MAX)
+        """Each record batch is decoded when the rows of the one before it are used. Damage is found before the first row:
+        afterwards no other node could be asked."""
+        batches = [(buffer, header) for buffer in fetched.buffers for header in iterate_headers(buffer)]
+        for buffer, header in batches:
+            require_crc(buffer, header)
+        return (
+            rows
+            for buffer, header in batches
+            for rows in self._rows([buffer[header.position : header.end_position]], position, DECODED_BYTES_MAX)
+        )
 
     def _rows(self, buffers: Sequence[memoryview], position: int, bytes_max: int) -> list[Any]:
         batch = decode_to_arrow(

@@ -191,11 +191,11 @@ def test_a_damaged_piece_is_fetched_again_although_the_next_one_is_there(
 def test_damage_of_one_piece_on_all_nodes_fails_the_task_before_a_later_row(pieces: FakeQuorum, at: int) -> None:
     offset = (0, 2, 3)[at]
     pieces.logs["t"][0].batches[at][-1] ^= 1
-    found: list[int] = []
+    batches = read_range(pieces, task(0, 5, node_id=1))
+    before = [number for _ in range(at) for number in next(batches).column("offset").to_pylist()]
+    assert before == list(range(offset))
     with pytest.raises(CorruptBatch):
-        for batch in read_range(pieces, task(0, 5, node_id=1)):
-            found += batch.column("offset").to_pylist()
-    assert found == list(range(offset))
+        next(batches)
     assert [node for asked, node in pieces.fetches if asked == offset] == [1, 2, 3]
 
 
