@@ -24,6 +24,13 @@ def test_a_varint_without_end_is_none() -> None:
     assert kernels.read_varint(np.full(16, 0xFF, np.uint8), 0, 16)[1] == -1
 
 
+@pytest.mark.parametrize("encoded", ["ff" * 9 + "02", "80" * 9 + "02", "80" * 9 + "7f", "80" * 10 + "00", "80" * 10 + "01"])
+def test_a_varint_of_more_than_64_bits_is_none(encoded: str) -> None:
+    """As `primitives.read_varlong`: what one way refuses the other one does not read as another number."""
+    raw = np.frombuffer(bytes.fromhex(encoded), np.uint8)
+    assert kernels.read_varint(raw, 0, len(raw))[1] == -1
+
+
 def decode(payload: bytes, count: int) -> int:
     rows = 4
     spans = np.array([(0, len(payload), count, 0, 3, 0, 0, 0)], np.int64)
@@ -51,5 +58,7 @@ def test_damaged_payloads() -> None:
         (b"\x01" + record[1:], 1),
         (b"\x00" + record[1:], 1),
         (b"\xff" * 9 + b"\x01", 1),
+        (b"\x20\x00" + b"\x80" * 10 + b"\x00" + record[3:], 1),  # a time of eleven bytes
+        (b"\x1e\x00" + b"\x80" * 9 + b"\x02" + record[3:], 1),  # and one of 65 bits
     ):
         assert decode(payload, count) == kernels.DAMAGED

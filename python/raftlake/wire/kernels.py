@@ -61,10 +61,13 @@ def _read_varint(source: Bytes, position: int, end: int) -> tuple[int, int]:
     value = byte & 0x7F
     shift = 7
     while byte >= 0x80:
-        if position >= end or shift > 63:
+        if position >= end:
             return 0, -1
         byte = int(source[position])
         position += 1
+        # The tenth byte holds the 64th bit, and nothing follows it.
+        if shift == 63 and byte > 1:
+            return 0, -1
         value |= (byte & 0x7F) << shift
         shift += 7
     # The shift of a negative number is arithmetic: mask the copies of its sign away.
