@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from connector.fakelog import FakeQuorum
+from connector.fakelog import FakeProducer, FakeQuorum
 from pyspark_raftlake import sink, writer
 from pyspark_raftlake.errors import InvalidRow, UnsupportedMode
 from pyspark_raftlake.options import parse_sink_options
 from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows
 from pyspark_raftlake.writer import Written, WrittenPartition, write_rows
 from raftlake.client.partitioner import partition_for_key
+from raftlake.client.types import AppendResult
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 from raftlake.wire.batches import Record, decode_records
 from raftlake.wire.records import HEADERS_TYPE
@@ -165,6 +168,28 @@ def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     write(quorum, batch(value=[b"x" * 100] * 20))
     assert longest == 2
     assert len(records(quorum)[0]) == 20
+
+
+@pytest.mark.parametrize("unknown", [0, 1, 2])
+def test_an_offset_that_the_node_does_not_know_any_more_leaves_the_others(
+    unknown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that was retried is known to be appended, and no longer where."""
+    monkeypatch.setattr(writer, "CHUNK_ROWS_MAX", 1)
+    results = [AppendResult(topic="t", partition=0, offset=offset, count=1) for offset in (7, 8, 9)]
+    results[unknown] = replace(results[unknown], offset=-1)
+
+    class Forgetful(FakeProducer):
+        def submit_batches(self, *_: Any, **__: Any) -> Future[tuple[AppendResult, ...]]:
+            future: Future[tuple[AppendResult, ...]] = Future()
+            future.set_result((results.pop(0),))
+            return future
+
+    quorum = FakeQuorum(t=1)
+    monkeypatch.setattr(quorum, "producer", lambda: Forgetful(quorum))
+    (found,) = write(quorum, batch(value=[b"a", b"b", b"c"])).partitions
+    known = [offset for index, offset in enumerate((7, 8, 9)) if index != unknown]
+    assert (found.rows, found.start, found.end) == (3, known[0], known[1] + 1)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd", "snappy"])

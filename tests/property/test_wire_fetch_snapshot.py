@@ -16,7 +16,7 @@ import kiomirror
 import wiregen
 from property.test_wire_roundtrip import CLIENT_ID, check_request, check_response, joined
 from raftlake.errors import WireError
-from raftlake.wire.api import ApiKey, decode_request, encode_request
+from raftlake.wire.api import ApiKey, decode_request, decode_response, encode_request
 from raftlake.wire.common import NodeEndpoint
 from raftlake.wire.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -112,6 +112,36 @@ def test_a_response_is_kafkas() -> None:
         wiregen.ErrorCode.NONE, [SnapshotTopicResult("__cluster_metadata", [result])], 7, [NodeEndpoint(1, "one", 9092)]
     )
     assert check_response(ApiKey.FETCH_SNAPSHOT, 1, ours) == kiomirror.kio_bytes(theirs)
+
+
+def answer_with(data: bytes, tags: bytes) -> bytearray:
+    """An answer about one partition; `data` and `tags` as they stand on the wire."""
+    head = bytes.fromhex("00000007 00 00000000 0000 02 0274 02".replace(" ", ""))
+    result = bytes.fromhex("00000000 0000 0000000000000032 00000003 00".replace(" ", ""))
+    return bytearray(head + result + (1000).to_bytes(8, "big") + (7).to_bytes(8, "big") + data + tags + b"\0\0")
+
+
+LEADER = bytes.fromhex("0000000100000004")
+
+
+def test_the_leader_in_an_answer_fills_its_tag_exactly() -> None:
+    _, answer = decode_response(ApiKey.FETCH_SNAPSHOT, 1, answer_with(b"\x06piece", b"\x01\x00\x09" + LEADER + b"\0"))
+    (result,) = answer.topics[0].partitions
+    assert (result.current_leader, result.data) == ((1, 4), b"piece")
+    more = b"\x01\x00\x0c" + LEADER + b"\x01\x05\x01x"
+    assert decode_response(ApiKey.FETCH_SNAPSHOT, 1, answer_with(b"\x06piece", more))[1] == answer, (
+        "it may have tags of its own"
+    )
+    for tags in (b"\x01\x00\x0a" + LEADER + b"\0\0", b"\x01\x00\x03" + LEADER[:3], b"\x01\x00\x08" + LEADER):
+        with pytest.raises(WireError):
+            decode_response(ApiKey.FETCH_SNAPSHOT, 1, answer_with(b"\x06piece", tags))
+
+
+def test_a_piece_may_be_empty_and_not_null() -> None:
+    _, answer = decode_response(ApiKey.FETCH_SNAPSHOT, 1, answer_with(b"\x01", b"\0"))
+    assert answer.topics[0].partitions[0].data == b""
+    with pytest.raises(WireError, match="a piece of a snapshot is null"):
+        decode_response(ApiKey.FETCH_SNAPSHOT, 1, answer_with(b"\0", b"\0"))
 
 
 def test_the_directory_id_is_a_tag_of_version_1() -> None:

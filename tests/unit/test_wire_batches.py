@@ -121,6 +121,18 @@ def test_a_partial_batch_at_the_end_is_left_out_when_reading() -> None:
             validate(buffer)
 
 
+@pytest.mark.parametrize("before", [[], RECORDS], ids=["alone", "behind another"])
+def test_a_batch_without_records_keeps_its_offsets(before: list[Record]) -> None:
+    """Kafka's compaction leaves such batches; this one has nothing but its header, and is the last of the buffer."""
+    empty = build_batch(RECORDS, timestamp_ms=0, base_offset=4)[:HEADER_BYTES]
+    struct.pack_into(">i", empty, 8, HEADER_BYTES - 12)
+    struct.pack_into(">i", empty, 57, 0)
+    buffer = (build_batch(before, timestamp_ms=0) if before else bytearray()) + resealed(empty)
+    last = list(iterate_headers(buffer))[-1]
+    assert (last.base_offset, last.end_offset, last.record_count, last.end_position) == (4, 8, 0, len(buffer))
+    assert [record.offset for record in decode_records(buffer)] == list(range(len(before)))
+
+
 def test_control_batches_are_read_only_when_asked_for() -> None:
     buffer = build_batch([Record(key=b"\0\0\0\2", value=b"")], timestamp_ms=0, control=True) + build_batch(
         RECORDS, timestamp_ms=0, base_offset=1

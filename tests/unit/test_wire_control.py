@@ -14,7 +14,7 @@ from kio.schema.voters_record.v0.data import Voter as SetVoter
 
 from kiomirror import kio_bytes
 from raftlake.errors import CorruptBatch
-from raftlake.wire.batches import decode_records, parse_header, validate
+from raftlake.wire.batches import build_batch, decode_records, parse_header, validate
 from raftlake.wire.control import (
     ControlType,
     KRaftVersion,
@@ -22,6 +22,8 @@ from raftlake.wire.control import (
     LeaderChange,
     OtherControl,
     VoterEntry,
+    kraft_version_record,
+    kraft_voters_record,
     leader_change_batch,
     parse_control_record,
     voters_batch,
@@ -128,6 +130,49 @@ def test_a_change_of_voters_reads_back(kraft_version: int | None) -> None:
     assert parsed == [*version, KRaftVoters(voters=ENTRIES)]
     assert voters_set_by(batch) == ENTRIES
     assert voters_set_by(leader_change_batch(0, 1, -1, 1, (1,), (1,))) is None
+
+
+#: Tagged fields that a newer Kafka may send anywhere in a flexible message: two of them.
+TAGS = b"\x02\x05\x01x\x07\x02yz"
+
+
+def test_the_leader_change_of_version_1_names_those_who_granted_too() -> None:
+    voters = tuple(Voter1(voter_id=number, voter_directory_id=UUID(int=number)) for number in (1, 2, 300))
+    message = LeaderChangeMessage1(version=1, leader_id=2, voters=voters, granting_voters=voters[1:])
+    expected = LeaderChange(leader_id=2, voters=(1, 2, 300), granting_voters=(2, 300))
+    assert parse_control_record(KEY, kio_bytes(message)) == expected
+
+
+def test_fields_that_are_not_known_are_passed_over_wherever_they_stand() -> None:
+    voter = b"\0\0\0\x07"
+    change = b"\0\0" + b"\0\0\0\x09" + b"\x03" + (voter + TAGS) * 2 + b"\x02" + voter + TAGS + TAGS
+    assert parse_control_record(KEY, change) == LeaderChange(leader_id=9, voters=(7, 7), granting_voters=(7,))
+    endpoint = b"\x02n\x02h\x23\x84" + TAGS
+    one = voter + bytes(range(16)) + b"\x03" + endpoint * 2 + b"\0\0\0\1" + TAGS + TAGS
+    other = b"\0\0\0\x08" + bytes(16) + b"\x01" + b"\0\0\0\1" + TAGS + TAGS
+    entries = (
+        VoterEntry(node_id=7, directory_id=bytes(range(16)), endpoints=(("n", "h", 9_092),) * 2),
+        VoterEntry(node_id=8, directory_id=bytes(16), endpoints=()),
+    )
+    assert parse_control_record(VOTERS_KEY, b"\0\0\x03" + one + other + TAGS) == KRaftVoters(voters=entries)
+
+
+def test_of_several_sets_in_one_batch_the_last_one_counts() -> None:
+    first, last = kraft_voters_record(ENTRIES), kraft_voters_record(ENTRIES[:1])
+    assert voters_set_by(build_batch([first, last], timestamp_ms=0, control=True)) == ENTRIES[:1]
+    assert voters_set_by(build_batch([last, first, kraft_version_record(1)], timestamp_ms=0, control=True)) == ENTRIES
+
+
+ONE_VOTER = b"\x02" + b"\0\0\0\x07" + bytes(16) + b"\x01" + b"\0\0\0\1" + b"\0\0" + b"\0"
+
+
+def test_a_set_of_another_version_or_of_a_negative_voter_is_refused() -> None:
+    sound = VoterEntry(node_id=7, directory_id=bytes(16), endpoints=())
+    assert parse_control_record(VOTERS_KEY, b"\0\0" + ONE_VOTER) == KRaftVoters(voters=(sound,))
+    with pytest.raises(CorruptBatch, match="version 1"):
+        parse_control_record(VOTERS_KEY, b"\0\1" + ONE_VOTER)
+    with pytest.raises(CorruptBatch):
+        parse_control_record(VOTERS_KEY, b"\0\0" + ONE_VOTER.replace(b"\0\0\0\x07", b"\xff\xff\xff\xff"))
 
 
 @pytest.mark.parametrize(

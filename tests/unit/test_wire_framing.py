@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from raftlake.errors import WireError
-from raftlake.wire.framing import FRAME_BYTES_FIRST, STAGING_BYTES, FrameDecoder
+from raftlake.wire.framing import BEGINNING_BYTES, FRAME_BYTES_FIRST, STAGING_BYTES, FrameDecoder
 
 
 def put(decoder: FrameDecoder, content: bytes) -> list[bytearray]:
@@ -97,6 +97,41 @@ def test_good_frames_before_a_bad_size_are_not_lost() -> None:
     assert decoder.failure is not None
     with pytest.raises(WireError):
         decoder.get_buffer(-1)
+
+
+def test_a_frame_is_under_way_from_its_first_byte_to_its_last() -> None:
+    decoder = FrameDecoder(1 << 20)
+    assert not decoder.is_amid_frame
+    whole = framed(b"abc")
+    for byte in whole[:-1]:
+        assert put(decoder, bytes([byte])) == []
+        assert decoder.is_amid_frame, "a size that has begun counts too"
+        assert decoder.large_bytes == 0 and decoder.beginning == b""
+    assert put(decoder, whole[-1:]) == [b"abc"]
+    assert not decoder.is_amid_frame
+    assert put(decoder, framed(b"x") + b"\0") == [b"x"]
+    assert decoder.is_amid_frame
+
+
+def test_the_beginning_of_a_large_frame_is_what_has_come_of_it() -> None:
+    """Memory that is given ahead of the bytes is no part of it."""
+    size = 2 * FRAME_BYTES_FIRST
+    decoder = FrameDecoder(1 << 30)
+    put(decoder, size.to_bytes(4, "big") + b"begin")
+    assert (decoder.large_bytes, decoder.beginning, decoder.is_amid_frame) == (size, b"begin", True)
+    assert len(decoder.get_buffer(-1)) > BEGINNING_BYTES
+    assert decoder.beginning == b"begin"
+    put(decoder, b"x" * BEGINNING_BYTES)
+    assert decoder.beginning == b"begin" + b"x" * (BEGINNING_BYTES - 5)
+
+
+@pytest.mark.parametrize("begun", [b"\0\0", (1 << 20).to_bytes(4, "big") + b"large"], ids=["small", "large"])
+def test_nothing_is_under_way_after_the_end(begun: bytes) -> None:
+    decoder = FrameDecoder(1 << 30)
+    put(decoder, begun)
+    assert decoder.is_amid_frame
+    decoder.close()
+    assert (decoder.is_amid_frame, decoder.large_bytes, decoder.beginning) == (False, 0, b"")
 
 
 def test_the_largest_allowed_frame_passes() -> None:

@@ -81,6 +81,19 @@ ODD: dict[str, tuple[Callable[[int], bytes], str]] = {
     "shorter than its content": (lambda index: number(3) + body_of(index), "its length says 3 bytes"),
     "with a key beyond its end": (lambda index: framed(body_of(index, key=number(5_000))), ""),
     "with a key of length -2": (lambda index: framed(body_of(index, key=number(-2))), "a field of -2 bytes"),
+    "of a negative length that would fit": (
+        lambda index: number(-len(body_of(index)) - 1) + body_of(index),
+        "a length of -",
+    ),
+    "with a key of length -2 and a byte of it": (
+        lambda index: framed(body_of(index, key=number(-2) + b"k")),
+        "a field of -2 bytes",
+    ),
+    "with a value of length -3 and two bytes of it": (
+        lambda index: framed(body_of(index, value=number(-3) + b"vv")),
+        "a field of -3 bytes",
+    ),
+    "with a number of 33 bits": (lambda index: framed(body_of(index, key=number(1 << 32))), "a number of more than 32 bits"),
     "with a value of length -2": (lambda index: framed(body_of(index, value=number(-2))), "a field of -2 bytes"),
     "with less than no headers": (lambda index: framed(body_of(index, headers=number(-1))), "-1 headers do not fit"),
     "with a million headers": (lambda index: framed(body_of(index, headers=number(10**6))), "1000000 headers do not fit"),
@@ -126,6 +139,7 @@ def test_the_count_of_the_header_is_the_number_of_records(count: int) -> None:
 
 def test_a_batch_of_too_many_records_is_refused_before_it_is_looked_at() -> None:
     assert f"{RECORDS_MAX} are accepted" in refusal(b"", RECORDS_MAX + 1)
+    assert refusal(b"", RECORDS_MAX) == f"record 0 of {RECORDS_MAX}: the batch ends in the middle of it"
 
 
 def test_times_and_numbers_may_be_written_in_more_bytes_than_they_need() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from raftlake.errors import CorruptBatch, InvariantViolation, RequestRejected
 from raftlake.wire import records_loading
-from raftlake.wire.batches import Record, build_batch, decode_records, parse_header
+from raftlake.wire.batches import HEADER_BYTES, Record, assemble_batch, build_batch, decode_records, parse_header
+from raftlake.wire.kernels import TIME_MS_MAX
 from raftlake.wire.records import HEADERS_TYPE, KernelLoader, decode_to_arrow, encode_from_arrow, record_schema
 from recordways import COMPILED, PLAIN, both_ways
 
@@ -73,6 +74,82 @@ def test_more_than_the_limit_is_refused_with_advice(loader: KernelLoader) -> Non
         decode_to_arrow([batch] * 4, topic="t", partition=0, decoded_bytes_max=1_000_000, loader=loader)
     with pytest.raises(CorruptBatch, match="more than the allowed"):
         decode_to_arrow([batch], topic="t", partition=0, decompressed_bytes_max=100_000, loader=loader)
+
+
+@both_ways
+@pytest.mark.parametrize("record", [Record(value=b"v" * 100), Record(key=b"k" * 100), Record(key=b"k" * 50, value=b"v" * 50)])
+def test_the_limit_is_in_bytes_of_keys_and_values_and_holds_to_the_byte(loader: KernelLoader, record: Record) -> None:
+    batch = build_batch([record] * 2, timestamp_ms=0)
+    # The compiled way counts what goes around keys and values too.
+    held = 200 if loader is PLAIN else len(batch) - HEADER_BYTES
+    arrow = [decode_to_arrow([batch], topic="t", partition=0, decoded_bytes_max=limit, loader=loader) for limit in (held, 999)]
+    assert [table.num_rows for table in arrow] == [2, 2]
+    with pytest.raises(RequestRejected, match="fewer offsets"):
+        decode_to_arrow([batch], topic="t", partition=0, decoded_bytes_max=held - 1, loader=loader)
+
+
+def batch_around(payload: bytes, *, count: int = 1, base_ms: int = 0) -> bytearray:
+    """A batch whose CRC is right, whatever its payload holds."""
+    return assemble_batch(
+        payload,
+        attributes=0,
+        base_offset=0,
+        leader_epoch=0,
+        base_timestamp_ms=base_ms,
+        timestamp_ms_max=base_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=count,
+    )
+
+
+#: One record without key, value and headers.
+SMALLEST = b"\x0c\x00\x00\x00\x01\x01\x00"
+
+
+def test_more_records_than_fit_are_refused_before_memory_is_taken_for_them() -> None:
+    for count in (2, 1 << 30):
+        with pytest.raises(CorruptBatch, match=f"{count} records in 7 bytes"):
+            decode_to_arrow([batch_around(SMALLEST, count=count)], topic="t", partition=0, loader=COMPILED)
+    assert decode_to_arrow([batch_around(SMALLEST)], topic="t", partition=0, loader=COMPILED).num_rows == 1
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("base_ms", "delta"), [(TIME_MS_MAX, 1), (-TIME_MS_MAX, -1), (TIME_MS_MAX, 0), (-TIME_MS_MAX, 0)], ids=repr
+)
+def test_times_that_arrow_cannot_hold_are_refused(loader: KernelLoader, base_ms: int, delta: int) -> None:
+    zigzag = bytes([2 * delta if delta >= 0 else -2 * delta - 1])
+    batch = batch_around(SMALLEST[:2] + zigzag + SMALLEST[3:], base_ms=base_ms)
+    if delta:
+        with pytest.raises(CorruptBatch):
+            decode_to_arrow([batch], topic="t", partition=0, loader=loader)
+    else:
+        table = decode_to_arrow([batch], topic="t", partition=0, loader=loader)
+        assert table["timestamp"].cast(pa.int64()).to_pylist() == [base_ms * 1000]
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "headers",
+    [b"\x02\x01\x01", b"\x02\x02\xff\x01", b"\x02\x00\x03", b"\x02\x00\x04x", b"\x02\x00\x01\x00", b"\x04\x00\x01\x00"],
+    ids=["null name", "name no text", "value of -2", "value beyond", "bytes behind", "one too few"],
+)
+def test_damaged_headers_are_refused(loader: KernelLoader, headers: bytes) -> None:
+    sound = b"\x02\x02n\x02v"
+    for content, is_sound in ((sound, True), (headers, False)):
+        body = SMALLEST[1:-1] + content
+        # In the second record of two: the first one's headers are sound.
+        first = SMALLEST[1:-1] + sound
+        second = body[:2] + b"\x02" + body[3:]
+        batch = batch_around(bytes([2 * len(first)]) + first + bytes([2 * len(second)]) + second, count=2)
+        if is_sound:
+            table = decode_to_arrow([batch], topic="t", partition=0, include_headers=True, loader=loader)
+            assert table["headers"].to_pylist() == [[{"key": "n", "value": b"v"}]] * 2
+        else:
+            with pytest.raises(CorruptBatch):
+                decode_to_arrow([batch], topic="t", partition=0, include_headers=True, loader=loader)
 
 
 def rows_of(batches: list[bytearray]) -> list[Record]:
