@@ -227,6 +227,8 @@ def test_offsets_that_retention_removed() -> None:
         list(read_range(quorum, task(0, 4)))
     assert rows(quorum, task(0, 4, fail=False)) == [(2, "c"), (3, "d")]
     assert rows(quorum, task(0, 1, fail=False)) == []
+    with pytest.raises(DataLoss, match=r"Cannot fetch records in \[0, 1\) of t-0"):
+        list(read_range(quorum, task(0, 1)))
 
 
 @pytest.mark.parametrize(
