@@ -1,18 +1,23 @@
-"""Looks for one planted bug in simulated clusters; a process of its own. Prints what killed it as one line of JSON."""
+"""Looks for one planted bug in simulated clusters; a process of its own. Prints what killed it as one line of JSON.
+
+With `--unharmed` nothing is planted: the same kind of runs, which must break nothing, and the time that they take.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from itertools import count, islice
 
 from tests.mutants.catalogue import find
 from tests.mutants.plant import plant
 
 
-def main(name: str, seeds: int) -> int:
+def main(name: str, seeds: int, is_planted: bool) -> int:
     mutant = find(name)
-    plant(mutant)
+    if is_planted:
+        plant(mutant)
     # Only now: what this imports carries the bug.
     from raftlake.sim.faults import Settings
     from raftlake.sim.runner import judge, settle
@@ -24,15 +29,17 @@ def main(name: str, seeds: int) -> int:
         is_trimmed = settings.retention_bytes >= 0
         return mutant.theme in (None, settings.theme) and is_operated >= mutant.damaged_voters and is_trimmed >= mutant.trims
 
+    began = time.monotonic()
+    found: dict[str, object] = {"seed": None}
     chosen = (seed for seed in count(1) if shows(Settings.draw(seed)))
     for tried, seed in enumerate(islice(chosen, seeds), start=1):
         verdict = judge(seed)
         if verdict.outcome is None:
-            sys.stdout.write(json.dumps({"seed": seed, "tried": tried, "violation": verdict.violation}) + "\n")
-            return 0
-    sys.stdout.write(json.dumps({"seed": None}) + "\n")
+            found = {"seed": seed, "tried": tried, "violation": verdict.violation}
+            break
+    sys.stdout.write(json.dumps({**found, "seconds": time.monotonic() - began}) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], int(sys.argv[2])))
+    raise SystemExit(main(sys.argv[1], int(sys.argv[2]), "--unharmed" not in sys.argv[3:]))

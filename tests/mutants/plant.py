@@ -53,6 +53,8 @@ class Mutant:
     trims: bool = False
     #: Patterns below `tests/`: the tests that look for it instead of the scenarios, for a bug outside the core and its driver.
     places: tuple[str, ...] = ()
+    #: Expected to keep what looks for it from ever ending. Without this a time-out is no finding.
+    hangs: bool = False
 
 
 def source_of(module: str) -> str:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.mutants.__main__ import Death, table
 from tests.mutants.catalogue import MUTANTS, SAMPLE, find
 from tests.mutants.plant import Edit, Mutant, TargetGone, check, plant
 
@@ -51,16 +50,3 @@ def test_a_module_that_is_imported_already_cannot_be_planted() -> None:
     importlib.import_module(mutant.edits[0].module)
     with pytest.raises(AssertionError, match="imported before"):
         plant(mutant)
-
-
-def test_a_table_names_what_found_each_bug() -> None:
-    deaths = [
-        Death("b", True, "seed 7: nothing is appended twice: b'x' stands at 1: and 2", 3, 1.0),
-        Death("a", True, "FAILED tests/kip/test_x.py::test_y[0]", 0, 1.0),
-        Death("c", True, "a scenario test that never comes to its end", 40, 1.0),
-    ]
-    assert table(deaths)[2:] == [
-        "| `a` | `kip/test_x.py::test_y[0]` |  |",
-        "| `b` | simulator, seed 7: nothing is appended twice | 3 |",
-        "| `c` | a scenario test that never comes to its end | 40 |",
-    ]
