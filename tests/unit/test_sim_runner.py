@@ -20,7 +20,13 @@ def test_seeds_are_a_count_or_a_range(text: str, seeds: range) -> None:
     assert runner.parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "0", "x", "5..4", "1..", "..3"])
+def test_fresh_seeds_are_others_each_time() -> None:
+    drawn = [runner.parse_seeds("fresh") for _ in range(20)]
+    assert len({seeds[0] for seeds in drawn}) == 20
+    assert all(len(seeds) == 200 and seeds[0] > 200 for seeds in drawn)
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "5..4", "1..", "..3", "Fresh"])
 def test_what_names_no_seed_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         runner.parse_seeds(text)
@@ -41,7 +47,7 @@ def test_one_seed_prints_settings_first_and_the_command_last(
 def broken(cluster: Cluster) -> Outcome:
     if cluster.settings.seed == 2:
         raise Violation("a promise", "was broken")
-    return Outcome(simulated_ms=60_000, events=10, completed=5, faults={"crash": 1}, covered={"epochs": 7})
+    return Outcome(simulated_ms=60_000, events=10, completed=50, faults={"crash": 1}, covered={"epochs": 7})
 
 
 def test_a_failing_seed_fails_the_command_and_says_how_to_repeat_it(
@@ -55,9 +61,39 @@ def test_a_failing_seed_fails_the_command_and_says_how_to_repeat_it(
     assert "seed 2 FAILED: a promise: was broken" in out
     assert "3 seeds" in out and "1 failed" in out and "fault crash: 2" in out
     assert "covered epochs: 14 times in 2 runs" in out
-    assert "a seed has 60 simulated seconds and 5 requests" in out
+    assert "a seed has 60 simulated seconds and 50 requests" in out
     assert out.splitlines()[-1] == "reproduce: python -m raftlake.sim --seed 2 --trace sim-2.trace"
     assert runner.main(["--seeds", "5..6"]) == 0
+
+
+def test_a_range_is_named_first_and_its_failures_in_order(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(cluster: Cluster) -> Outcome:
+        raise Violation("a promise", "was broken")
+
+    monkeypatch.setattr(Cluster, "run", failing)
+    monkeypatch.setattr(runner.secrets, "randbelow", lambda below: 0)
+    monkeypatch.setattr(runner, "FRESH_SEEDS", 3)
+    assert runner.main(["--seeds", "fresh"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "seeds 1000000..1000002"
+    assert out[-3:] == [
+        f"reproduce: python -m raftlake.sim --seed {seed} --trace sim-{seed}.trace" for seed in (1000000, 1000001, 1000002)
+    ]
+
+
+@pytest.mark.parametrize(("idle", "status"), [(2, 0), (3, 1)])
+def test_runs_without_traffic_prove_nothing(
+    idle: int, status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(cluster: Cluster) -> Outcome:
+        completed = 10 if cluster.settings.seed <= idle else 11
+        return Outcome(simulated_ms=60_000, events=10, completed=completed, faults={})
+
+    monkeypatch.setattr(Cluster, "run", run)
+    assert runner.main(["--seeds", "4"]) == status
+    assert (f"{idle} of 4 runs had next to no traffic" in capsys.readouterr().out) == bool(status)
 
 
 def failing_when(crashes: int) -> Callable[[Cluster], Outcome]:

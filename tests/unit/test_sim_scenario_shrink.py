@@ -77,8 +77,8 @@ def test_the_end_of_a_trace_has_the_last_lines_of_each_in_order() -> None:
 
 def test_a_report_adds_up_and_names_what_failed() -> None:
     report = Report(3, 2, 100.0)
-    report.add(1, Outcome(simulated_ms=60_000, events=10, completed=5, faults={"crash": 1}, covered={"x": 2}), 0.5)
-    report.add(2, None, 0.5)
+    report.totals.add(1, Outcome(simulated_ms=60_000, events=10, completed=5, faults={"crash": 1}, covered={"x": 2}), 0.5)
+    report.totals.add(2, None, 0.5)
     assert report.progress(102.0) == "2 of 3 seeds, 1.00 a second, 1 failed"
     assert report.summary(104.0) == [
         "2 seeds in 4.0 s: 0.50 seeds/s with 2 jobs; 1 failed",
@@ -87,4 +87,4 @@ def test_a_report_adds_up_and_names_what_failed() -> None:
         "fault crash: 1",
         "covered x: 2 times in 1 runs",
     ]
-    assert report.failed == [2]
+    assert report.totals.failed == [2]
