@@ -1,0 +1,79 @@
+"""`make sweep SEEDS=A..B`: many simulated clusters, and the page about them.
+
+Each stretch of 200 seeds that is finished is written down in .cache/sweep. A sweep that was stopped, by Ctrl-C or by a kill,
+goes on behind the last stretch when it is started again with the same seeds on the same commit. The page is written when all
+seeds were run and none failed; exit status 1 when one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests import runstamp
+from tests.sweep.ledger import STRETCH, Ledger, Stretch
+from tests.sweep.page import page
+
+from raftlake.sim.report import Totals
+from raftlake.sim.runner import parse_seeds, reproduce, say, verdicts
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What decides how a seed runs.
+CODE = ("python", "pyproject.toml")
+
+
+def finish(ledger: Ledger, jobs: int) -> None:
+    """Run what is not finished yet, stretch after stretch."""
+    remaining = ledger.remaining
+    if not remaining:
+        return
+    began = time.monotonic()
+    first, totals = remaining[0], Totals()
+    for verdict in verdicts(remaining, jobs):
+        totals.add(verdict.seed, verdict.outcome, verdict.processor_s)
+        if verdict.outcome is None:
+            say(f"seed {verdict.seed} FAILED: {verdict.violation}\n  reproduce: {reproduce(verdict.seed)}")
+        if totals.done == STRETCH or verdict.seed == remaining[-1]:
+            now = time.monotonic()
+            ledger.add(Stretch(first, verdict.seed, now - began, totals))
+            say(f"seeds {first}..{verdict.seed}: {totals.done / (now - began):.2f} a second, {len(totals.failed)} failed")
+            first, totals, began = verdict.seed + 1, Totals(), now
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sweep", description=__doc__)
+    parser.add_argument("--seeds", type=parse_seeds, required=True, metavar="A..B|COUNT")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds at the same time (default 1)")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write what it came to there")
+    parser.add_argument("--ledgers", type=Path, default=ROOT / ".cache" / "sweep", help="the directory of what is finished")
+    options = parser.parse_args(arguments)
+    seeds: range = options.seeds
+    stamp = runstamp.take(*CODE)
+    if stamp.changed:
+        say(f"a sweep is of a commit: commit these first: {', '.join(stamp.changed)}")
+        return 1
+    path = options.ledgers / f"{stamp.commit}-{seeds[0]}..{seeds[-1]}.jsonl"
+    ledger = Ledger(path, seeds)
+    say(f"seeds {seeds[0]}..{seeds[-1]} of {stamp}; {len(seeds) - len(ledger.remaining)} are finished, {path}")
+    try:
+        finish(ledger, options.jobs)
+    except KeyboardInterrupt:
+        say(f"stopped; {len(ledger.remaining)} seeds from {ledger.remaining[0]} on are left, the same command runs them")
+        return 1
+    totals = ledger.totals
+    for seed in totals.failed:
+        say(f"reproduce: {reproduce(seed)}")
+    if totals.failed or totals.is_mostly_idle:
+        say(f"FAILED: {len(totals.failed)} of {totals.done} seeds broke a promise, {len(totals.idle)} had next to no traffic")
+        return 1
+    say(f"{totals.done} seeds in {ledger.seconds / 60:.1f} minutes, none failed")
+    if options.page is not None:
+        lines = page(seeds, totals, seconds=ledger.seconds, jobs=options.jobs, stamp=stamp)
+        options.page.write_text("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
