@@ -2,13 +2,14 @@
 # BIN=DIR uses the tools of another environment instead of .venv (nothing is set up then).
 
 BIN   ?= .venv/bin
-SEEDS ?= 200
+SEEDS ?=
 JOBS  ?= $(shell getconf _NPROCESSORS_ONLN)
 ROWS  ?=
 MINUTES ?= 10
 SEED  ?=
 RESULT ?=
 ONLY  ?=
+TABLE ?=
 
 READY  := $(if $(filter .venv/bin,$(BIN)),.venv/ready)
 PYTEST := $(BIN)/python -m pytest
@@ -21,7 +22,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-sim mutants test-process test-java test-spark bench sim soak clean
+.PHONY: help setup quickstart check fix test test-seeds test-sim mutants test-process test-java test-spark bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,13 +40,17 @@ check: $(READY) ## lint, format, types, import contracts, fast tests; changes no
 	$(BIN)/ruff format --quiet --check $(SOURCE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(PYTEST) -q
+	$(PYTEST) -q -n $(JOBS) --dist worksteal --durations 5
 
 fix: $(READY) ## format and apply the linter's safe corrections
 	$(BIN)/ruff check --quiet --fix $(SOURCE)
 	$(BIN)/ruff format --quiet $(SOURCE)
 
-test: check sim test-sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
+test: check test-seeds test-sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
+
+test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200 others
+	$(BIN)/python -m raftlake.sim --seeds 1..200 --jobs $(JOBS)
+	$(BIN)/python -m raftlake.sim --seeds fresh --jobs $(JOBS)
 
 test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bugs
 	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)'
@@ -67,14 +72,17 @@ bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@$(BIN)/python -m tests.bench $(ONLY:%=--only %)
 
-sim: $(READY) ## simulated clusters, SEEDS=N of them
-	$(BIN)/python -m raftlake.sim --seeds $(SEEDS) --jobs $(JOBS)
+sim: $(READY) ## simulated clusters: 200 from a seed that is drawn and printed; SEEDS=A..B runs those, SEEDS=N 1..N
+	$(BIN)/python -m raftlake.sim --seeds $(or $(SEEDS),fresh) --jobs $(JOBS)
+
+sweep: $(READY) ## many simulated clusters (SEEDS=A..B) and docs/simulator-runs.md; goes on where it was stopped
+	@$(BIN)/python -m tests.sweep --seeds $(or $(SEEDS),1..2000) --jobs $(JOBS) --page docs/simulator-runs.md
 
 soak: $(READY) ## node processes killed, paused, cut off under load; their history judged (MINUTES=10 SEED=N RESULT=FILE)
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(RESULT),--result $(RESULT))
 
-mutants: $(READY) ## plant every known bug and prove that simulated clusters or scenario tests find it
-	$(BIN)/python -m tests.mutants --jobs $(JOBS)
+mutants: $(READY) ## plant every known bug and prove that simulated clusters or tests find it (TABLE=docs/mutants.md writes the page)
+	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(if $(TABLE),--table $(TABLE))
 
 clean: ## remove the caches and the virtual environment
 	rm -rf .venv .cache

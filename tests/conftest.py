@@ -28,6 +28,14 @@ KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1"
 hypothesis.settings.register_profile("raftlake", deadline=None, database=None, print_blob=True)
 hypothesis.settings.load_profile("raftlake")
 
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    """A failure may need the order of its run; `pytest -q` does not show the header that names it."""
+    seed = config.getoption("randomly_seed", None)
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and isinstance(seed, int):
+        terminalreporter.write_line(f"the same order again: pytest --randomly-seed={seed}")
+
+
 # Child processes (nodes, Spark's Python workers) find the packages of this tree even when raftlake is not installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     dict.fromkeys([str(ROOT / "python"), str(ROOT / "connector"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])

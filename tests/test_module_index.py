@@ -30,6 +30,13 @@ def subject(module: Path) -> tuple[list[str], list[str]]:
     return words(CALLED.get(module.parent.name, module.parent.name)), words(module.stem)
 
 
+@functools.cache
+def longer_names(module: Path) -> list[list[str]]:
+    """Of the modules beside it that have more words."""
+    package, named = subject(module)
+    return [other for about, other in map(subject, MODULES) if about == package and len(other) > len(named)]
+
+
 def is_named_after(test: Path, module: Path) -> bool:
     """test_<package>_<module>, also with more words behind or between, such as those of a second module. Words that are the
     name of a longer module are about that one."""
@@ -38,9 +45,8 @@ def is_named_after(test: Path, module: Path) -> bool:
     if told[: len(package)] != package:
         return False
     rest = told[len(package) :]
-    longer = [other for about, other in map(subject, MODULES) if about == package and len(other) > len(named)]
     for start in range(len(rest) if package else 1):
-        is_longer = any(rest[start : start + len(other)] == other for other in longer)
+        is_longer = any(rest[start : start + len(other)] == other for other in longer_names(module))
         if rest[start : start + len(named)] == named and not is_longer:
             return True
     return False
