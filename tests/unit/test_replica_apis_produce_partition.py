@@ -99,6 +99,45 @@ def test_deduplication_survives_failover_and_restart() -> None:
     assert cluster.produce(group, once_more).base_offset == 1
 
 
+def numbered(sequence: int) -> bytearray:
+    return batch(b"%d" % sequence, producer_id=4_000, producer_epoch=0, base_sequence=sequence)
+
+
+def test_a_leader_that_was_replaced_without_knowing_it_calls_nothing_a_gap() -> None:
+    """Simulator, seed 240 at commit 31c25fb. It lacked what its successor had appended and told of a gap in the numbers
+    (OUT_OF_ORDER_SEQUENCE_NUMBER), for which real clients end."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    old = cluster.leader(group)
+    me = old.config.node_id
+    assert cluster.produce(group, numbered(0)).error is ErrorCode.NONE
+    others = [node_id for node_id in cluster.voters if node_id != me]
+    cluster.cut |= {(me, other) for other in others} | {(other, me) for other in others}
+    successors = [cluster.nodes[other] for other in others]
+    # A follower gives its leader up after a fetch timeout, a leader itself after one and a half.
+    cluster.run(20_000, until=lambda: any(node.partitions[group].is_serving for node in successors))
+    successor = next(node for node in successors if node.partitions[group].core.is_leader)
+    for sequence in (1, 2):
+        assert cluster.produce(group, numbered(sequence), node=successor).error is ErrorCode.NONE
+    assert old.partitions[group].core.is_leader, "it has not noticed yet"
+    answers = cluster.send(old, ApiKey.PRODUCE, produce_request(group, numbered(3), timeout_ms=60_000))
+    cluster.run(10)
+    assert not answers
+    cluster.run(20_000, until=lambda: bool(answers))
+    assert answers[0].topics[0].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.produce(group, numbered(3), node=successor).error is ErrorCode.NONE
+
+
+def test_a_gap_is_told_by_the_leader_and_closed_by_what_is_missing(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("gap")
+    assert cluster.produce(group, numbered(0)).error is ErrorCode.NONE
+    assert [cluster.produce(group, numbered(sequence)).error for sequence in (2, 3)] == [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
+    assert [cluster.produce(group, numbered(sequence)).base_offset for sequence in (1, 2, 3)] == [2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

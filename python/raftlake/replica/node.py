@@ -288,7 +288,7 @@ class ReplicaNode:
             if not partition.core.is_leader:
                 partition.refuse_appends()
                 continue
-            admitted = partition.admit()
+            admitted = partition.admit(self.reads.prove)
             if admitted:
                 counts = tuple(header.last_offset_delta + 1 for pending in admitted for header in pending.headers)
                 self.step(partition, AppendRequested(record_counts=counts, payload=admitted))

@@ -25,6 +25,9 @@ from raftlake.replica.start_points import KnownProducers, LogFacts
 from raftlake.replica.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.wire.batches import BatchHeader, parse_header, stamp
 
+#: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
+Prove = Callable[[GroupId, Callable[[bool], None]], None]
+
 
 @dataclass(slots=True)
 class PendingAppend:
@@ -120,10 +123,11 @@ class Partition:
 
     # --- the leader's appends ---
 
-    def admit(self) -> list[PendingAppend]:
+    def admit(self, prove: Prove) -> list[PendingAppend]:
         """Take what waits to be appended; refuse or answer as duplicate what must not be appended again.
 
-        Sequence numbers are checked and recorded here, against the offsets that the batches are about to get.
+        Sequence numbers are checked and recorded here, against the offsets that the batches are about to get. `prove` says
+        whether this node still leads the group.
         """
         admitted: list[PendingAppend] = []
         next_offset = self.core.log_end
@@ -133,7 +137,7 @@ class Partition:
             try:
                 duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
             except RequestRejected as rejected:
-                pending.done(rejected.code, -1)
+                self._reject(pending, rejected.code, prove)
                 continue
             if duplicate is not None:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
@@ -153,6 +157,14 @@ class Partition:
         self.appending.clear()
         self._admitted = admitted
         return admitted
+
+    def _reject(self, pending: PendingAppend, code: ErrorCode, prove: Prove) -> None:
+        """A gap is told only by a leader that proves itself. One that was replaced without knowing it lacks what its successor
+        has appended, and a client takes a gap for lost records."""
+        if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            pending.done(code, -1)
+            return
+        prove(self.group, lambda leads: pending.done(code if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER, -1))
 
     def _check_sequence(self, pending: PendingAppend) -> AppendedBatch | None:
         header = pending.headers[0]

@@ -201,6 +201,10 @@ class ReadService:
         sequence = self._node.fetch_server.answer_sequence
         self._node.step(self._node.partitions[group], ReadRequested(read_id=self._counter, sequence=sequence))
 
+    def prove(self, group: GroupId, done: Callable[[bool], None]) -> None:
+        """Call `done` once with whether this node, which leads the group as far as it knows, is proven to lead it still."""
+        self.ask_core(group, lambda result: done(result.error is ErrorCode.NONE))
+
     def answered(self, action: AnswerRead) -> None:
         group, done = self._at_core.pop(action.read_id)
         self._count_at_core[group] -= 1
