@@ -17,8 +17,6 @@ from typing import TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import ABSENT, ANY, TXN_BYTES_MAX, VALUE_BYTES_MAX, Compare, Delete, Put, Txn
-from raftlake.kv.commands import delete as delete_of
-from raftlake.kv.commands import put as put_of
 from raftlake.kv.keys import is_reserved
 from raftlake.kv.machine import TxnResult
 from raftlake.ports import ReadOffsetResult
@@ -109,18 +107,18 @@ class KvHandlers:
 
     async def put(self, request: Request, raw_key: bytes) -> Response:
         key = parse_writable_key(raw_key)
-        condition = parse_condition(request)
+        condition = parse_condition(request, key)
         request.query()
         with self._budget.hold(request.body_bytes(VALUE_BYTES_MAX)):
             value = await request.body(VALUE_BYTES_MAX)
-            result = await self._propose(request, rejected_as_400(lambda: put_of(key, value, condition)))
+            result = await self._propose(request, rejected_as_400(lambda: Txn(condition, (Put(key, value),))))
         return self._written(key, result)
 
     async def delete(self, request: Request, raw_key: bytes) -> Response:
         key = parse_writable_key(raw_key)
-        condition = parse_condition(request)
+        condition = parse_condition(request, key)
         request.query()
-        return self._written(key, await self._propose(request, rejected_as_400(lambda: delete_of(key, condition))))
+        return self._written(key, await self._propose(request, Txn(condition, (Delete(key),))))
 
     async def txn(self, request: Request) -> Response:
         request.query()
@@ -187,23 +185,26 @@ def parse_writable_key(raw: bytes) -> str:
     return key
 
 
-def parse_condition(request: Request) -> int | None:
-    """If-None-Match and If-Match as the version that a compare asks for; None without a condition."""
+def parse_condition(request: Request, key: str) -> tuple[Compare, ...]:
+    """If-None-Match and If-Match as the compares of a transaction, of which at most one can fail; none without a condition."""
     none_match, match = request.header(b"if-none-match"), request.header(b"if-match")
     if none_match is not None and match is not None:
         raise HttpError(400, "If-None-Match and If-Match contradict one another; send one of them")
     if none_match is not None:
         if none_match != "*":
             raise HttpError(400, f"If-None-Match: {none_match}: accepted is *")
-        return ABSENT
+        return (Compare(key, ABSENT),)
     if match is None:
-        return None
+        return ()
     if match == "*":
-        return ANY
+        return (Compare(key, ANY),)
     version = _ETAG.fullmatch(match)
     if version is None or int(version[1]) >= 1 << 63:
         raise HttpError(400, f'If-Match: {match}: accepted is one version in quotes, as in "17", or *')
-    return int(version[1])
+    if int(version[1]) == ABSENT:
+        # No entry has this ETag, and If-Match never matches what does not exist (RFC 9110 §13.1.1): the two never hold together.
+        return Compare(key, ABSENT), Compare(key, ANY)
+    return (Compare(key, int(version[1])),)
 
 
 def parse_txn(body: bytes) -> Txn:
