@@ -90,6 +90,55 @@ def test_resumes_after_a_version_without_gap_or_repetition() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    ("resume_from", "last_event_id", "first"),
+    [("1", "4", 5), ("4", "2", 3), ("0", "6", 7), ("6", "0", 1), ("3", "", 4), ("5", "5", 6)],
+)
+def test_a_reader_that_reconnects_goes_on_behind_the_last_event_that_it_saw(
+    resume_from: str, last_event_id: str, first: int
+) -> None:
+    """It sends its old address again, with the `from` that it began at: Last-Event-ID counts, and `from` only without one."""
+
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(1, 7):
+                put(on, f"k{number}")
+            async with watching(on, **{"from": resume_from, "last_event_id": last_event_id}) as events:
+                put(on, "k7")
+                versions = [event["data"]["version"] for event in await events.take(8 - first)]
+                assert versions == list(range(first, 8))
+
+    run(main())
+
+
+def test_the_position_that_counts_is_the_one_that_is_looked_at() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(100):
+                put(on, f"k{number}")
+            gone = await on.client.get("/v1/watch", params={"from": "99"}, headers={"Last-Event-ID": "1"})
+            assert (gone.status_code, gone.json()["from"], gone.json()["oldest"]) == (410, 1, 36)
+            async with watching(on, **{"from": "1", "last_event_id": "99"}) as events:
+                assert (await events.next())["id"] == "100"
+            for wrong in ("x", "-1", "9" * 20):
+                answer = await on.client.get("/v1/watch", params={"from": "99"}, headers={"Last-Event-ID": wrong})
+                assert answer.status_code == 400
+
+    run(main())
+
+
+def test_the_oldest_version_that_is_kept_is_kept_and_the_one_before_is_gone() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(100):
+                put(on, f"k{number}")
+            async with watching(on, **{"from": "36"}) as events:
+                assert [event["id"] for event in await events.take(64)] == [str(version) for version in range(37, 101)]
+            assert (await on.client.get("/v1/watch", params={"from": "35"})).status_code == 410
+
+    run(main())
+
+
 def test_only_the_last_change_of_a_transaction_carries_the_id() -> None:
     async def main() -> None:
         async with http_front() as on:

@@ -137,7 +137,8 @@ def _first_piece(changes: Sequence[Change]) -> Sequence[Change]:
 
 
 def parse_watch(request: Request, machine: StateMachine) -> tuple[str, int]:
-    """(prefix, version after which to begin): `from`, else Last-Event-ID (a reader that reconnects), else now."""
+    """(prefix, version after which to begin): Last-Event-ID, else `from`, else now. A browser's EventSource reconnects with the
+    `from` of its first request and the id of the last event that it saw."""
     query = request.query("prefix", "from")
     last_id = request.header(b"last-event-id")
     if last_id:
