@@ -5,74 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
-from clientkit import FakeQuorum, run
+from clientkit_kv import Answer, Front, answer_all, kv_test
 from raftlake.client import AsyncClient, Client, Delete, KvConflict, KvEvent, Put
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.sync_kv import Kv
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
-
-Answer = tuple[int, dict[str, str], bytes]
-
-
-@dataclass
-class Front:
-    """An HTTP server that gives out prepared answers in order; bytes None means: hang up."""
-
-    answers: list[Answer | bytes | None] = field(default_factory=list)
-    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
-    port: int = 0
-
-    async def __aenter__(self) -> Front:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        self.requests.append((head[0].removesuffix(" HTTP/1.1"), headers, body))
-        answer = self.answers.pop(0)
-        if isinstance(answer, bytes):
-            writer.write(b"HTTP/1.1 200 OK\r\nx-raftlake-offset: 8\r\nconnection: close\r\n\r\n" + answer)
-        elif answer is not None:
-            status, extra, content = answer
-            lines = [
-                f"HTTP/1.1 {status} X",
-                f"content-length: {len(content)}",
-                "connection: close",
-                *(f"{k}: {v}" for k, v in extra.items()),
-            ]
-            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
-        await writer.drain()
-        writer.close()
-
-
-def kv_test(test: Callable[[AsyncClient, Front, Front], object]) -> None:
-    """Two nodes with a front each; the client knows both."""
-
-    async def body() -> None:
-        async with FakeQuorum(2) as quorum, Front() as one, Front() as two:
-            quorum.nodes[1].http_listener = f"127.0.0.1:{one.port}"
-            quorum.nodes[2].http_listener = f"127.0.0.1:{two.port}"
-            async with AsyncClient(quorum.bootstrap, request_timeout_ms=2000) as client:
-                await test(client, one, two)  # type: ignore[misc]
-
-    run(body())
-
-
-def answer_all(one: Front, two: Front, *answers: Answer | bytes | None) -> None:
-    """Whichever front is asked gives the same answers."""
-    shared = list(answers)
-    one.answers = two.answers = shared
 
 
 def test_get_put_delete_list() -> None:

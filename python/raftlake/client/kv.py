@@ -1,8 +1,8 @@
 """The key-value space, over the nodes' HTTP front.
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
-write is sent again only after an answer, or a refused connection, that says it was not proposed; otherwise it ends as
-UnknownOutcome.
+write is sent again only after 307, 503 with Retry-After or a refused connection, which say that it was not proposed. It ends as
+UnknownOutcome where it may have been: no answer, or one (500, 502, 504, ...) that does not say what became of it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,26 @@ import httpx
 from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import KvConflict, NoReachableNode
-from raftlake.client.sse import ServerSentEvent, ServerSentEvents
+from raftlake.client.errors import NoReachableNode
+from raftlake.client.kv_answers import (
+    REFUSALS,
+    WatchPosition,
+    change_of,
+    conflict_of,
+    entry_of,
+    error_text,
+    front_of,
+    json_of,
+    may_have_happened,
+    offset_of,
+    refusal_of,
+    version_of,
+)
+from raftlake.client.sse import ServerSentEvents
 from raftlake.client.types import KvEntry, KvEvent, KvPage
 from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
 from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
-_REFUSALS = {
-    400: ErrorCode.INVALID_REQUEST,
-    403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    410: ErrorCode.OFFSET_OUT_OF_RANGE,
-    413: ErrorCode.MESSAGE_TOO_LARGE,
-}
 #: A node sends at least a comment in this time while a watch is open.
 _WATCH_SILENCE_MS_MAX = 30_000
 
@@ -55,7 +63,7 @@ class AsyncKv:
         answer = await self._read(_path(key), _consistency(linearizable), timeout_ms)
         if answer.status_code == 404:
             return None
-        return KvEntry(key=key, version=_version(answer), size=len(answer.content), value=answer.content)
+        return KvEntry(key=key, version=version_of(answer), size=len(answer.content), value=answer.content)
 
     async def put(
         self,
@@ -69,12 +77,11 @@ class AsyncKv:
         """Set a key and return its new version. `create` (or `if_version` 0): only if it does not exist; another `if_version`:
         only if it has that version (-1: any). Raises KvConflict when the condition does not hold."""
         condition = ABSENT if create else if_version
-        answer = await self._write("PUT", _path(key), timeout_ms, headers=_condition(condition), content=value)
-        return _version(answer)
+        return await self._write("PUT", _path(key), timeout_ms, headers=_condition(condition), content=value)
 
     async def delete(self, key: str, *, if_version: int | None = None, timeout_ms: float | None = None) -> int:
         """Delete a key, with a condition as in `put`; returns the version of the change."""
-        return _version(await self._write("DELETE", _path(key), timeout_ms, headers=_condition(if_version)))
+        return await self._write("DELETE", _path(key), timeout_ms, headers=_condition(if_version))
 
     async def list(
         self,
@@ -93,9 +100,11 @@ class AsyncKv:
         if values:
             params["values"] = "true"
         answer = await self._read("/v1/kv", params, timeout_ms)
-        body = _json(answer)
-        entries = tuple(_entry(row) for row in body["entries"])
-        return KvPage(entries=entries, more=bool(body["more"]), version=_offset(answer) - 1)
+        if answer.status_code != 200:
+            raise refusal_of(answer)
+        body = json_of(answer)
+        entries = tuple(entry_of(row) for row in body["entries"])
+        return KvPage(entries=entries, more=bool(body["more"]), version=offset_of(answer) - 1)
 
     async def txn(self, compare: Mapping[str, int], ops: Sequence[Put | Delete], *, timeout_ms: float | None = None) -> int:
         """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: must not exist, -1:
@@ -104,8 +113,7 @@ class AsyncKv:
             "compare": [{"key": key, "version": version} for key, version in compare.items()],
             "ops": [_operation(operation) for operation in ops],
         }
-        answer = await self._write("POST", "/v1/txn", timeout_ms, content=json.dumps(body).encode())
-        return _version(answer)
+        return await self._write("POST", "/v1/txn", timeout_ms, content=json.dumps(body).encode())
 
     async def watch(self, prefix: str = "", *, from_version: int | None = None) -> AsyncIterator[KvEvent]:
         """The changes below `prefix` with a version above `from_version` (None: from now on), each once, without a gap, over
@@ -114,7 +122,7 @@ class AsyncKv:
         Raises RequestRejected(OFFSET_OUT_OF_RANGE) when the nodes no longer keep the changes that come next: list again.
         """
         config = self._cluster.config
-        position = _WatchPosition(from_version)
+        position = WatchPosition(from_version)
         require_text("prefix", prefix)
         backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_ms_max)
         timeout = httpx.Timeout(config.connect_timeout_ms / 1000, read=_WATCH_SILENCE_MS_MAX / 1000)
@@ -123,16 +131,16 @@ class AsyncKv:
             params = {"prefix": prefix, **position.params()}
             try:
                 async with self._http.stream("GET", f"{front}/v1/watch", params=params, timeout=timeout) as answer:
-                    if answer.status_code in _REFUSALS:
+                    if answer.status_code in REFUSALS:
                         await answer.aread()
-                        raise _refusal(answer)
+                        raise refusal_of(answer)
                     if answer.status_code == 200:
-                        position.start_at(_offset(answer) - 1)
+                        position.start_at(offset_of(answer) - 1)
                         events = ServerSentEvents()
                         async for chunk in answer.aiter_bytes():
                             backoff.reset()
                             for event in events.feed(chunk):
-                                change = _change(event)
+                                change = change_of(event)
                                 if change is not None and position.is_new(change):
                                     yield change
                             position.advance_to(events.last_id)
@@ -148,11 +156,15 @@ class AsyncKv:
     async def _read(self, path: str, params: Mapping[str, str], timeout_ms: float | None) -> httpx.Response:
         return await self._request("GET", path, timeout_ms, is_write=False, params=params)
 
-    async def _write(self, method: str, path: str, timeout_ms: float | None, **arguments: Any) -> httpx.Response:
+    async def _write(self, method: str, path: str, timeout_ms: float | None, **arguments: Any) -> int:
+        """The version of the change."""
         answer = await self._request(method, path, timeout_ms, is_write=True, **arguments)
         if answer.status_code == 412:
-            raise _conflict(answer)
-        return answer
+            raise conflict_of(answer)
+        try:
+            return version_of(answer)
+        except WireError as error:
+            raise UnknownOutcome(f"{method} {path}: {error}") from error
 
     async def _request(
         self, method: str, path: str, timeout_ms: float | None, *, is_write: bool, **arguments: Any
@@ -168,7 +180,7 @@ class AsyncKv:
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 errors[front] = str(error) or type(error).__name__
                 self._forget(front)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 self._forget(front)
                 reason = str(error) or type(error).__name__
                 if is_write:
@@ -176,22 +188,23 @@ class AsyncKv:
                 errors[front] = reason
             else:
                 if answer.status_code == 307:
-                    self._leader = _front_of(answer.headers["location"])
-                elif answer.status_code == 504 and is_write:
-                    raise UnknownOutcome(f"{method} {path}: {_error_text(answer)}")
-                elif answer.status_code in (200, 404, 412):
+                    self._leader = front_of(answer)
+                elif answer.status_code in (200, 412) or (answer.status_code == 404 and not is_write):
                     if is_write:
                         self._leader = front
                     return answer
+                elif is_write and may_have_happened(answer):
+                    self._leader = None
+                    raise UnknownOutcome(f"{method} {path}: {front} answered {answer.status_code}: {error_text(answer)}")
                 elif answer.status_code in (500, 502, 503, 504):
-                    errors[front] = f"{answer.status_code}: {_error_text(answer)}"
+                    errors[front] = f"{answer.status_code}: {error_text(answer)}"
                     self._leader = None
                     await _wait_as_told(answer, deadline)
                 else:
-                    raise _refusal(answer)
+                    raise refusal_of(answer)
+            await backoff.pause(deadline)
             if deadline.is_over():
                 raise self._timed_out(method, path, errors)
-            await backoff.pause(deadline)
 
     def _timed_out(self, method: str, path: str, errors: Mapping[str, str]) -> RaftlakeError:
         """Nothing was proposed: every try was refused."""
@@ -282,114 +295,9 @@ def _operation(operation: Put | Delete) -> dict[str, dict[str, str]]:
     return {"delete": {"key": operation.key}}
 
 
-def _entry(row: Mapping[str, Any]) -> KvEntry:
-    value = row.get("value")
-    return KvEntry(
-        key=row["key"],
-        version=row["version"],
-        size=row["size"],
-        value=None if value is None else base64.b64decode(value),
-    )
-
-
-def _version(answer: httpx.Response) -> int:
-    try:
-        return int(answer.headers["etag"].strip('"'))
-    except (KeyError, ValueError) as error:
-        raise WireError(f"{answer.request.url} answered {answer.status_code} without a version") from error
-
-
-def _offset(answer: httpx.Response) -> int:
-    try:
-        return int(answer.headers["x-raftlake-offset"])
-    except (KeyError, ValueError) as error:
-        raise WireError(f"{answer.request.url} answered without its offset") from error
-
-
-def _json(answer: httpx.Response) -> dict[str, Any]:
-    try:
-        body = answer.json()
-    except ValueError as error:
-        raise WireError(f"{answer.request.url} answered {answer.status_code} without JSON") from error
-    if not isinstance(body, dict):
-        raise WireError(f"{answer.request.url} answered {answer.status_code} with other JSON than an object")
-    return body
-
-
-def _error_text(answer: httpx.Response) -> str:
-    try:
-        return str(_json(answer).get("error", answer.reason_phrase))
-    except WireError:
-        return answer.reason_phrase
-
-
-def _refusal(answer: httpx.Response) -> RequestRejected:
-    code = _REFUSALS.get(answer.status_code, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return RequestRejected(code, f"{answer.status_code}: {_error_text(answer)}")
-
-
-def _conflict(answer: httpx.Response) -> KvConflict:
-    """Of one key (`key`, `version`) or of the compares of a transaction (`failed`)."""
-    body = _json(answer)
-    failed = body.get("failed", [body])
-    try:
-        return KvConflict({row["key"]: int(row["version"]) for row in failed})
-    except (KeyError, TypeError) as error:
-        raise WireError(f"{answer.request.url} answered 412 without the versions in the way") from error
-
-
-def _front_of(location: str) -> str:
-    url = httpx.URL(location)
-    return f"{url.scheme}://{url.netloc.decode('ascii')}"
-
-
 async def _wait_as_told(answer: httpx.Response, deadline: Deadline) -> None:
     """Retry-After in seconds, within the deadline. One is the least that the header can say, and means "soon": an election
     takes a fraction of it, so the caller's own backoff decides then."""
     told = answer.headers.get("retry-after", "")
     if told.isdecimal() and int(told) > 1:
         await asyncio.sleep(min(int(told), deadline.remaining_ms() / 1000))
-
-
-def _change(event: ServerSentEvent) -> KvEvent | None:
-    """The change in one event of a watch; RequestRejected when the watch fell behind what the node keeps."""
-    try:
-        row = json.loads(event.data)
-        if event.name == "compacted":
-            raise RequestRejected(ErrorCode.OFFSET_OUT_OF_RANGE, row["error"])
-        if event.name not in ("put", "delete"):
-            return None
-        value = base64.b64decode(row["value"]) if event.name == "put" else None
-        return KvEvent(key=row["key"], version=int(row["version"]), value=value)
-    except (ValueError, KeyError, TypeError) as error:
-        raise WireError(f"undecodable event of a watch: {error}") from error
-
-
-class _WatchPosition:
-    """Where a watch resumes. An id stands only with the last change of a transaction, so a stream that breaks in the middle of
-    one resumes before it; what was already handed out is then left out."""
-
-    def __init__(self, version: int | None) -> None:
-        self._version = version
-        self._handed_out: dict[tuple[int, str], None] = {}
-
-    def params(self) -> dict[str, str]:
-        return {} if self._version is None else {"from": str(self._version)}
-
-    def start_at(self, version: int) -> None:
-        """The node's own position, for a watch that begins now."""
-        if self._version is None:
-            self._version = version
-
-    def is_new(self, change: KvEvent) -> bool:
-        identity = (change.version, change.key)
-        if identity in self._handed_out:
-            return False
-        self._handed_out[identity] = None
-        return True
-
-    def advance_to(self, last_id: str | None) -> None:
-        if last_id is not None and last_id.isascii() and last_id.isdecimal():
-            version = max(int(last_id), self._version or 0)
-            self._version = version
-            self._handed_out = {identity: None for identity in self._handed_out if identity[0] > version}

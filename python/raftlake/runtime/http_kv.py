@@ -202,7 +202,7 @@ def parse_condition(request: Request, key: str) -> tuple[Compare, ...]:
     if version is None or int(version[1]) >= 1 << 63:
         raise HttpError(400, f'If-Match: {match}: accepted is one version in quotes, as in "17", or *')
     if int(version[1]) == ABSENT:
-        # No entry has this ETag, and If-Match never matches what does not exist (RFC 9110 §13.1.1): the two never hold together.
+        # No entry has version 0, and If-Match never matches what is absent (RFC 9110 §13.1.1): these two never hold together.
         return Compare(key, ABSENT), Compare(key, ANY)
     return (Compare(key, int(version[1])),)
 

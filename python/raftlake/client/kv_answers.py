@@ -1,0 +1,145 @@
+"""What the answers of the nodes' HTTP fronts mean: entries, versions, refusals, conflicts, the events of a watch. Pure.
+
+The distinction that matters: after which answers a write certainly did not happen, and after which it may have.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from raftlake.client.errors import KvConflict
+from raftlake.client.sse import ServerSentEvent
+from raftlake.client.types import KvEntry, KvEvent
+from raftlake.errors import ErrorCode, RequestRejected, WireError
+
+REFUSALS = {
+    400: ErrorCode.INVALID_REQUEST,
+    403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    410: ErrorCode.OFFSET_OUT_OF_RANGE,
+    413: ErrorCode.MESSAGE_TOO_LARGE,
+}
+
+
+def entry_of(row: Mapping[str, Any]) -> KvEntry:
+    value = row.get("value")
+    return KvEntry(
+        key=row["key"],
+        version=row["version"],
+        size=row["size"],
+        value=None if value is None else base64.b64decode(value),
+    )
+
+
+def version_of(answer: httpx.Response) -> int:
+    try:
+        return int(answer.headers["etag"].strip('"'))
+    except (KeyError, ValueError) as error:
+        raise WireError(f"{answer.request.url} answered {answer.status_code} without a version") from error
+
+
+def offset_of(answer: httpx.Response) -> int:
+    try:
+        return int(answer.headers["x-raftlake-offset"])
+    except (KeyError, ValueError) as error:
+        raise WireError(f"{answer.request.url} answered without its offset") from error
+
+
+def json_of(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        body = answer.json()
+    except ValueError as error:
+        raise WireError(f"{answer.request.url} answered {answer.status_code} without JSON") from error
+    if not isinstance(body, dict):
+        raise WireError(f"{answer.request.url} answered {answer.status_code} with other JSON than an object")
+    return body
+
+
+def error_text(answer: httpx.Response) -> str:
+    try:
+        return str(json_of(answer).get("error", answer.reason_phrase))
+    except WireError:
+        return answer.reason_phrase
+
+
+def refusal_of(answer: httpx.Response) -> RequestRejected:
+    code = REFUSALS.get(answer.status_code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return RequestRejected(code, f"{answer.status_code}: {error_text(answer)}")
+
+
+def conflict_of(answer: httpx.Response) -> KvConflict:
+    """Of one key (`key`, `version`) or of the compares of a transaction (`failed`)."""
+    body = json_of(answer)
+    failed = body.get("failed", [body])
+    try:
+        return KvConflict({row["key"]: int(row["version"]) for row in failed})
+    except (KeyError, TypeError) as error:
+        raise WireError(f"{answer.request.url} answered 412 without the versions in the way") from error
+
+
+def may_have_happened(answer: httpx.Response) -> bool:
+    """Whether the write may have been proposed and no answer of a node says what became of it. A node refuses before it
+    proposes with 503 and Retry-After; what stands between client and node answers as it likes."""
+    status = answer.status_code
+    if status == 503:
+        return "retry-after" not in answer.headers
+    return status >= 500 or 200 < status < 300
+
+
+def front_of(redirect: httpx.Response) -> str:
+    """The front of the leader that a 307 names."""
+    try:
+        url = httpx.URL(redirect.headers["location"])
+    except (KeyError, httpx.InvalidURL):
+        url = httpx.URL("")
+    if url.scheme not in ("http", "https") or not url.host:
+        raise WireError(f"{redirect.request.url} answered 307 without the leader's address")
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+def change_of(event: ServerSentEvent) -> KvEvent | None:
+    """The change in one event of a watch; RequestRejected when the watch fell behind what the node keeps."""
+    try:
+        row = json.loads(event.data)
+        if event.name == "compacted":
+            raise RequestRejected(ErrorCode.OFFSET_OUT_OF_RANGE, row["error"])
+        if event.name not in ("put", "delete"):
+            return None
+        value = base64.b64decode(row["value"]) if event.name == "put" else None
+        return KvEvent(key=row["key"], version=int(row["version"]), value=value)
+    except (ValueError, KeyError, TypeError) as error:
+        raise WireError(f"undecodable event of a watch: {error}") from error
+
+
+class WatchPosition:
+    """Where a watch resumes. An id stands only with the last change of a transaction, so a stream that breaks in the middle of
+    one resumes before it; what was already handed out is then left out."""
+
+    def __init__(self, version: int | None) -> None:
+        self._version = version
+        self._handed_out: dict[tuple[int, str], None] = {}
+
+    def params(self) -> dict[str, str]:
+        return {} if self._version is None else {"from": str(self._version)}
+
+    def start_at(self, version: int) -> None:
+        """The node's own position, for a watch that begins now."""
+        if self._version is None:
+            self._version = version
+
+    def is_new(self, change: KvEvent) -> bool:
+        identity = (change.version, change.key)
+        if identity in self._handed_out:
+            return False
+        self._handed_out[identity] = None
+        return True
+
+    def advance_to(self, last_id: str | None) -> None:
+        if last_id is not None and last_id.isascii() and last_id.isdecimal():
+            version = max(int(last_id), self._version or 0)
+            self._version = version
+            self._handed_out = {identity: None for identity in self._handed_out if identity[0] > version}
