@@ -52,6 +52,8 @@ class Lane:
     #: How many batches have a place in the sequence, and the numbers of those without an outcome, ascending (a dict: ordered).
     batch_count: int = 0
     open_batches: dict[int, None] = field(default_factory=dict)
+    #: The numbers of batches that wait to be sent again: before them nothing may be sent that follows them.
+    unsent: dict[int, None] = field(default_factory=dict)
 
     @property
     def has_room(self) -> bool:

@@ -56,6 +56,8 @@ class PartitionSender:
         self._in_flight = 0
         #: What failed on the connection and will be sent again, once nothing is in flight on it any more.
         self._failed: list[PendingBatch] = []
+        #: Whether something that waits may have its number in a lane.
+        self._has_unsent = False
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
@@ -97,23 +99,30 @@ class PartitionSender:
                 if not self._in_flight:
                     self._prepare()
                 return
-            pending = self._waiting[0]
-            if self._is_over(pending):
-                self._fail_over(self._waiting.popleft())
-                continue
-            if pending.lane is not None and pending.lane.is_lost and not self._may_move(pending):
-                self._fail_over(self._waiting.popleft())
+            pending = self._next()
+            if self._is_over(pending) or self._is_lost(pending):
+                self._waiting.remove(pending)
+                self._fail_over(pending)
                 continue
             if not self._has_place(pending):
-                if self._task is not None or self._in_flight:
-                    return
-                # The lanes are full of batches that wait behind this one: they go first.
-                placed = next((waiting for waiting in self._waiting if waiting.lane is not None), None)
-                if placed is None:
-                    return
-                pending = placed
+                return
             self._waiting.remove(pending)
             self._send(connection, pending)
+
+    def _next(self) -> PendingBatch:
+        """The first batch that waits, or one behind it that has its number: no new number is given out in a lane before those
+        that are given out are on their way again."""
+        first = self._waiting[0]
+        if self._has_unsent and (first.lane is None or first.lane.is_retired):
+            lane = next((lane for lane in self._lanes if lane.unsent), None)
+            if lane is not None:
+                return next(pending for pending in self._waiting if pending.lane is lane)
+            self._has_unsent = False
+        return first
+
+    def _is_lost(self, pending: PendingBatch) -> bool:
+        """The node does not know what came before it, and it may be in the log: it cannot be sent again."""
+        return pending.lane is not None and pending.lane.is_lost and not self._may_move(pending)
 
     def _is_over(self, pending: PendingBatch) -> bool:
         """Nobody waits for it any more. A cancelled batch that has its place in a sequence is sent still: without it the lane
@@ -148,6 +157,8 @@ class PartitionSender:
         return not pending.is_ambiguous and not self._is_strict
 
     def _send(self, connection: Connection, pending: PendingBatch) -> None:
+        assert pending.lane is not None
+        pending.lane.unsent.pop(pending.number_in_lane, None)
         self._in_flight += 1
         timeout_ms = self._cluster.config.attempt_ms(pending.deadline.remaining_ms())
         request = produce_request(self._topic, self._partition, pending.batch, timeout_ms * 0.9)
@@ -169,6 +180,10 @@ class PartitionSender:
             for batch in failed:
                 self._fail(batch, _closed_error())
         elif self._failed and not self._in_flight:
+            for batch in self._failed:
+                assert batch.lane is not None
+                batch.lane.unsent[batch.number_in_lane] = None
+            self._has_unsent = True
             self._waiting.extendleft(reversed(self._failed))
             self._failed = []
             self._connection = None
