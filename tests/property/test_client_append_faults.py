@@ -3,13 +3,14 @@
 Hypothesis draws what happens to each Produce request that arrives: answered, lost before or after the append, refused in a
 way that passes, refused for good, or met by a leader that has just moved. The claims are those of `sender`: a success stands
 once, at the offset that was returned; a rejection stands nowhere; an unknown outcome at most once; and the batches of a
-strict producer stand in the order of their submission.
+strict producer stand in the order of their submission. Callers may also give up, while their batch is queued or under way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import Any
 
 from hypothesis import given, settings
@@ -17,23 +18,27 @@ from hypothesis import strategies as st
 
 from clientkit import DROP, FakeQuorum, produced, run
 from raftlake.client import AppendResult, AsyncClient
+from raftlake.client.producer import AsyncProducer
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
 
 PASSING = ("ok", "drop", "append_drop", "not_leader", "append_not_leader", "append_timed_out", "move", "throttled")
 FAULTS = st.lists(st.sampled_from(PASSING), max_size=25)
+#: When a Produce request of this number arrives, the caller of that batch gives up.
+GIVEN_UP = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 23)), min_size=1, max_size=6)
 FAULTS_AND_REFUSALS = st.lists(st.sampled_from([*PASSING, "refused"]), max_size=25)
 COUNT = 24
 
 
-def install(quorum: FakeQuorum, faults: list[str]) -> None:
+def install(quorum: FakeQuorum, faults: list[str], on_request: Callable[[], None] = lambda: None) -> None:
     """Each Produce request, at whichever node, meets the next fault; after the last one nothing goes wrong any more."""
     left = iter(faults)
 
     def script_for(node_id: int) -> Callable[[object, Any], Any]:
         def script(header: object, message: Any) -> Any:
             quorum.nodes[node_id].once(ApiKey.PRODUCE, script)
+            on_request()
             node = quorum.nodes[node_id]
             match next(left, "ok"):
                 case "ok":
@@ -109,7 +114,7 @@ def require_truth(outcomes: Sequence[Outcome], log: list[bytes | None]) -> None:
         elif isinstance(outcome, RequestRejected):
             assert value not in log
         else:
-            assert isinstance(outcome, UnknownOutcome)
+            assert isinstance(outcome, UnknownOutcome | asyncio.CancelledError)
 
 
 @given(FAULTS)
@@ -140,3 +145,56 @@ def test_appends_side_by_side_all_get_in_once(faults: list[str]) -> None:
 @settings(max_examples=60)
 def test_a_refusal_among_appends_side_by_side_is_told_truly(faults: list[str]) -> None:
     require_truth(*outcomes_and_log(faults, append_at_once))
+
+
+def outcomes_and_log_where_callers_give_up(
+    faults: list[str], given_up: list[tuple[int, int]], lanes: int
+) -> tuple[Sequence[Outcome], list[bytes | None]]:
+    found: list[tuple[Sequence[Outcome], list[bytes | None]]] = []
+
+    async def test() -> None:
+        async with (
+            FakeQuorum(2) as quorum,
+            AsyncClient(quorum.bootstrap, retry_backoff_ms=1, retry_backoff_ms_max=4) as client,
+        ):
+            partition = quorum.add_topic("t").partitions[0]
+            outcomes: list[asyncio.Future[AppendResult]] = []
+            arrived = count()
+
+            def give_up() -> None:
+                now = next(arrived)
+                for moment, number in given_up:
+                    if moment == now:
+                        outcomes[number].cancel()
+
+            install(quorum, faults, give_up)
+            producer = AsyncProducer(client._cluster, lanes_max=lanes)
+            batches = [build_batch([Record(value=value)], timestamp_ms=1) for value in values()]
+            outcomes += producer.submit_batches("t", 0, batches)
+            found.append((await asyncio.gather(*outcomes, return_exceptions=True), partition.values()))
+            await producer.close()
+
+    run(test())
+    return found[0]
+
+
+@given(FAULTS, GIVEN_UP)
+@settings(max_examples=60)
+def test_what_a_caller_gives_up_leaves_the_rest_of_a_strict_producer_in_order(
+    faults: list[str], given_up: list[tuple[int, int]]
+) -> None:
+    outcomes, log = outcomes_and_log_where_callers_give_up(faults, given_up, lanes=1)
+    require_truth(outcomes, log)
+    assert log == values()[: len(log)]
+    rejected = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, RequestRejected)]
+    # What has a place is sent though its caller gave up; what has none ends all behind it, and nothing before it.
+    assert rejected == [number for number in range(len(log), COUNT) if not isinstance(outcomes[number], asyncio.CancelledError)]
+    assert len(log) == COUNT or isinstance(outcomes[len(log)], asyncio.CancelledError)
+
+
+@given(FAULTS, GIVEN_UP, st.integers(2, 3))
+@settings(max_examples=60)
+def test_what_a_caller_gives_up_costs_no_other_append(faults: list[str], given_up: list[tuple[int, int]], lanes: int) -> None:
+    outcomes, log = outcomes_and_log_where_callers_give_up(faults, given_up, lanes)
+    require_truth(outcomes, log)
+    assert all(isinstance(outcome, AppendResult | asyncio.CancelledError) for outcome in outcomes)
