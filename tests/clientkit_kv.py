@@ -19,11 +19,18 @@ class Raw:
     data: bytes
 
 
+class Silence:
+    """No answer, until the client has hung up."""
+
+
+Prepared = Answer | bytes | Raw | Silence | None
+
+
 @dataclass
 class Front:
     """An HTTP server that gives out prepared answers in order. Bytes are a watch; None: hang up."""
 
-    answers: list[Answer | bytes | Raw | None] = field(default_factory=list)
+    answers: list[Prepared] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
 
@@ -54,6 +61,8 @@ class Front:
             writer.write(b"HTTP/1.1 200 OK\r\nx-raftlake-offset: 8\r\nconnection: close\r\n\r\n" + answer)
         elif isinstance(answer, Raw):
             writer.write(answer.data)
+        elif isinstance(answer, Silence):
+            await reader.read()
         elif answer is not None:
             status, extra, content = answer
             lines = [
@@ -67,20 +76,20 @@ class Front:
         writer.close()
 
 
-def kv_test(test: Callable[[AsyncClient, Front, Front], Awaitable[None]]) -> None:
+def kv_test(test: Callable[[AsyncClient, Front, Front], Awaitable[None]], **settings: int) -> None:
     """Two nodes with a front each; the client knows both."""
 
     async def body() -> None:
         async with FakeQuorum(2) as quorum, Front() as one, Front() as two:
             quorum.nodes[1].http_listener = f"127.0.0.1:{one.port}"
             quorum.nodes[2].http_listener = f"127.0.0.1:{two.port}"
-            async with AsyncClient(quorum.bootstrap, request_timeout_ms=2000) as client:
+            async with AsyncClient(quorum.bootstrap, **{"request_timeout_ms": 2000, **settings}) as client:
                 await test(client, one, two)
 
     run(body())
 
 
-def answer_all(one: Front, two: Front, *answers: Answer | bytes | Raw | None) -> None:
+def answer_all(one: Front, two: Front, *answers: Prepared) -> None:
     """Whichever front is asked gives the same answers."""
     shared = list(answers)
     one.answers = two.answers = shared

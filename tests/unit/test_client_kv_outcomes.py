@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from clientkit_kv import Answer, Front, Raw, answer_all, kv_test
+from clientkit_kv import Answer, Front, Raw, Silence, answer_all, kv_test
 from raftlake.client import AsyncClient, Client, Delete, KvConflict, Put
 from raftlake.client.kv_answers import front_of, may_have_happened
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
@@ -73,6 +73,17 @@ def test_a_write_that_may_have_happened_is_unknown_and_never_sent_again(write: W
         assert asked(one, two) == 1
 
     kv_test(test)
+
+
+@writes
+def test_a_write_that_nobody_answers_in_time_is_unknown_and_never_sent_again(write: Write) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, Silence(), CONFLICT)
+        with pytest.raises(UnknownOutcome, match="had no answer"):
+            await write(client)
+        assert asked(one, two) == 1
+
+    kv_test(test, attempt_timeout_ms=100)
 
 
 @pytest.mark.parametrize("kind", SYNC_WRITES)
@@ -187,16 +198,22 @@ def test_a_write_whose_time_is_over_while_it_waits_is_not_sent_again(write: Writ
     """Sent with no time left, it would have no answer, and a definite refusal would become an unknown outcome."""
 
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
-        client.kv._cluster.config = client.config.__class__(
-            bootstrap=client.config.bootstrap, request_timeout_ms=50, retry_backoff_ms=1000
-        )
         answer_all(one, two, REFUSED, DONE)
         with pytest.raises(RequestRejected, match="nothing changed") as caught:
             await write(client)
         assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
         assert asked(one, two) == 1
 
-    kv_test(test)
+    kv_test(test, request_timeout_ms=50, retry_backoff_ms=1000)
+
+
+def test_a_read_that_nobody_answers_in_time_is_asked_again() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, Silence(), (200, {"etag": '"5"'}, b"v"))
+        entry = await client.kv.get("k")
+        assert entry is not None and entry.value == b"v"
+
+    kv_test(test, attempt_timeout_ms=100)
 
 
 def test_a_read_is_asked_again_after_all_of_these() -> None:

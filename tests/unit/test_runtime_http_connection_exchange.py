@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import gc
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import put
+from raftlake.ports import ReadOffsetResult
 from raftlake.runtime.http_connection import BODY_SECONDS, KEEP_ALIVE_SECONDS, split_target
 from raftlake.runtime.http_exchange import Exchange, Waiter
 from runtime_fakes import run, settle, until
-from runtime_http_fakes import Front, http_front
+from runtime_http_fakes import FakeKv, Front, http_front
 
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: h\r\n\r\n"
 LAST = b"GET /health/live HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
@@ -93,6 +94,24 @@ def test_a_malformed_body_is_answered_at_once_and_ends_the_connection(body: byte
             assert (status, headers["connection"]) == (400, "close") and b"malformed" in text
             assert await wire.reader.read() == b""
             assert on.node.kv.machine.get("a") is None
+
+    run(main())
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_what_was_asked_before_garbage_is_answered_to_the_last(before: int) -> None:
+    """The first waits for the quorum, so the others wait behind it when the garbage comes."""
+
+    async def main() -> None:
+        async with http_front() as on, wire_to(on) as wire:
+            reads: list[Callable[[ReadOffsetResult], None]] = []
+            on.node.kv.read = lambda linearizable, done: reads.append(done)  # type: ignore[method-assign]
+            wire.writer.write(b"GET /v1/kv/k HTTP/1.1\r\nhost: h\r\n\r\n" + LIVE * (before - 1) + b"\x00garbage\r\n\r\n")
+            await until(lambda: len(reads) == 1)
+            await settle()
+            FakeKv.read(on.node.kv, True, reads[0])
+            assert [(await wire.answer())[0] for _ in range(before)] == [404, 200, 200][:before]
+            assert await wire.reader.read() == b""
 
     run(main())
 

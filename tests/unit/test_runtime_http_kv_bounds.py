@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from raftlake.kv.commands import Put, Txn
+from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.runtime.http_base import ByteBudget, HttpError
+from raftlake.runtime.http_exchange import PIECE_BYTES
 from raftlake.runtime.http_kv import LIST_BYTES_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from runtime_fakes import run
-from runtime_http_fakes import Front, http_front
+from runtime_fakes import run, settle, until
+from runtime_http_fakes import FakeKv, Front, http_front
 
 
 def fronted(test: Callable[[Front], Awaitable[None]]) -> None:
@@ -120,3 +123,74 @@ def test_the_last_byte_of_a_budget_is_for_use() -> None:
         with pytest.raises(HttpError), budget.hold(2):
             raise AssertionError("there was no room")
     assert budget.held == 0
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES, PIECE_BYTES + 1, 1 << 20])
+def test_a_value_of_any_size_is_told_by_head_and_given_by_get(size: int) -> None:
+    """One connection: bytes of a body behind a HEAD would be taken for the next answer."""
+
+    async def test(on: Front) -> None:
+        value = bytes(range(256)) * (size // 256 + 1)
+        await on.client.put("/v1/kv/k", content=value[:size])
+        for _ in range(2):
+            told = await on.client.head("/v1/kv/k")
+            assert (told.status_code, told.headers["content-length"], told.content) == (200, str(size), b"")
+            given = await on.client.get("/v1/kv/k")
+            assert (given.status_code, given.content) == (200, value[:size])
+        assert on.front.connection_count == 1
+
+    fronted(test)
+
+
+@pytest.mark.parametrize("name", ["If-Match", "If-None-Match"])
+def test_a_condition_that_stands_twice_changes_nothing(name: str) -> None:
+    async def test(on: Front) -> None:
+        for first, second in (("*", "*"), ('"1"', "*"), ("*", '"1"')):
+            answer = await on.client.put("/v1/kv/k", headers=[(name, first), (name, second)])
+            assert answer.status_code == 400 and "must stand once" in answer.json()["error"]
+        assert on.node.kv.proposed == []
+
+    fronted(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/kv/k", 503),
+        ("HEAD", "/v1/kv/k", 503),
+        ("GET", "/v1/kv", 503),
+        ("PUT", "/v1/kv/k", 504),
+        ("DELETE", "/v1/kv/k", 504),
+        ("POST", "/v1/txn", 504),
+    ],
+)
+def test_every_request_under_way_when_the_node_stops_is_answered(method: str, path: str, status: int) -> None:
+    """Two of them, of which the first is answered by the quorum: the end waits for the second."""
+
+    async def test(on: Front) -> None:
+        waiting: list[Callable[[Any], None]] = []
+        on.node.kv.read = lambda linearizable, done: waiting.append(done)  # type: ignore[method-assign]
+        on.node.kv.propose = lambda txn, done: waiting.append(done)  # type: ignore[method-assign]
+        content = b'{"ops":[]}' if method == "POST" else b""
+        asked = []
+        for count in (1, 2):
+            asked.append(asyncio.create_task(on.client.request(method, path, content=content)))
+            await until(lambda count=count: len(waiting) == count)  # type: ignore[misc]
+        on.front.close()
+        ended = asyncio.create_task(on.front.wait_closed())
+        await settle()
+        if method in ("GET", "HEAD"):
+            FakeKv.read(on.node.kv, True, waiting[0])
+        else:
+            waiting[0](ProposeOutcome(ProposeStatus.REFUSED))
+        first = await asked[0]
+        assert first.status_code in (200, 404) if method in ("GET", "HEAD") else first.status_code == 503
+        await settle()
+        assert not ended.done()
+        await on.front.abandon()
+        await ended
+        second = await asked[1]
+        assert second.status_code == status
+        assert ("retry-after" in second.headers) == (status == 503)
+
+    fronted(test)

@@ -163,6 +163,41 @@ def test_more_changes_than_one_piece_holds() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_watch_from_now_begins_with_the_very_next_change(before: int) -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            for number in range(before):
+                put(on, f"before{number}")
+            async with watching(on) as events:
+                version = put(on, "next")
+                put(on, "later")
+                assert [event["data"]["version"] for event in await events.take(2)] == [version, version + 1]
+
+    run(main())
+
+
+@pytest.mark.parametrize("sizes", [(1, 200, 200, 200), (300, 300, 1), (1, 256, 1, 1), (600,)])
+def test_a_large_transaction_is_sent_whole_though_it_is_more_than_a_piece(sizes: tuple[int, ...]) -> None:
+    """Sizes in KiB. A reader goes on behind the version of the last change that it was sent."""
+
+    async def main() -> None:
+        async with http_front() as on:
+            for turn in "ab":
+                on.node.kv.apply(Txn((), (Put(f"{turn}/small", b"s"),)))
+                on.node.kv.apply(Txn((), tuple(Put(f"{turn}/{i}", bytes(size << 10)) for i, size in enumerate(sizes))))
+            async with watching(on, **{"from": "0"}) as events:
+                seen = [(event["data"]["key"], event.get("id")) for event in await events.take(2 * (1 + len(sizes)))]
+                expected: list[tuple[str, str | None]] = []
+                for version, turn in ((1, "a"), (3, "b")):
+                    expected.append((f"{turn}/small", str(version)))
+                    expected += [(f"{turn}/{i}", None) for i in range(len(sizes) - 1)]
+                    expected.append((f"{turn}/{len(sizes) - 1}", str(version + 1)))
+                assert seen == expected
+
+    run(main())
+
+
 def test_a_version_that_is_no_longer_kept_is_gone() -> None:
     async def main() -> None:
         async with http_front() as on:
