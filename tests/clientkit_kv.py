@@ -28,7 +28,7 @@ Prepared = Answer | bytes | Raw | Silence | None
 
 @dataclass
 class Front:
-    """An HTTP server that gives out prepared answers in order. Bytes are a watch; None: hang up."""
+    """An HTTP server that gives out prepared answers in order. Bytes are a watch; None: hang up, as behind the last answer."""
 
     answers: list[Prepared] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Front:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         self.requests.append((head[0].removesuffix(" HTTP/1.1"), headers, body))
-        answer = self.answers.pop(0)
+        answer = self.answers.pop(0) if self.answers else None
         if isinstance(answer, bytes):
             writer.write(b"HTTP/1.1 200 OK\r\nx-raftlake-offset: 8\r\nconnection: close\r\n\r\n" + answer)
         elif isinstance(answer, Raw):

@@ -165,6 +165,41 @@ def test_a_watch_survives_a_break_inside_a_transaction() -> None:
     kv_test(test)
 
 
+def test_a_watch_that_breaks_right_behind_its_last_id_hands_nothing_out_twice() -> None:
+    """The versions are neighbours: the id is that of the change before the transaction that is cut."""
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        put_a = b'event: put\nid: 5\ndata: {"key":"a","version":5,"value":"eA=="}\n\n'
+        put_b = b'event: put\ndata: {"key":"b","version":6,"value":"eQ=="}\n\n'
+        put_c = b'event: put\nid: 6\ndata: {"key":"c","version":6,"value":"eQ=="}\n\n'
+        put_d = b'event: put\nid: 7\ndata: {"key":"b","version":7,"value":"eQ=="}\n\n'
+        answer_all(one, two, put_a + put_b, put_b, put_b + put_c, put_d)
+        stream = client.kv.watch("", from_version=4)
+        seen = [await anext(stream) for _ in range(4)]
+        assert [(change.key, change.version) for change in seen] == [("a", 5), ("b", 6), ("c", 6), ("b", 7)]
+        await stream.aclose()  # type: ignore[attr-defined]
+        starts = [line.rpartition("from=")[2] for line, _, _ in [*one.requests, *two.requests]]
+        assert sorted(starts, key=int) == ["4", "5", "5", "6"]
+
+    kv_test(test)
+
+
+def test_a_watch_does_not_go_back_with_a_node_that_lags() -> None:
+    """Its heartbeats carry what it has applied, which may be less than the watch has seen elsewhere."""
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        put_a = b'event: put\nid: 9\ndata: {"key":"a","version":9,"value":""}\n\n'
+        put_b = b'event: put\nid: 11\ndata: {"key":"b","version":11,"value":""}\n\n'
+        answer_all(one, two, put_a, b": heartbeat\nid: 3\n\n", put_b)
+        stream = client.kv.watch("", from_version=1)
+        assert [(await anext(stream)).version for _ in range(2)] == [9, 11]
+        await stream.aclose()  # type: ignore[attr-defined]
+        starts = [line.rpartition("from=")[2] for line, _, _ in [*one.requests, *two.requests]]
+        assert sorted(starts, key=int) == ["1", "9", "9"]
+
+    kv_test(test)
+
+
 def test_a_watch_from_now_resumes_at_the_offset_of_its_first_answer() -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, b"", b'event: put\nid: 9\ndata: {"key":"a","version":9,"value":""}\n\n')

@@ -170,6 +170,22 @@ def test_a_front_that_refuses_connections_was_sent_nothing(write: Write) -> None
 
 
 @writes
+def test_a_leader_that_refuses_is_not_asked_again_and_again(write: Write) -> None:
+    """It took the last write, and hears of no leader now. The other node may."""
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        two.answers = [(307, {"location": one.url + "/v1/kv/k"}, b"")]
+        one.answers = [DONE]
+        await write(client)
+        one.requests.clear()
+        one.answers, two.answers = [REFUSED] * 3, [DONE]
+        assert await write(client) == 5
+        assert 1 <= len(one.requests) <= 2
+
+    kv_test(test)
+
+
+@writes
 def test_a_conflict_is_one_only_where_nothing_was_sent_that_may_have_happened(write: Write) -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, REFUSED, CONFLICT)
