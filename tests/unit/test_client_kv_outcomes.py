@@ -76,7 +76,7 @@ def test_a_write_that_may_have_happened_is_unknown_and_never_sent_again(write: W
 
 
 @writes
-def test_a_write_that_nobody_answers_in_time_is_unknown_and_never_sent_again(write: Write) -> None:
+def test_a_write_without_an_answer_in_time_is_unknown_and_never_sent_again(write: Write) -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, Silence(), CONFLICT)
         with pytest.raises(UnknownOutcome, match="had no answer"):
@@ -223,7 +223,7 @@ def test_a_write_whose_time_is_over_while_it_waits_is_not_sent_again(write: Writ
     kv_test(test, request_timeout_ms=50, retry_backoff_ms=1000)
 
 
-def test_a_read_that_nobody_answers_in_time_is_asked_again() -> None:
+def test_a_read_without_an_answer_in_time_is_asked_again() -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, Silence(), (200, {"etag": '"5"'}, b"v"))
         entry = await client.kv.get("k")

@@ -84,7 +84,7 @@ class Appends:
         return await asyncio.gather(*self.outcomes, return_exceptions=True)
 
     async def require_all_but(self, cancelled: set[int]) -> None:
-        """Whoever waits gets an offset, and no lane has skipped a number."""
+        """Every other append gets an offset, and no lane has skipped a number."""
         ended = await self.ended()
         assert [number for number, one in enumerate(ended) if isinstance(one, asyncio.CancelledError)] == sorted(cancelled)
         log = self.partition.values()
@@ -286,7 +286,7 @@ def test_the_room_of_a_cancelled_batch_is_free_again(count: int) -> None:
 
 @pytest.mark.parametrize("first_try", [ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.NOT_LEADER_OR_FOLLOWER])
 @pytest.mark.parametrize("cancelled", [0, 1, 3, 4])
-def test_one_whose_time_is_over_as_well_leaves_its_lane_to_nobody(cancelled: int, first_try: ErrorCode) -> None:
+def test_one_whose_time_is_over_as_well_retires_its_lane(cancelled: int, first_try: ErrorCode) -> None:
     """It is not sent any more. Those behind it in its lane move where they certainly were not appended, and are unknown where
     they may have been; those of the other lane, and the next ones, are appended."""
 

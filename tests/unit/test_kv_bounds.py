@@ -123,7 +123,7 @@ def test_a_leaf_is_copied_by_the_first_write_after_a_freezing_alone() -> None:
     for key in ("k0001", "k0600", f"k{2 * LEAF_KEYS_MAX:04d}"):
         space.put(key, pack(3, b""))
         space.put(key, pack(4, b""))
-    assert [now is before for now, before in zip(space._leaves, leaves, strict=True)] == [True] * 3
+    assert [after is before for after, before in zip(space._leaves, leaves, strict=True)] == [True] * 3
     for number in range(1, LEAF_KEYS_MAX):
         space.delete(f"k{number:04d}")
     assert len(space._leaves) == 2, "the first was put together with the second"

@@ -165,7 +165,7 @@ def test_a_condition_that_stands_twice_changes_nothing(name: str) -> None:
     ],
 )
 def test_every_request_under_way_when_the_node_stops_is_answered(method: str, path: str, status: int) -> None:
-    """Two of them, of which the first is answered by the quorum: the end waits for the second."""
+    """Two of them. The quorum answers the first, and the end waits for the second."""
 
     async def test(on: Front) -> None:
         waiting: list[Callable[[Any], None]] = []

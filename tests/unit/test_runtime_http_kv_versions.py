@@ -188,7 +188,7 @@ def test_each_condition_is_a_compare_of_its_own_key() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/v1/kv/k"), ("DELETE", "/v1/kv/k"), ("POST", "/v1/txn")])
-def test_a_node_that_hands_over_leadership_sends_nobody_to_itself(method: str, path: str) -> None:
+def test_a_node_that_hands_over_leadership_sends_no_client_to_itself(method: str, path: str) -> None:
     """It still takes itself for the leader, and its own address is known. A client that went there would go in circles."""
 
     async def test(on: Front) -> None:

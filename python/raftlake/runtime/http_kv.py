@@ -186,7 +186,7 @@ def parse_writable_key(raw: bytes) -> str:
 
 
 def parse_condition(request: Request, key: str) -> tuple[Compare, ...]:
-    """If-None-Match and If-Match as the compares of a transaction, of which at most one can fail; none without a condition."""
+    """If-None-Match and If-Match as compares of a transaction, none without a condition. At most one compare can fail."""
     none_match, match = request.header(b"if-none-match"), request.header(b"if-match")
     if none_match is not None and match is not None:
         raise HttpError(400, "If-None-Match and If-Match contradict one another; send one of them")
