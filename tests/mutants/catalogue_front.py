@@ -16,7 +16,7 @@ ORDER = ("property/test_kv_keyspace_order.py",)
 BOUNDS = ("unit/test_kv_bounds.py",)
 VERSIONS = ("unit/test_runtime_http_kv_versions.py",)
 WATCHES = ("unit/test_runtime_http_watch.py",)
-OUTCOMES = ("unit/test_client_kv_outcomes.py",)
+OUTCOMES = ("unit/test_client_kv_answers.py",)
 CANCELLED = ("unit/test_client_lanes_cancelled.py",)
 SEQUENCES = ("unit/test_client_lanes_sequences.py",)
 
