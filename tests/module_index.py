@@ -24,7 +24,6 @@ TESTED_IN: dict[str, str] = {
     # --- the client
     "raftlake.client.aio": "unit/test_client_cluster.py",
     "raftlake.client.errors": "unit/test_client_cluster.py",
-    "raftlake.client.lanes": "unit/test_client_producer_sender.py",
     "raftlake.client.loop_thread": "unit/test_client_sync.py",
     "raftlake.client.partitioner": "connector/test_connector_partitioner.py",
     "raftlake.client.produce_answer": "unit/test_client_protocol.py",
