@@ -26,7 +26,7 @@ from pathlib import Path
 
 from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId
-from raftlake.raft.types import Offset
+from raftlake.raft.types import Epoch, Offset
 from raftlake.storage import epochs as epoch_files
 from raftlake.storage.epochs import Entry, LeaderEpochs
 from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
@@ -210,16 +210,22 @@ def checked_epochs(path: Path, entries: list[Entry], segments: list[Segment], st
         history.advance_to(start)
     history.truncate_to(known_end, start)
     found = history.all_entries
-    if (found and found[0][1] != start) or (not found and known_end > start):
-        return None
-    inside = [entry for entry in found if entry[1] > start]
-    boundaries = [offset for _, offset in inside] + ([known_end] if known_end > start else [])
-    expected = [epoch for epoch, _ in found[len(found) - len(inside) - 1 :]]
-    for offset, epoch in zip(boundaries, expected, strict=known_end > start):
-        before = _batch_at(segments, Offset(offset - 1))
-        if before is None or before.epoch != epoch or before.end_offset != offset:
-            return None
-    return history
+    if not found or found[0][1] != start:
+        return history if not found and known_end == 0 else None
+    ends = [*(begin for _, begin in found[1:]), known_end]
+    spans = [(epoch, begin, end) for (epoch, begin), end in zip(found, ends, strict=True)]
+    if start > 0 and ends[0] == start:
+        # The epoch before the first record, which has another.
+        del spans[0]
+    return history if all(_has_epoch(segments, *span) for span in spans) else None
+
+
+def _has_epoch(segments: Sequence[Segment], epoch: Epoch, begin: Offset, end: Offset) -> bool:
+    """Whether batches of `epoch` begin at `begin` and end at `end`; those in between have it too, for epochs never go back."""
+    first, last = _batch_at(segments, begin), _batch_at(segments, Offset(end - 1))
+    if first is None or last is None:
+        return False
+    return first.epoch == last.epoch == epoch and first.base_offset == begin and last.end_offset == end
 
 
 def _batch_at(segments: Sequence[Segment], offset: Offset) -> BatchAt | None:
