@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from raftlake.errors import ErrorCode, RequestRejected, StorageError
@@ -208,6 +210,79 @@ def test_retention_takes_whole_closed_committed_segments_oldest_first(
     settings: dict[str, int], high_watermark: int, expected: int
 ) -> None:
     assert first_offset_to_keep(_segments(100, 100, 100), _config(**settings), 2000, high_watermark) == expected
+
+
+@pytest.mark.parametrize("base", [0, 70])
+@pytest.mark.parametrize("ages_ms", list(itertools.product((0, 1_000, 1_001, 9_000), repeat=3)))
+def test_retention_by_time_stops_at_the_first_segment_that_is_young(ages_ms: tuple[int, ...], base: int) -> None:
+    """Timestamps are the producers' and need not ascend: what lies behind a segment that stays has to stay, however old."""
+    segments = [
+        SegmentInfo(Offset(base + 10 * i), Offset(base + 10 * i + 10), 100, timestamp_ms_max=10_000 - age_ms)
+        for i, age_ms in enumerate((*ages_ms, 9_000))
+    ]
+    old = list(itertools.takewhile(lambda age_ms: age_ms > 1_000, ages_ms))
+    keep_from = first_offset_to_keep(segments, _config(retention_ms=1_000), 10_000, base + 40)
+    assert keep_from == base + 10 * len(old)
+
+
+@pytest.mark.parametrize("settings", [{"retention_ms": 0}, {"retention_bytes": 0}, {"retention_ms": 0, "retention_bytes": 0}])
+@pytest.mark.parametrize("high_watermark", range(41))
+def test_retention_takes_a_segment_whose_last_record_is_committed_and_none_behind_another(
+    settings: dict[str, int], high_watermark: int
+) -> None:
+    expected = min(high_watermark // 10 * 10, 30)
+    assert first_offset_to_keep(_segments(100, 100, 100, 100), _config(**settings), 99_999, high_watermark) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bytes_max", "expected"),
+    [
+        ((300, 10, 10, 10), 30, 10),
+        ((300, 10, 10, 10), 31, 0),
+        ((10, 300, 10, 10), 300, 10),
+        ((10, 300, 10, 10), 20, 20),
+        ((10, 10, 300, 10), 310, 20),
+        ((10, 10, 10, 300), 0, 30),
+    ],
+)
+def test_retention_by_size_keeps_at_least_so_many_bytes(sizes: tuple[int, ...], bytes_max: int, expected: int) -> None:
+    assert first_offset_to_keep(_segments(*sizes), _config(retention_bytes=bytes_max), 0, 40) == expected
+
+
+def test_a_segment_that_one_limit_keeps_may_go_by_the_other() -> None:
+    """The first by its age, the second, which is young, by the bytes that are too many."""
+    segments = [SegmentInfo(Offset(10 * i), Offset(10 * i + 10), 100, time) for i, time in enumerate((1, 99_000, 1, 99_000))]
+    settings = {"retention_ms": 5_000}
+    assert first_offset_to_keep(segments, _config(**settings), 100_000, 40) == 10
+    assert first_offset_to_keep(segments, _config(**settings, retention_bytes=300), 100_000, 40) == 10
+    assert first_offset_to_keep(segments, _config(**settings, retention_bytes=200), 100_000, 40) == 30
+
+
+def test_nothing_is_to_keep_of_no_segment() -> None:
+    assert first_offset_to_keep([], _config(retention_ms=0), 100_000, 40) == 0
+
+
+@pytest.mark.parametrize(("times", "kept_from"), [((9, 0, 0, 9), 0), ((0, 9, 0, 0), 1), ((0, 0, 9, 0), 2), ((0, 0, 0, 9), 3)])
+def test_a_topic_whose_times_do_not_ascend_is_trimmed_up_to_the_first_young_segment(
+    times: tuple[int, ...], kept_from: int
+) -> None:
+    """On each replica, and again after a restart: the time of a closed segment then comes from what is on its disk."""
+    cluster = Cluster(3, segment_bytes=400, retention_check_interval_ms=500, retention_ms=600_000)
+    (group,) = cluster.create_topic("t")
+    wall_ms = cluster.leader(group).clock.wall_ms()
+    ends = []
+    for time in (*times, 0):
+        made = cluster.produce(group, batch(bytes(300), timestamp_ms=wall_ms - (0 if time else 700_000)))
+        assert made.error is ErrorCode.NONE
+        ends.append(made.base_offset + 1)
+    for _ in range(2):
+        cluster.run(3_000)
+        starts = {node.partitions[group].log.start_offset for node in cluster.nodes.values()}
+        # In front of all stands a segment with the leader's first record alone, which has no time.
+        assert starts == {ends[kept_from - 1] if kept_from else 1}
+        for node_id in list(cluster.nodes):
+            cluster.stop(node_id)
+            cluster.start(node_id)
 
 
 def test_a_follower_that_begins_behind_a_snapshot_knows_the_producers_from_it() -> None:

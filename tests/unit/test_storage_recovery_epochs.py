@@ -65,6 +65,7 @@ def wrong_files(right: Sequence[Entry], first_checked: int) -> Iterator[list[tup
         yield from ([*before, (epoch, other), *after] for other in range(END + 2) if other != offset)
         yield from ([*before, (other, offset), *after] for other in range(8) if other != epoch)
         yield [*before, *after]
+        yield [*before, (epoch - 1, offset), *right[number:]]
         yield from ([*right[: number + 1], (epoch + 1, other), *after] for other in range(offset + 1, END))
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId
-from raftlake.raft.types import Epoch, Offset
+from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
 from raftlake.storage.epochs import Entry, LeaderEpochs
 from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
@@ -217,15 +217,12 @@ def checked_epochs(path: Path, entries: list[Entry], segments: list[Segment], st
     if start > 0 and ends[0] == start:
         # The epoch before the first record, which has another.
         del spans[0]
-    return history if all(_has_epoch(segments, *span) for span in spans) else None
-
-
-def _has_epoch(segments: Sequence[Segment], epoch: Epoch, begin: Offset, end: Offset) -> bool:
-    """Whether batches of `epoch` begin at `begin` and end at `end`; those in between have it too, for epochs never go back."""
-    first, last = _batch_at(segments, begin), _batch_at(segments, Offset(end - 1))
-    if first is None or last is None:
-        return False
-    return first.epoch == last.epoch == epoch and first.base_offset == begin and last.end_offset == end
+    for epoch, begin, end in spans:
+        # Those in between have the same epoch, for epochs never go back.
+        first, last = _batch_at(segments, begin), _batch_at(segments, Offset(end - 1))
+        if first is None or last is None or not first.epoch == last.epoch == epoch:
+            return None
+    return history
 
 
 def _batch_at(segments: Sequence[Segment], offset: Offset) -> BatchAt | None:

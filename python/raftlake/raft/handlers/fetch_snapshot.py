@@ -2,7 +2,8 @@
 
 Owns when a follower fetches a snapshot, how its pieces are put together, and when the log begins anew behind it. Knows no
 bytes: the driver reads and writes them. Invariants: pieces are taken in order, of one snapshot and from one leader; the log
-is reset only to a snapshot that is durable here and not below the high watermark; a leader never loads one.
+is reset only to a snapshot that is durable here, above the high watermark, and no part of the log yet; neither a leader nor a
+replica that campaigns ever loads one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from raftlake.raft.handlers.common import handle_common_response, heard_from_lea
 from raftlake.raft.invariants import require
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.progress import find_progress
-from raftlake.raft.roles import Follower, Leader, SnapshotDownload
+from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, SnapshotDownload
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import NodeId, OffsetAndEpoch, VoterSet
 
@@ -165,7 +166,9 @@ def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int
     """The leader's snapshot is durable here, or was damaged.
 
     Whoever led when it was fetched, it holds committed records only, so it is taken by any role that follows a log. A leader
-    has all that was ever committed and ignores it.
+    has all that was ever committed and ignores it. A campaign goes on with the log and the voters that it began with. A log
+    that got to the snapshot under another leader stays: that leader may have counted what is behind it
+    (KafkaRaftLog.truncateToLatestSnapshot).
     """
     role = group.role
     snapshot_id = event.snapshot_id
@@ -177,7 +180,8 @@ def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int
             fetching.retry_fetch_later(group, now_ms)
             group.fetch_failures = 0
         return
-    if isinstance(role, Leader) or snapshot_id.offset <= group.high_watermark:
+    is_in_log = not was_awaited and group.history.contains(snapshot_id, group.log_end)
+    if isinstance(role, Leader | Prospective | Candidate) or snapshot_id.offset <= group.high_watermark or is_in_log:
         if was_awaited:
             fetching.send_fetch(group, now_ms)
         return
