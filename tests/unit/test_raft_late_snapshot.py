@@ -6,6 +6,7 @@ import pytest
 
 from raftkit.replica import CONFIG, Replica, batch, position, voter_set
 from raftkit.snapshots import answer_piece, receive_snapshot
+from raftlake.errors import InvariantViolation
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import FetchedBatch, FetchRequest, VoteRequest
@@ -103,6 +104,51 @@ def test_a_snapshot_that_the_leader_of_now_named_is_loaded() -> None:
     receive_snapshot(replica)
     assert replica.took(do.ResetLog) == [do.ResetLog(start=position(SNAPSHOT, 5))]
     assert replica.core.high_watermark == SNAPSHOT
+
+
+HIGH_WATERMARK = 7
+
+
+def test_a_snapshot_named_below_the_high_watermark_would_drop_what_is_committed() -> None:
+    replica = Replica.follower(epoch=6, leader=2, log=LOG)
+    replica.answer_fetch(high_watermark=HIGH_WATERMARK)
+    with pytest.raises(InvariantViolation, match="names the snapshot at 6, below the high watermark 7"):
+        replica.answer_fetch(snapshot_id=position(HIGH_WATERMARK - 1, 5))
+
+
+@pytest.mark.parametrize(("above", "is_loaded"), [(0, False), (1, True), (2, True)])
+def test_a_snapshot_that_the_leader_named_is_loaded_from_one_record_above_the_high_watermark_on(
+    above: int, is_loaded: bool
+) -> None:
+    """At the high watermark itself it brings nothing that is not here."""
+    replica = Replica.follower(epoch=6, leader=2, log=LOG)
+    replica.answer_fetch(high_watermark=HIGH_WATERMARK)
+    named = position(HIGH_WATERMARK + above, 6 if above == 2 else 5)
+    replica.answer_fetch(snapshot_id=named)
+    receive_snapshot(replica)
+    assert replica.took(do.ResetLog) == ([do.ResetLog(start=named)] if is_loaded else [])
+    core = replica.core
+    assert (core.log_start, core.log_end) == ((named.offset, named.offset) if is_loaded else (0, BEFORE))
+    assert core.high_watermark == HIGH_WATERMARK + above and core.role.download is None  # type: ignore[union-attr]
+    (fetch,) = replica.sent(FetchRequest).values()
+    assert fetch.fetch_offset == core.log_end
+
+
+@pytest.mark.parametrize("below", [1, 2, 10])
+def test_a_late_snapshot_below_the_log_start_is_of_the_past(below: int) -> None:
+    """A later snapshot was loaded meanwhile, so the log does not reach down to where the late one ends."""
+    replica = Replica.follower(epoch=6, leader=2, log=(((5, 50),), 52), log_start=50, snapshot=(50, 5))
+    replica.step(on.SnapshotReceived(snapshot_id=position(50 - below, 5), is_intact=True))
+    assert replica.actions == []
+    assert (replica.core.log_start, replica.core.log_end) == (50, 52)
+
+
+def test_a_late_snapshot_of_an_epoch_that_the_log_has_not_replaces_what_conflicts() -> None:
+    """The log ends exactly where the leader's snapshot does, behind another record."""
+    replica = Replica.follower(epoch=6, leader=2, log=LOG)
+    replica.answer_fetch(snapshot_id=position(BEFORE, 6))
+    receive_snapshot(replica)
+    assert replica.took(do.ResetLog) == [do.ResetLog(start=position(BEFORE, 6))]
 
 
 @pytest.mark.parametrize("named", [SNAPSHOT - 1, SNAPSHOT, SNAPSHOT + 1])
