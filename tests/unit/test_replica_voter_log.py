@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from raftkit.replica import key, voter_set
 from raftlake.ports import BatchSpan, GroupId, LogStore
-from raftlake.raft.types import NO_VOTERS, Offset, VoterEndpoint, VoterSet
+from raftlake.raft.types import NO_VOTERS, NodeId, Offset, VoterEndpoint, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.partition import split_batches
 from raftlake.replica.start_points import LogFacts
@@ -19,6 +21,7 @@ HERE = (VoterEndpoint("PEERS", "h", 9),)
 FIRST = NO_VOTERS.with_voter(key(1, b"a"), HERE).with_voter(key(2, b"b"), ())
 SECOND = FIRST.with_voter(key(3, b"c"), (*HERE, VoterEndpoint("OTHER", "i", 10)))
 INITIAL = voter_set((7,))
+GROUP = GroupId("t", 0, bytes(range(16)))
 
 
 def batches() -> list[bytes]:
@@ -32,7 +35,7 @@ def batches() -> list[bytes]:
 
 
 def log_of(path: Path, chunks: Sequence[bytes]) -> LogStore:
-    log = FileLogDirectory(path, post=None).open(GroupId("t", 0, bytes(range(16))))
+    log = FileLogDirectory(path, post=None).open(GROUP)
     for chunk in chunks:
         headers = list(iterate_headers(chunk))
         spans = [BatchSpan(h.base_offset, h.end_offset, h.leader_epoch, h.timestamp_ms_max, h.size) for h in headers]
@@ -76,3 +79,61 @@ def test_a_followers_core_is_told_which_batches_set_voters() -> None:
 def test_a_control_batch_that_cannot_be_read_ends_the_answer() -> None:
     damaged = build_batch([Record(key=b"\0\0\0\6", value=b"\0\0\1\0")], base_offset=3, timestamp_ms=-1, control=True)
     assert received([batches()[0], bytes(damaged), batches()[2]]) == [FIRST]
+
+
+ALL = [FIRST, SECOND, SECOND.without(NodeId(1)), FIRST.with_voter(key(4, b"d"), HERE)]
+
+
+def log_with_points(directory: FileLogDirectory) -> tuple[LogStore, LogFacts]:
+    """Sets at 0, 4, 8 and 12, three batches of data behind each, and a point where each segment begins."""
+    log, history = directory.open(GROUP), VoterHistory(INITIAL)
+    facts = LogFacts("t-0", log, history, Offset(0))
+    for number, voters in enumerate(ALL):
+        add_voters(log, facts, history, voters)
+        for _ in range(3):
+            batch = bytes(build_batch([Record(value=bytes(900))], base_offset=log.end_offset, leader_epoch=1, timestamp_ms=5))
+            facts.appended(append(log, batch))
+        assert log.end_offset == 4 * number + 4
+    assert list(log.start_points.offsets) == list(log.segment_bases)[1:]
+    assert len(log.segment_bases) > 3
+    return log, facts
+
+
+def append(log: LogStore, batch: bytes) -> Sequence[Offset]:
+    (header,) = iterate_headers(batch)
+    return log.append(
+        [batch], [BatchSpan(header.base_offset, header.end_offset, header.leader_epoch, header.timestamp_ms_max, header.size)]
+    )
+
+
+def add_voters(log: LogStore, facts: LogFacts, history: VoterHistory, voters: VoterSet) -> None:
+    """As a replica does: the set counts first, then it is appended."""
+    offset = log.end_offset
+    history.record(offset, voters)
+    facts.appended(append(log, bytes(voters_batch(offset, 1, -1, entries_of(voters)))))
+
+
+def restarted(path: Path) -> tuple[FileLogDirectory, LogStore, VoterHistory]:
+    directory = FileLogDirectory(path, post=None, segment_bytes=3_000)
+    log, history = directory.open(GROUP), VoterHistory(INITIAL)
+    LogFacts("t-0", log, history, Offset(0)).restore(0, with_voters=True)
+    return directory, log, history
+
+
+@pytest.mark.parametrize("end", range(17))
+def test_a_set_that_was_cut_away_is_not_found_after_a_restart(tmp_path: Path, end: int) -> None:
+    """Also where another set came to stand at its offset, and whatever point the start begins with."""
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    log, facts = log_with_points(directory)
+    log.truncate_to(Offset(end))
+    expected = [(4 * number, voters) for number, voters in enumerate(ALL) if 4 * number < end]
+    directory.abandon()
+    directory, log, history = restarted(tmp_path)
+    assert history.entries == expected
+    facts = LogFacts("t-0", log, history, Offset(0))
+    other = FIRST.with_voter(key(9, b"z"), HERE)
+    add_voters(log, facts, history, other)
+    directory.abandon()
+    directory, log, history = restarted(tmp_path)
+    assert history.entries == [*expected, (end, other)]
+    directory.close()
