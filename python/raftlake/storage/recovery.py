@@ -213,23 +213,36 @@ def checked_epochs(path: Path, entries: list[Entry], segments: list[Segment], st
     if not found or found[0][1] != start:
         return history if not found and known_end == 0 else None
     ends = [*(begin for _, begin in found[1:]), known_end]
-    spans = [(epoch, begin, end) for (epoch, begin), end in zip(found, ends, strict=True)]
+    spans = [(epoch, end) for (epoch, _), end in zip(found, ends, strict=True)]
     if start > 0 and ends[0] == start:
         # The epoch before the first record, which has another.
         del spans[0]
-    for epoch, begin, end in spans:
+    first = _batch_from(segments, 0, 0)
+    for epoch, end in spans:
+        number = bisect_right(segments, end - 1, key=lambda each: each.base_offset) - 1
+        last = _batch_at(segments[number], Offset(end - 1))
         # Those in between have the same epoch, for epochs never go back.
-        first, last = _batch_at(segments, begin), _batch_at(segments, Offset(end - 1))
-        if first is None or last is None or not first.epoch == last.epoch == epoch:
+        if first is None or last is None or not first.epoch == last.epoch == epoch or last.end_offset != end:
             return None
+        first = _batch_from(segments, number, last.position + last.size)
     return history
 
 
-def _batch_at(segments: Sequence[Segment], offset: Offset) -> BatchAt | None:
+def _batch_at(segment: Segment, offset: Offset) -> BatchAt | None:
     """The batch that holds `offset`. None when it cannot be found: reads will tell why."""
-    segment = segments[bisect_right(segments, offset, key=lambda each: each.base_offset) - 1]
     try:
         return segment.locate(offset) if segment.base_offset <= offset < segment.end_offset else None
+    except BrokenBatch:
+        return None
+
+
+def _batch_from(segments: Sequence[Segment], number: int, position: int) -> BatchAt | None:
+    """The batch that begins at `position` of a segment, or the next one's first where that one ends; reads its header alone."""
+    if position == segments[number].size and number + 1 < len(segments):
+        number, position = number + 1, 0
+    segment = segments[number]
+    try:
+        return next(walk(segment.file.descriptor(), segment.path, position, segment.size, window=0), None)
     except BrokenBatch:
         return None
 
