@@ -102,3 +102,15 @@ def test_the_snapshot_knows_the_epoch_before_a_log_start_where_another_epoch_beg
     replica.flush()
     assert replica.fetch(3, 50, 5).snapshot_id is None  # type: ignore[union-attr]
     assert replica.fetch(3, 50, 6).snapshot_id == position(50, 5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("data", "size"), [(b"345", 6), (b"345", 4), (b"3456", 5), (b"3", 2)])
+def test_a_second_piece_of_another_snapshot_than_the_first_ends_the_download(data: bytes, size: int) -> None:
+    """It tells another size, or goes beyond the size that was told."""
+    replica = downloading()
+    answer_piece(replica, b"12", 5)
+    answer_piece(replica, data, size)
+    assert replica.took(do.AbandonSnapshot) == [do.AbandonSnapshot(snapshot_id=position(50, 5))]
+    assert replica.took(do.WriteSnapshot) == [] and replica.took(do.FinishSnapshot) == []
+    replica.pass_time(CONFIG.retry_backoff_ms)
+    assert set(replica.sent(FetchRequest)) == {2}

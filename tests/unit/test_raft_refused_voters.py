@@ -44,6 +44,9 @@ def voters_at(offset: int, voters: VoterSet, *, count: int = 1, epoch: int = 5) 
     )
 
 
+PLAIN = FetchedBatch(base_offset=Offset(6), end_offset=Offset(7), epoch=Epoch(5), payload=None)
+
+
 def follower() -> Replica:
     """Its log holds the offsets 0 to 4, and no voters."""
     return Replica.follower(epoch=EPOCH, leader=2, log=(((5, 0),), 5))
@@ -90,7 +93,7 @@ def test_a_cut_takes_the_sets_behind_it_and_leaves_those_before(end: int) -> Non
     kept = [(5, SETS[0]), (7, SETS[1]), (10, SETS[2])]
     replica.answer_fetch(
         voters_at(5, SETS[0]),
-        FetchedBatch(base_offset=Offset(6), end_offset=Offset(7), epoch=Epoch(5), payload=None),
+        PLAIN,
         voters_at(7, SETS[1], count=3),
         voters_at(10, SETS[2]),
     )
@@ -131,3 +134,13 @@ def test_retention_leaves_the_last_set_before_the_new_start(start: int) -> None:
     before = [each for each in sets if each[0] < start]
     assert_voters(replica, *before[-1:], *(each for each in sets if each[0] >= start))
     assert replica.core.voter_history.at(Offset(start)) == (before[-1][1] if before else None)
+
+
+@pytest.mark.parametrize(("high_watermark", "may_stand"), [(4, True), (5, True), (6, False), (7, False)])
+def test_who_was_removed_may_stand_as_long_as_that_is_not_committed_here(high_watermark: int, may_stand: bool) -> None:
+    """The set without this replica is at 5; a high watermark of 5 leaves it out."""
+    replica = follower()
+    replica.answer_fetch(voters_at(5, voter_set((2, 3))), PLAIN)
+    replica.flush()
+    replica.answer_fetch(high_watermark=high_watermark)
+    assert not replica.core.is_voter and replica.core.may_stand() == may_stand

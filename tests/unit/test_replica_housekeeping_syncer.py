@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
@@ -65,6 +67,27 @@ def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
     assert isinstance(leader.fatal, StorageError)
     assert tries == [1]
     assert not answers
+
+
+@pytest.mark.parametrize("gone", range(3))
+def test_a_group_that_is_deleted_during_a_sync_keeps_no_other_from_hearing_of_it(gone: int) -> None:
+    """The first, the second or the last of the three that the sync covers."""
+    cluster = Cluster(1)
+    groups = cluster.create_topic("t", 3)
+    leader = cluster.leader(groups[0])
+    cluster.run(50)
+    held: list[Any] = []
+    flush = leader.logs.flush
+    leader.logs.flush = lambda logs, done, *, may_wait: held.append((list(logs), done))  # type: ignore[method-assign, assignment]
+    answers = [cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x"))) for group in groups]
+    leader.run_turn()
+    ((logs, done),) = held
+    assert [log.group for log in logs] == groups
+    leader.logs.flush = flush  # type: ignore[method-assign]
+    leader.partitions[groups[gone]].deleted = True
+    done(None)
+    leader.run_turn()
+    assert [bool(answer) for answer in answers] == [number != gone for number in range(3)]
 
 
 def test_only_a_node_that_leads_no_appends_waits_for_its_disk() -> None:

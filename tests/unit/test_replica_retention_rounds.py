@@ -246,3 +246,25 @@ def test_a_log_that_begins_anew_behind_the_leaders_snapshot_keeps_none_of_its_ow
     cluster.run(10_000, until=lambda: core.log_start > old[-1].offset)
     cluster.run(20)
     assert list(node.logs.snapshots.ids(METADATA_GROUP)) == [core.snapshot_id]
+
+
+def test_the_voters_come_with_a_fetched_snapshot_and_stay_over_a_restart() -> None:
+    """The record that names them lies before the log start: without the snapshot's word for it nobody would be a voter."""
+    cluster = trimming_cluster(retention_bytes=800, directories=True)
+    (group,) = cluster.create_topic("t")
+    write(cluster, group, 10)
+    cluster.run(2_000)
+    leader = cluster.leader(group).partitions[group].core
+    voters, named_at = leader.voters, leader.voter_history.latest_offset
+    assert leader.voter_history.kraft_version == 1 and named_at is not None and named_at < leader.log_start
+    late = cluster.followers(group)[0].config.node_id
+    cluster.stop(late)
+    del cluster.disks[late].logs[group]
+    cluster.disks[late].snapshots.forget(group)
+    for _ in range(2):
+        node = cluster.start(late)
+        cluster.run(10_000, until=lambda node=node: group in node.partitions and node.partitions[group].log.end_offset >= 11)  # type: ignore[misc]
+        core = node.partitions[group].core
+        assert core.log_start > named_at
+        assert core.voters == core.voter_history.at(core.log_start) == voters
+        cluster.stop(late)

@@ -84,19 +84,18 @@ def test_a_control_batch_that_cannot_be_read_ends_the_answer() -> None:
 ALL = [FIRST, SECOND, SECOND.without(NodeId(1)), FIRST.with_voter(key(4, b"d"), HERE)]
 
 
-def log_with_points(directory: FileLogDirectory) -> tuple[LogStore, LogFacts]:
+def log_with_points(directory: FileLogDirectory) -> tuple[LogStore, LogFacts, VoterHistory]:
     """Sets at 0, 4, 8 and 12, three batches of data behind each, and a point where each segment begins."""
     log, history = directory.open(GROUP), VoterHistory(INITIAL)
     facts = LogFacts("t-0", log, history, Offset(0))
     for number, voters in enumerate(ALL):
         add_voters(log, facts, history, voters)
         for _ in range(3):
-            batch = bytes(build_batch([Record(value=bytes(900))], base_offset=log.end_offset, leader_epoch=1, timestamp_ms=5))
-            facts.appended(append(log, batch))
+            facts.appended(append(log, data_batch(log, 900)))
         assert log.end_offset == 4 * number + 4
     assert list(log.start_points.offsets) == list(log.segment_bases)[1:]
     assert len(log.segment_bases) > 3
-    return log, facts
+    return log, facts, history
 
 
 def append(log: LogStore, batch: bytes) -> Sequence[Offset]:
@@ -113,27 +112,84 @@ def add_voters(log: LogStore, facts: LogFacts, history: VoterHistory, voters: Vo
     facts.appended(append(log, bytes(voters_batch(offset, 1, -1, entries_of(voters)))))
 
 
-def restarted(path: Path) -> tuple[FileLogDirectory, LogStore, VoterHistory]:
+def data_batch(log: LogStore, size: int) -> bytes:
+    return bytes(build_batch([Record(value=bytes(size))], base_offset=log.end_offset, leader_epoch=1, timestamp_ms=5))
+
+
+def restarted(path: Path) -> tuple[FileLogDirectory, LogStore, LogFacts, VoterHistory]:
     directory = FileLogDirectory(path, post=None, segment_bytes=3_000)
     log, history = directory.open(GROUP), VoterHistory(INITIAL)
-    LogFacts("t-0", log, history, Offset(0)).restore(0, with_voters=True)
-    return directory, log, history
-
-
-@pytest.mark.parametrize("end", range(17))
-def test_a_set_that_was_cut_away_is_not_found_after_a_restart(tmp_path: Path, end: int) -> None:
-    """Also where another set came to stand at its offset, and whatever point the start begins with."""
-    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
-    log, facts = log_with_points(directory)
-    log.truncate_to(Offset(end))
-    expected = [(4 * number, voters) for number, voters in enumerate(ALL) if 4 * number < end]
-    directory.abandon()
-    directory, log, history = restarted(tmp_path)
-    assert history.entries == expected
     facts = LogFacts("t-0", log, history, Offset(0))
+    facts.restore(0, with_voters=True)
+    return directory, log, facts, history
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("more", [0, 20])
+@pytest.mark.parametrize("end", range(17))
+def test_a_set_that_was_cut_away_is_not_found_after_a_restart(tmp_path: Path, end: int, more: int, restarts: bool) -> None:
+    """Also where another set came to stand at its offset, where the log grew past the points that told of it, and where the
+    process that made the cut went on."""
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    log, facts, history = log_with_points(directory)
+    log.truncate_to(Offset(end))
+    history.truncate_to(Offset(end))
+    expected = [(4 * number, voters) for number, voters in enumerate(ALL) if 4 * number < end]
+    if restarts:
+        directory.abandon()
+        directory, log, facts, history = restarted(tmp_path)
+    assert history.entries == expected
     other = FIRST.with_voter(key(9, b"z"), HERE)
     add_voters(log, facts, history, other)
+    for _ in range(more):
+        facts.appended(append(log, data_batch(log, 10)))
     directory.abandon()
-    directory, log, history = restarted(tmp_path)
+    directory, log, facts, history = restarted(tmp_path)
     assert history.entries == [*expected, (end, other)]
+    directory.close()
+
+
+@pytest.mark.parametrize("end", [4, 8, 9, 12, 13])
+def test_a_point_tells_the_set_that_stands_in_the_log_now(tmp_path: Path, end: int) -> None:
+    """The process has written points with the set that was at the same offset before the cut."""
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    log, facts, history = log_with_points(directory)
+    end = end // 4 * 4
+    log.truncate_to(Offset(end))
+    history.truncate_to(Offset(end))
+    other = FIRST.with_voter(key(9, b"z"), HERE)
+    add_voters(log, facts, history, other)
+    facts.save(log.end_offset)
+    directory.abandon()
+    directory, log, facts, history = restarted(tmp_path)
+    assert history.entries == [(4 * number, voters) for number, voters in enumerate(ALL) if 4 * number < end] + [(end, other)]
+    directory.close()
+
+
+@pytest.mark.parametrize("voters_from", range(17))
+def test_of_sets_before_the_snapshot_only_what_it_says_itself_is_known(tmp_path: Path, voters_from: int) -> None:
+    """Points and records below the end of the snapshot tell of them too."""
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    log, _, _ = log_with_points(directory)
+    sets = [(4 * number, voters) for number, voters in enumerate(ALL)]
+    history = VoterHistory(INITIAL)
+    before = [each for each in sets if each[0] < voters_from][-1:]
+    if before:
+        history.record(Offset(voters_from - 1), before[0][1])
+    LogFacts("t-0", log, history, Offset(voters_from)).restore(0, with_voters=True)
+    told = [(voters_from - 1, voters) for _, voters in before]
+    assert history.entries == told + [each for each in sets if each[0] >= voters_from]
+    directory.close()
+
+
+def test_the_point_at_the_start_of_a_trimmed_log_stays(tmp_path: Path) -> None:
+    """It is all that is known of producers whose records are gone."""
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    log, _, _ = log_with_points(directory)
+    start = log.advance_start(Offset(9))
+    kept = list(log.start_points.offsets)
+    assert start > 0 and kept[0] == start
+    directory.abandon()
+    directory, log, _, _ = restarted(tmp_path)
+    assert list(log.start_points.offsets) == kept
     directory.close()

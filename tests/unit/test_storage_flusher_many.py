@@ -191,3 +191,24 @@ def test_the_epoch_file_of_any_log_of_the_flush_is_written(directory: FileLogDir
         disk.reports.get(timeout=SECONDS_MAX)()
     found = [(log.path / "leader-epoch-checkpoint").read_text() for log in logs]
     assert found == ["0\n2\n1 0\n2 1\n" if number == changed else "0\n1\n1 0\n" for number in range(3)]
+
+
+def test_a_checkpoint_notes_how_far_each_log_is_synced_and_tells_the_next_flush_of_its_failure(tmp_path: Path) -> None:
+    directory = FileLogDirectory(tmp_path, post=None)
+    logs = logs_of(directory, 3)
+    file = tmp_path / "recovery-point-offset-checkpoint"
+    results: list[StorageError | None] = []
+    directory.flush(logs, results.append)
+    fill(logs[1], 1)
+    directory.checkpoint()
+    assert file.read_text() == "0\n3\nmany 0 1\nmany 1 1\nmany 2 1\n"
+    directory.flush(logs, results.append)
+    directory.checkpoint()
+    assert file.read_text() == "0\n3\nmany 0 1\nmany 1 2\nmany 2 1\n", "also a second one"
+    fill(logs[2], 1)
+    directory.flush(logs, results.append)
+    (tmp_path / f"{file.name}.tmp").mkdir()
+    directory.checkpoint()
+    directory.flush(logs[:1], results.append)
+    assert [result is None for result in results] == [True, True, True, False] and file.name in str(results[-1])
+    directory.abandon()
