@@ -21,6 +21,8 @@ HERE = (VoterEndpoint("PEERS", "h", 9),)
 FIRST = NO_VOTERS.with_voter(key(1, b"a"), HERE).with_voter(key(2, b"b"), ())
 SECOND = FIRST.with_voter(key(3, b"c"), (*HERE, VoterEndpoint("OTHER", "i", 10)))
 INITIAL = voter_set((7,))
+#: Of four batches and a few more: the last set stands behind the last point.
+SEGMENT_BYTES = 4_500
 GROUP = GroupId("t", 0, bytes(range(16)))
 
 
@@ -94,7 +96,7 @@ def log_with_points(directory: FileLogDirectory) -> tuple[LogStore, LogFacts, Vo
             facts.appended(append(log, data_batch(log, 900)))
         assert log.end_offset == 4 * number + 4
     assert list(log.start_points.offsets) == list(log.segment_bases)[1:]
-    assert len(log.segment_bases) > 3
+    assert 8 < log.segment_bases[-1] < 12 and len(log.segment_bases) > 2
     return log, facts, history
 
 
@@ -117,7 +119,7 @@ def data_batch(log: LogStore, size: int) -> bytes:
 
 
 def restarted(path: Path) -> tuple[FileLogDirectory, LogStore, LogFacts, VoterHistory]:
-    directory = FileLogDirectory(path, post=None, segment_bytes=3_000)
+    directory = FileLogDirectory(path, post=None, segment_bytes=SEGMENT_BYTES)
     log, history = directory.open(GROUP), VoterHistory(INITIAL)
     facts = LogFacts("t-0", log, history, Offset(0))
     facts.restore(0, with_voters=True)
@@ -130,7 +132,7 @@ def restarted(path: Path) -> tuple[FileLogDirectory, LogStore, LogFacts, VoterHi
 def test_a_set_that_was_cut_away_is_not_found_after_a_restart(tmp_path: Path, end: int, more: int, restarts: bool) -> None:
     """Also where another set came to stand at its offset, where the log grew past the points that told of it, and where the
     process that made the cut went on."""
-    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=SEGMENT_BYTES)
     log, facts, history = log_with_points(directory)
     log.truncate_to(Offset(end))
     history.truncate_to(Offset(end))
@@ -152,7 +154,7 @@ def test_a_set_that_was_cut_away_is_not_found_after_a_restart(tmp_path: Path, en
 @pytest.mark.parametrize("end", [4, 8, 9, 12, 13])
 def test_a_point_tells_the_set_that_stands_in_the_log_now(tmp_path: Path, end: int) -> None:
     """The process has written points with the set that was at the same offset before the cut."""
-    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=SEGMENT_BYTES)
     log, facts, history = log_with_points(directory)
     end = end // 4 * 4
     log.truncate_to(Offset(end))
@@ -169,7 +171,7 @@ def test_a_point_tells_the_set_that_stands_in_the_log_now(tmp_path: Path, end: i
 @pytest.mark.parametrize("voters_from", range(17))
 def test_of_sets_before_the_snapshot_only_what_it_says_itself_is_known(tmp_path: Path, voters_from: int) -> None:
     """Points and records below the end of the snapshot tell of them too."""
-    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=SEGMENT_BYTES)
     log, _, _ = log_with_points(directory)
     sets = [(4 * number, voters) for number, voters in enumerate(ALL)]
     history = VoterHistory(INITIAL)
@@ -184,7 +186,7 @@ def test_of_sets_before_the_snapshot_only_what_it_says_itself_is_known(tmp_path:
 
 def test_the_point_at_the_start_of_a_trimmed_log_stays(tmp_path: Path) -> None:
     """It is all that is known of producers whose records are gone."""
-    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=3_000)
+    directory = FileLogDirectory(tmp_path, post=None, segment_bytes=SEGMENT_BYTES)
     log, _, _ = log_with_points(directory)
     start = log.advance_start(Offset(9))
     kept = list(log.start_points.offsets)

@@ -51,7 +51,9 @@ class Unsynced:
 
     def rename(self, source: str | Path, target: str | Path) -> None:
         self._rename(source, target)
-        self._names.pop(Path(source), None)
+        for pending in (self._names, self._bytes):
+            for path in [path for path in pending if path.is_relative_to(source)]:
+                pending[Path(target) / path.relative_to(source)] = pending.pop(path)
         self._note(Path(target))
 
     def _note(self, path: Path) -> None:
