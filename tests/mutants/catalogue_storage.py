@@ -18,6 +18,8 @@ IN_RETENTION = ("unit/test_replica_timers_producer_state_retention.py",)
 IN_ROUNDS = ("unit/test_replica_retention_rounds.py",)
 IN_LATE_SNAPSHOTS = ("unit/test_raft_late_snapshot.py",)
 IN_REFUSED_VOTERS = ("unit/test_raft_refused_voters.py",)
+IN_NAMES = ("unit/test_storage_created_names.py",)
+IN_WRITERS = ("unit/test_storage_snapshot_writers.py",)
 IN_VOTER_LOGS = ("unit/test_replica_voter_log.py",)
 
 FLUSHES = (
@@ -292,4 +294,88 @@ VOTERS = (
     ),
 )
 
-STORAGE: tuple[Mutant, ...] = (*FLUSHES, *EPOCH_FILES, *DELETIONS, *LATE_SNAPSHOTS, *VOTERS)
+NAMES_AND_POINTS = (
+    Mutant(
+        name="deleted-group-ends-the-report-of-a-sync",
+        source="of three groups of one sync the first is deleted meanwhile; the others wait for ever",
+        by_tests=True,
+        places=("unit/test_replica_housekeeping_syncer.py",),
+        edits=(
+            Edit(
+                "raftlake.replica.syncer",
+                "                if not partition.deleted:\n                    self._node.step",
+                "                if partition.deleted:\n                    return\n                else:\n"
+                "                    self._node.step",
+            ),
+        ),
+    ),
+    Mutant(
+        name="checkpoint-of-the-first-log-alone",
+        source="the recovery points of all others stand still",
+        by_tests=True,
+        places=IN_FLUSHES,
+        edits=(Edit(DIRECTORY, "log.synced_end for log in usable}", "log.synced_end for log in usable[:1]}"),),
+    ),
+    Mutant(
+        name="name-of-a-new-vote-file-not-synced",
+        source="the power fails after the first vote: the file is gone, and the vote may be given twice",
+        by_tests=True,
+        places=IN_NAMES,
+        edits=(
+            Edit(
+                "raftlake.storage.election_journal",
+                "        if is_new:\n            sync_directory(self.path.parent)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="names-in-a-new-partition-not-synced",
+        source="its directory appears under its name with all that is in it",
+        by_tests=True,
+        places=IN_NAMES,
+        edits=(Edit("raftlake.storage.partition", "        sync_directory(temporary)\n", ""),),
+    ),
+    Mutant(
+        name="snapshot-finished-after-a-failed-write",
+        source="the second of three pieces was not written: the file has a hole",
+        by_tests=True,
+        places=IN_WRITERS,
+        edits=(
+            Edit(
+                "raftlake.storage.snapshots",
+                "        if self._error is None:\n            try:\n                sync_data",
+                "        if True:\n            try:\n                sync_data",
+            ),
+        ),
+    ),
+    Mutant(
+        name="one-unfinished-snapshot-of-a-deleted-group-abandoned",
+        source="the second one is finished into a directory that another topic may have by now",
+        by_tests=True,
+        places=IN_WRITERS,
+        edits=(
+            Edit(
+                "raftlake.storage.snapshots",
+                "            if owner == group:\n                writer.abandon()\n",
+                "            if owner == group:\n                writer.abandon()\n                break\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="point-tells-the-set-that-was-cut",
+        source="a set came to stand where another had been; what was written for that one is not used again",
+        by_tests=True,
+        places=IN_VOTER_LOGS,
+        edits=(Edit("raftlake.replica.start_points", "if entry is None or entry[0] is not voters:", "if entry is None:"),),
+    ),
+    Mutant(
+        name="voters-of-a-fetched-snapshot-dropped",
+        source="the record that names them lies before the log start",
+        by_tests=True,
+        places=IN_ROUNDS,
+        edits=(Edit("raftlake.replica.snapshot_transfer", ", voters=download.voters)", ")"),),
+    ),
+)
+
+STORAGE: tuple[Mutant, ...] = (*FLUSHES, *EPOCH_FILES, *DELETIONS, *LATE_SNAPSHOTS, *VOTERS, *NAMES_AND_POINTS)
