@@ -18,6 +18,7 @@ IN_RETENTION = ("unit/test_replica_timers_producer_state_retention.py",)
 IN_ROUNDS = ("unit/test_replica_retention_rounds.py",)
 IN_LATE_SNAPSHOTS = ("unit/test_raft_late_snapshot.py",)
 IN_REFUSED_VOTERS = ("unit/test_raft_refused_voters.py",)
+IN_BOUNDARIES = ("unit/test_storage_boundaries.py",)
 IN_NAMES = ("unit/test_storage_created_names.py",)
 IN_WRITERS = ("unit/test_storage_snapshot_writers.py",)
 IN_VOTER_LOGS = ("unit/test_replica_voter_log.py",)
@@ -378,4 +379,27 @@ NAMES_AND_POINTS = (
     ),
 )
 
-STORAGE: tuple[Mutant, ...] = (*FLUSHES, *EPOCH_FILES, *DELETIONS, *LATE_SNAPSHOTS, *VOTERS, *NAMES_AND_POINTS)
+BOUNDARIES = (
+    Mutant(
+        name="cut-leaves-one-record-known-as-synced",
+        source="the next start takes the cut for damage",
+        by_tests=True,
+        places=IN_BOUNDARIES,
+        edits=(Edit(LOG, "if end_offset <= self.synced_end:", "if end_offset < self.synced_end - 1:"),),
+    ),
+    Mutant(
+        name="time-of-the-batch-at-the-cut-kept",
+        source="a batch of one record, and an index entry of its own",
+        by_tests=True,
+        places=IN_BOUNDARIES,
+        edits=(
+            Edit(
+                "raftlake.storage.index",
+                "        keep = bisect_left(self.time_offsets, end_offset)\n        del",
+                "        keep = bisect_right(self.time_offsets, end_offset)\n        del",
+            ),
+        ),
+    ),
+)
+
+STORAGE: tuple[Mutant, ...] = (*FLUSHES, *EPOCH_FILES, *DELETIONS, *LATE_SNAPSHOTS, *VOTERS, *NAMES_AND_POINTS, *BOUNDARIES)

@@ -16,6 +16,7 @@ from raftlake.storage import election_journal
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.partition import create_partitions
+from raftlake.storage.recovery_points import RecoveryPoints
 
 GROUPS = [GroupId("orders", number, bytes(range(16))) for number in range(3)]
 METADATA = GroupId("__cluster_metadata", 0, bytes(15) + b"\x01")
@@ -148,3 +149,23 @@ def test_what_is_appended_within_the_reserve_changes_no_size(tmp_path: Path, mon
     assert len(set(sizes)) == 1
     line = sizes[0] - 4_096
     assert 0 < line < 4_096 // 8
+
+
+def test_a_clean_close_records_no_log_as_durable_before_it_is(
+    tmp_path: Path, unsynced: Unsynced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = FileLogDirectory(tmp_path, post=None)
+    for group in GROUPS:
+        fill(directory.open(group), 3)
+    save, left = RecoveryPoints.save, []
+
+    def save_and_note(points: RecoveryPoints) -> None:
+        left.append([name for name in unsynced.left() if name.endswith(".log")])
+        save(points)
+
+    for group in GROUPS:
+        directory.flush([directory.open(group)], lambda error: None)
+        fill(directory.open(group), 1)
+    monkeypatch.setattr(RecoveryPoints, "save", save_and_note)
+    directory.close()
+    assert left == [[]]
