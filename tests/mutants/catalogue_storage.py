@@ -32,19 +32,6 @@ FLUSHES = (
         edits=(Edit(FLUSHER, "        for other in others:\n", "        for other in others[:-1]:\n"),),
     ),
     Mutant(
-        name="flush-reported-when-its-first-helper-ended",
-        source="the same, with one helper waited for",
-        by_tests=True,
-        places=IN_FLUSHES,
-        edits=(
-            Edit(
-                FLUSHER,
-                "        for other in others:\n            other.result()\n",
-                "        others[0].result()\n",
-            ),
-        ),
-    ),
-    Mutant(
         name="share-of-one-log-left-out",
         source="three logs on four threads: the second and the third log have a thread each",
         by_tests=True,
