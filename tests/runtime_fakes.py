@@ -35,7 +35,14 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _patiently(main: Coroutine[Any, Any, None]) -> None:
-    await asyncio.wait_for(main, PATIENCE_SECONDS)
+    try:
+        await asyncio.wait_for(main, PATIENCE_SECONDS)
+    finally:
+        # A loop with open connections does not close: what went wrong would not be told, but that.
+        for wire in _wires:
+            wire.writer.transport.abort()
+        _wires.clear()
+        await settle()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -138,8 +145,13 @@ class Wire:
         self.writer.close()
 
 
+#: Those of the test that runs.
+_wires: list[Wire] = []
+
+
 async def connect(address: Endpoint) -> Wire:
-    return Wire(*await asyncio.open_connection(address.host, address.port))
+    _wires.append(Wire(*await asyncio.open_connection(address.host, address.port)))
+    return _wires[-1]
 
 
 @dataclass
