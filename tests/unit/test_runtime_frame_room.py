@@ -152,15 +152,15 @@ def test_a_connection_that_is_closed_with_answers_on_their_way_is_not_kept_for_e
         async with served(node, limits=ConnectionLimits(unsent_bytes_max=10_000_000, stall_seconds=30)) as on:
             greedy = await connect(on.address)
             greedy.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            began = asyncio.get_running_loop().time()
             for _ in range(400):
                 greedy.send(ApiKey.FIND_QUORUM, 0, find())
             greedy.writer.write(b"\xff" * 8)
             await until(lambda: len(node.calls) == 400)
             await settle()
-            now = asyncio.get_running_loop().time()
-            on.listener.end_overdue(now + 25)
+            on.listener.end_overdue(began + 25)
             assert on.listener.connection_count == 1
-            on.listener.end_overdue(now + 31)
+            on.listener.end_overdue(asyncio.get_running_loop().time() + 31)
             await until(lambda: on.listener.connection_count == 0)
             greedy.writer.transport.abort()
 

@@ -235,11 +235,12 @@ def later(seconds: float) -> float:
 def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes) -> None:
     async def main() -> None:
         async with http_front() as on:
+            still = later(HEAD_SECONDS - 1)
             reader, writer = await asyncio.open_connection(on.address.host, on.address.port)
             writer.write(sent)
             await until(lambda: on.front.connection_count == 1)
             await settle()
-            on.front.end_overdue(later(HEAD_SECONDS - 1))
+            on.front.end_overdue(still)
             assert on.front.connection_count == 1
             on.front.end_overdue(later(HEAD_SECONDS + 1))
             answer = await reader.read()
@@ -266,6 +267,7 @@ def test_half_a_body_is_not_waited_for_and_holds_no_room() -> None:
     async def main() -> None:
         async with http_front() as on:
             writers = []
+            still = later(STALL_SECONDS - 1)
             for _ in range(64):
                 _, writer = await asyncio.open_connection(on.address.host, on.address.port)
                 writer.write(b"PUT /v1/kv/k HTTP/1.1\r\nhost: h\r\ncontent-length: 1048576\r\n\r\nx")
@@ -274,7 +276,7 @@ def test_half_a_body_is_not_waited_for_and_holds_no_room() -> None:
             await settle()
             refused = await on.client.put("/v1/kv/other", content=b"v")
             assert refused.status_code == 503 and "nothing changed" in refused.json()["error"]
-            on.front.end_overdue(later(STALL_SECONDS - 1))
+            on.front.end_overdue(still)
             assert len(on.front.exchanges) == 64
             on.front.end_overdue(later(STALL_SECONDS + 1))
             await until(lambda: not on.front.exchanges)
@@ -302,7 +304,6 @@ def test_a_client_that_takes_no_answer_is_ended_and_a_waiting_one_is_not() -> No
             waiting = asyncio.create_task(on.client.get("/v1/kv/a"))
             await until(lambda: len(on.front.exchanges) == 2)
             await settle()
-            on.front.end_overdue(later(STALL_SECONDS - 1))
             on.front.end_overdue(later(2 * STALL_SECONDS))
             await until(lambda: on.front._answers.held == 0)
             assert on.front.connection_count == 1 and not waiting.done()

@@ -136,6 +136,7 @@ def test_connections_wait_for_room_and_get_it_in_turn() -> None:
                 wire.send(ApiKey.PRODUCE, 9, produce_of(bytes(20_000)))
             await until(lambda: len(on.node.calls) == 1)
             for answered in range(4):
+                await until(lambda: len(on.node.calls) > answered)  # noqa: B023
                 await settle()
                 assert len(on.node.calls) == answered + 1
                 on.node.calls[answered].reply(produce.ProduceResponse([]))

@@ -19,15 +19,15 @@ def test_an_idle_client_is_closed_and_a_peer_is_not() -> None:
     async def main() -> None:
         node = FakeNode(on_call=lambda call: call.reply(found()))
         async with served(node, limits=ConnectionLimits(idle_seconds=600)) as on:
+            began = asyncio.get_running_loop().time()
             client, silent, peer = [await connect(on.address) for _ in range(3)]
             client.send(ApiKey.FIND_QUORUM, 0, find())
             await client.receive(ApiKey.FIND_QUORUM, 0)
             peer.send(ApiKey.FIND_QUORUM, 0, find(), client_id=peer_client_id(2))
             await peer.receive(ApiKey.FIND_QUORUM, 0)
-            now = asyncio.get_running_loop().time()
-            on.listener.end_overdue(now + 590)
+            on.listener.end_overdue(began + 590)
             assert on.listener.connection_count == 3
-            on.listener.end_overdue(now + 610)
+            on.listener.end_overdue(asyncio.get_running_loop().time() + 610)
             assert await client.is_closed() and await silent.is_closed()
             await until(lambda: on.listener.connection_count == 1)
             peer.send(ApiKey.FIND_QUORUM, 0, find())
@@ -56,15 +56,15 @@ def test_a_client_that_waits_for_an_answer_is_not_idle() -> None:
 def test_half_a_request_is_not_waited_for_for_ever(sent: bytes) -> None:
     async def main() -> None:
         async with served(limits=ConnectionLimits(stall_seconds=30)) as on:
+            began = asyncio.get_running_loop().time()
             wire = await connect(on.address)
             wire.writer.write(sent)
             await wire.writer.drain()
             await until(lambda: any(each._decoder.is_amid_frame for each in on.listener._connections))
             await settle()
-            now = asyncio.get_running_loop().time()
-            on.listener.end_overdue(now + 25)
+            on.listener.end_overdue(began + 25)
             assert on.listener.connection_count == 1
-            on.listener.end_overdue(now + 31)
+            on.listener.end_overdue(asyncio.get_running_loop().time() + 31)
             assert await wire.is_closed()
             wire.close()
 
@@ -87,13 +87,14 @@ def test_a_client_that_takes_no_answers_holds_little_and_is_ended() -> None:
                     await greedy.writer.drain()
                     await asyncio.sleep(0)
 
+            began = asyncio.get_running_loop().time()
             asking = asyncio.create_task(ask_on())
             await until(lambda: on.listener._unsent_bytes > 0)
             asking.cancel()
             assert 100_000 < on.listener._unsent_bytes < 1_000_000
             (connection,) = on.listener._connections
             now = asyncio.get_running_loop().time()
-            on.listener.end_overdue(now + 25)
+            on.listener.end_overdue(began + 25)
             assert on.listener.connection_count == 1
             on.listener.end_overdue(now + 60)
             await until(lambda: on.listener.connection_count == 0)
