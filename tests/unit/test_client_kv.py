@@ -83,10 +83,19 @@ def test_a_failed_condition_names_the_versions_in_the_way() -> None:
     kv_test(test)
 
 
-def test_a_refused_write_is_tried_again_soon_when_told_so() -> None:
+def test_a_refused_write_is_tried_again_soon_when_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, pauses = asyncio.sleep, list[float]()
+
+    def noting(seconds: float) -> object:
+        pauses.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", noting)
+
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, (503, {"retry-after": "1"}, b'{"error":"no leader"}'), (200, {"etag": '"5"'}, b"{}"))
-        assert await client.kv.put("k", b"v", timeout_ms=900) == 5
+        assert await client.kv.put("k", b"v") == 5
+        assert max(pauses) < 0.9
 
     kv_test(test)
 

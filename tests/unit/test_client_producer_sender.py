@@ -178,15 +178,17 @@ def test_one_producer_has_at_most_five_batches_in_flight() -> None:
             quorum.add_topic("t")
             producer = client.producer()
             await producer.append_batches("t", 0, [batch(b"first")])
-            quorum.nodes[1].once(ApiKey.PRODUCE, lambda *_: HANG)
-            sent = quorum.nodes[1].count(ApiKey.PRODUCE)
-            outcomes = producer.submit_batches("t", 0, [batch(b"x") for _ in range(20)])
             connection = client._pool.get_open(client._cluster.nodes[1], "append")
             assert connection is not None
-            while quorum.nodes[1].count(ApiKey.PRODUCE) == sent:
-                await asyncio.sleep(0)
-            assert connection.in_flight == BATCHES_PER_LANE
-            await asyncio.gather(*outcomes)
+            in_flight: list[int] = []
+
+            def hang(*_: object) -> object:
+                in_flight.append(connection.in_flight)
+                return HANG
+
+            quorum.nodes[1].once(ApiKey.PRODUCE, hang)
+            await asyncio.gather(*producer.submit_batches("t", 0, [batch(b"x") for _ in range(20)]))
+            assert in_flight == [BATCHES_PER_LANE]
 
     run(test())
 
@@ -232,7 +234,7 @@ def test_silence_is_an_unknown_outcome() -> None:
                 with pytest.raises(UnknownOutcome, match="not known"):
                     await client.append("t", "lost?")
                 quorum.nodes[1].scripts.clear()
-                assert (await client.append("t", "next")).count == 1
+                assert (await client.append("t", "next", timeout_ms=10_000)).count == 1
 
     run(test())
 

@@ -45,7 +45,7 @@ def test_ctrl_c_ends_what_runs_and_its_errors_are_not_told() -> None:
 
     def work() -> None:
         press_ctrl_c()
-        ended.wait()
+        assert ended.wait(60)
         trail.append("ended")
         raise OSError("the JVM is gone")
 
