@@ -265,6 +265,26 @@ def test_records_of_an_answer_are_slices_of_the_frame() -> None:
     scripted(test, auto=False)
 
 
+def test_a_peer_that_is_being_connected_is_in_touch_and_one_that_refuses_is_not() -> None:
+    """Kafka's nodes close a connection that is idle for ten minutes: the next request opens it anew."""
+
+    async def test(peer: Peer, net: Net) -> None:
+        assert net.network.peers_in_touch() == []
+        got = ask(net, begin())
+        assert (net.network.connected_peers(), net.network.peers_in_touch()) == ([], [2])
+        await until(lambda: bool(got))
+        assert (net.network.connected_peers(), net.network.peers_in_touch()) == ([2], [2])
+        peer.drop()
+        await until(lambda: net.network.connected_peers() == [])
+        assert net.network.peers_in_touch() == []
+        refused = ask(net, begin())
+        await until(lambda: bool(refused))
+        await settle()
+        assert refused == [FailureReason.DISCONNECTED] and net.network.peers_in_touch() == []
+
+    scripted(test)
+
+
 def test_closing_reports_nothing_more() -> None:
     async def test(peer: Peer, net: Net) -> None:
         got = ask(net, begin())

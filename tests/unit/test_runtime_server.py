@@ -206,7 +206,7 @@ def test_the_parents_pipe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("successor", "connected", "leaving", "drained"),
+    ("successor", "in_touch", "leaving", "drained"),
     [
         (True, [2, 3], [], True),
         (False, [2, 3], [], False),
@@ -217,7 +217,7 @@ def test_the_parents_pipe() -> None:
     ],
 )
 def test_a_leader_waits_only_for_those_who_may_succeed_it(
-    tmp_path: Path, successor: bool, connected: list[int], leaving: list[int], drained: bool
+    tmp_path: Path, successor: bool, in_touch: list[int], leaving: list[int], drained: bool
 ) -> None:
     """When every node is told to stop at once, each of them would else wait in vain for another one to lead."""
     format_data_dir(tmp_path, 1, "c")
@@ -226,7 +226,7 @@ def test_a_leader_waits_only_for_those_who_may_succeed_it(
         server = NodeServer(settings_of(tmp_path), asyncio.get_running_loop())
         control = SimpleNamespace(resigned_since=lambda _: leaving)
         server._node = SimpleNamespace(is_drained=lambda: successor, control=control)  # type: ignore[assignment]
-        server._network = SimpleNamespace(connected_peers=lambda: connected)  # type: ignore[assignment]
+        server._network = SimpleNamespace(peers_in_touch=lambda: in_touch)  # type: ignore[assignment]
         server._check_drained()
         assert server._drained.is_set() == drained
 

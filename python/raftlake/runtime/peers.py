@@ -136,6 +136,11 @@ class _Channel:
     def is_connected(self) -> bool:
         return self._connection is not None
 
+    @property
+    def is_in_touch(self) -> bool:
+        """Connected, or about to be: what waits for the connection goes out then."""
+        return self._connection is not None or self._connecting is not None
+
     def stays(self, addresses: Sequence[Endpoint]) -> bool:
         """The peer is known to be at the first of `addresses`. False when this channel leads elsewhere already."""
         if self._addresses[0] != addresses[0] and (self._connection is not None or self._connecting is not None):
@@ -367,6 +372,10 @@ class TcpNetwork:
 
     def connected_peers(self) -> list[NodeId]:
         return [peer for peer, channels in self._channels.items() if any(each.is_connected for each in channels.values())]
+
+    def peers_in_touch(self) -> list[NodeId]:
+        """Those that are connected or being connected. A peer closes a connection that is idle for long and runs on."""
+        return [peer for peer, channels in self._channels.items() if any(each.is_in_touch for each in channels.values())]
 
     def notice_alive(self, peer: NodeId) -> None:
         """A request of `peer` arrived, so its process runs and listens."""

@@ -264,10 +264,10 @@ class NodeServer:
 
     def _check_drained(self) -> None:
         assert self._network is not None
-        # Nobody is left to hand over to without peers, or when those that are connected are handing over too.
+        # Nobody is left to hand over to without peers, or when those in touch are handing over too.
         since_ms = self._clock.now_ms() - int(1000 * DRAIN_SECONDS)
         leaving = self.node.control.resigned_since(since_ms)
-        if self.node.is_drained() or all(peer in leaving for peer in self._network.connected_peers()):
+        if self.node.is_drained() or all(peer in leaving for peer in self._network.peers_in_touch()):
             self._drained.set()
 
     # --- close ---
