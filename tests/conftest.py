@@ -58,11 +58,14 @@ def quorum(quorum_dir: Path) -> Iterator[LocalQuorum]:
 
 
 @pytest.fixture
-def hang_up_kills() -> Iterator[None]:
-    """Processes that the test starts do not ignore SIGHUP, although the whole run may (nohup)."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def signals_arrive() -> Iterator[None]:
+    """Processes that the test starts do not ignore SIGHUP and SIGINT, although the whole run may (nohup, a shell's `&`)."""
+    # A handler of this process is the default action of the programs that it starts.
+    wanted = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {signum: signal.signal(signum, action) for signum, action in wanted.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for signum, action in before.items():
+        signal.signal(signum, action)
 
 
 @pytest.fixture(scope="session")
@@ -73,14 +76,15 @@ def topic_names() -> Iterator[str]:
 @pytest.fixture
 def new_topic(quorum: LocalQuorum, topic_names: Iterator[str]) -> Callable[..., str]:
     """`new_topic(partitions=1) -> name`: creates a topic that no other test uses, through an ordinary Kafka client."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+
+    from librdkit import create_topic
 
     admin = AdminClient({"bootstrap.servers": quorum.bootstrap_servers})
 
     def create(partitions: int = 1) -> str:
         name = next(topic_names)
-        for future in admin.create_topics([NewTopic(name, num_partitions=partitions)], operation_timeout=20).values():
-            future.result(timeout=20)
+        create_topic(admin, name, partitions)
         return name
 
     return create
