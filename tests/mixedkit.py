@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from mixednodes import HOST, PATIENCE_SECONDS, TOPIC, JavaNode, Node, OurNode, free_ports, wait_until
+from mixednodes import HOST, TOPIC, JavaNode, Node, OurNode, free_ports, wait_until
+from waitkit import attempt
 
 
 def _hands_over_to(leader: OurNode, among: tuple[int, ...]) -> bool:
@@ -72,8 +72,11 @@ class MixedQuorum:
         return {**self.java, **self.ours}
 
     def start(self, *node_ids: int) -> None:
-        for node_id in node_ids or tuple(self.nodes):
-            self.nodes[node_id].start()
+        started = [self.nodes[node_id] for node_id in node_ids or tuple(self.nodes)]
+        for node in started:
+            node.launch()
+        for node in started:
+            node.await_start()
 
     def leader_of(self, epoch_above: int = 0) -> tuple[int, int] | None:
         """(leader, epoch) of the newest epoch that a running node knows, when it is above `epoch_above`."""
@@ -90,61 +93,121 @@ class MixedQuorum:
         return leader
 
     def make_lead(self, *among: int) -> tuple[int, int]:
-        """Have one of `among`, of three running voters, lead: any other leader is stopped gracefully, at a moment when nobody
-        else has a log that could win."""
-        leader_id, epoch = self.await_leader()
-        if leader_id in among:
-            return leader_id, epoch
+        """Have one of `among`, of three running voters, lead. Whoever leads then may lose its office at any time: on a busy
+        machine its followers miss it."""
+
+        def leads() -> tuple[int, int] | None:
+            leader_id, epoch = self.await_leader()
+            if leader_id not in among:
+                self._depose(leader_id, epoch, among)
+            leader = self.leader_of()
+            return leader if leader is not None and leader[0] in among else None
+
+        leader: tuple[int, int] = attempt(leads, f"a leader among {among}")
+        return leader
+
+    def _depose(self, leader_id: int, epoch: int, among: tuple[int, ...]) -> None:
+        """Stop a leader gracefully, at a moment when nobody but `among` has a log that could win."""
         self.settle()
         rivals = [self.nodes[node_id] for node_id in (1, 2, 3) if node_id not in (leader_id, *among)]
         for rival in rivals:
             rival.stop()
-            if leader_id in self.ours:
-                self.append(leader_id, 5)
+            self.append(5)
             self.settle(above=rival.log_end)
         if leader_id in self.ours:
-            wait_until(partial(_hands_over_to, self.ours[leader_id], among), f"{among} caught up with {leader_id}")
+            wait_until(
+                lambda: _hands_over_to(self.ours[leader_id], among) or self.leader_of() != (leader_id, epoch),
+                f"{among} caught up with {leader_id}",
+            )
         self.nodes[leader_id].stop()
         for rival in rivals:
             rival.start()
-        found = self.await_leader(among, epoch_above=epoch)
+        self.await_leader(among, epoch_above=epoch)
         self.nodes[leader_id].start()
         self.settle()
-        return found
 
-    def append(self, node_id: int, count: int, *, wait: bool = True) -> None:
-        """Append through one of our nodes, one record a batch, as Kafka's Raft writes them."""
-        producer = Producer(
-            {"bootstrap.servers": self.ours[node_id].address, "acks": "all", "batch.num.messages": 1, "linger.ms": 0}
-        )
-        failures: list[object] = []
+    def hand_over(self, giving: tuple[int, ...], taking: tuple[int, ...]) -> None:
+        """A leader out of `giving` stops, and its EndQuorumEpoch makes one of `taking` campaign. (Where that one has missed the
+        leader before, or hears first that the connection is closed, it campaigns for that reason: then it is tried again.)"""
+
+        def told() -> bool:
+            leader_id, epoch = self.make_lead(*giving)
+            before = {node_id: self.nodes[node_id].times_told_of_an_end for node_id in taking}
+            self.nodes[leader_id].stop()
+            self.await_leader(taking, epoch_above=epoch)
+            self.nodes[leader_id].start()
+            return any(self.nodes[node_id].times_told_of_an_end > count for node_id, count in before.items())
+
+        attempt(told, f"a leader out of {giving} that stops, and one of {taking} that it has told so")
+
+    def append(self, count: int) -> int:
+        """Have `count` records more committed at every running node, and return the offset that all have committed. Who leads
+        may change meanwhile: a Java leader appends by itself, one of ours is sent what is missing, one record a batch, as
+        Kafka's Raft writes them. A record that was sent in vain may be in the log nevertheless."""
+        target = max(node.high_watermark for node in self.running) + count
+
+        def is_committed() -> bool:
+            watermarks = [node.high_watermark for node in self.running]
+            leader = self.leader_of()
+            if leader is not None and leader[0] in self.ours and max(watermarks) < target:
+                self.send(leader[0], target - max(watermarks))
+            return min(watermarks) >= target
+
+        wait_until(is_committed, f"{count} records more, up to {target}, committed everywhere")
+        return target
+
+    def grow(self, count: int, *among: int) -> int:
+        """As `append`, by a leader out of `among` who keeps its office for all of the records."""
+
+        def grown() -> int | None:
+            leader = self.make_lead(*among)
+            offset = self.append(count)
+            return offset if self.leader_of() == leader else None
+
+        offset: int = attempt(grown, f"{count} records by one leader out of {among}")
+        return offset
+
+    def send(self, node_id: int, count: int) -> None:
+        """Offer records to one of our nodes, and wait no longer than a moment for what becomes of them."""
+        settings = {"bootstrap.servers": self.ours[node_id].address, "acks": "all", "batch.num.messages": 1, "linger.ms": 0}
+        producer = Producer({**settings, "message.timeout.ms": 1000})
         for number in range(count):
-            producer.produce(
-                TOPIC, b"record %d of node %d" % (number, node_id), partition=0,
-                on_delivery=lambda error, _message: failures.append(error) if error else None,
-            )  # fmt: skip
-        left = producer.flush(PATIENCE_SECONDS if wait else 1.0)
-        if wait:
-            assert not left and not failures, f"{left} records unsent, {failures[:1]}"
+            producer.produce(TOPIC, b"record %d of node %d" % (number, node_id), partition=0)
+        producer.flush(2.0)
+        producer.purge()
+
+    @property
+    def running(self) -> list[JavaNode | OurNode]:
+        return [node for node in self.nodes.values() if node.is_alive]
 
     def settle(self, above: int = -1) -> int:
         """Wait until every running node has committed more than `above`; the offset below which all have."""
-        running = [node for node in self.nodes.values() if node.is_alive]
+        running = self.running
         wait_until(lambda: all(node.high_watermark > above for node in running), f"high watermarks above {above} everywhere")
         return min(node.high_watermark for node in running)
 
-    def check(self, above: int = 0) -> None:
+    def check(self, above: int = -1) -> None:
         """Everybody lives, nobody complained, all have committed more than `above` and hold the same bytes up to there."""
-        offset = self.settle(above)
+        self.settle(above)
         for node in self.nodes.values():
             assert node.is_alive, f"node {node.node_id} ended: {node.output[-3000:]}"
             assert not node.trouble(), f"node {node.node_id}: {node.trouble()[:5]}"
-        start = max(node.log_start for node in self.nodes.values())
-        logs = {node_id: node.log_bytes(offset, start) for node_id, node in self.nodes.items()}
+        logs = wait_until(self._copies, "something to compare in all logs")
         first = next(iter(logs.values()))
-        assert first, f"nothing to compare between {start} and {offset}"
         for node_id, log in logs.items():
-            assert log == first, f"the log of node {node_id} differs from {start} to {offset}: {len(log)}, {len(first)} bytes"
+            assert log == first, f"the log of node {node_id} differs: {len(log)}, {len(first)} bytes"
+
+    def _copies(self) -> dict[int, bytes] | None:
+        """What each node has of the offsets that all have committed and none has trimmed; None when that changed meanwhile."""
+        nodes = self.nodes
+        offset = self.settle()
+        start = max(node.log_start for node in nodes.values())
+        try:
+            logs = {node_id: node.log_bytes(offset, start) for node_id, node in nodes.items()}
+        except FileNotFoundError:
+            return None
+        is_whole = start == max(node.log_start for node in nodes.values())
+        return logs if is_whole and any(logs.values()) else None
 
     def close(self) -> None:
         for node in self.nodes.values():

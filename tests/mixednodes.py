@@ -34,6 +34,9 @@ wait_until = partial(waitkit.wait_until, seconds=PATIENCE_SECONDS)
 #: What a Java process says when something happened that it did not expect. Exceptions below that level are told in passing: an
 #: append whose leader lost its office, say.
 TROUBLE = re.compile(r"^(?:ERROR .*|Exception in thread.*|.*OutOfMemoryError.*)(?:\n.*)?", re.MULTILINE)
+#: TestRaftServer offers UpdateRaftVoter and has no handler for it; its own voters send it to each other. And a leader that
+#: stops says so when it sees no successor within five seconds, which a busy machine may need to elect one.
+ALLOWED = ("apiKey=UPDATE_RAFT_VOTER", "Graceful shutdown of RaftClient failed")
 
 
 def free_ports(count: int) -> list[int]:
@@ -81,10 +84,23 @@ class Node:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> None:
+        """Until it runs; whether anybody leads then is another question."""
+        self.launch()
+        self.await_start()
+
+    def launch(self) -> None:
         assert not self.is_alive
         self.output_start = len(self.output)
         with (self.directory.parent / f"{self.directory.name}.out").open("ab") as output:
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def await_start(self) -> None:
+        wait_until(lambda: self.has_started or not self.is_alive, f"node {self.node_id} has started")
+        assert self.is_alive, f"node {self.node_id} ended: {self.output[-3000:]}"
+
+    @property
+    def has_started(self) -> bool:
+        raise AssertionError("a kind of node says how it tells that it runs")
 
     def kill(self) -> None:
         """As a crash would."""
@@ -205,14 +221,22 @@ class JavaNode(Node):
         return int(found[-1]) if found else -1
 
     @property
+    def has_started(self) -> bool:
+        return "Completed transition to" in self.output_of_process
+
+    @property
+    def times_told_of_an_end(self) -> int:
+        """How often a leader that steps down has told it so, by EndQuorumEpoch."""
+        return self.output.count("after receiving EndQuorumEpoch request from leader")
+
+    @property
     def latency_lines(self) -> list[str]:
         """What it prints every five seconds while records that it appended are committed."""
         return re.findall(r"^Throughput .*", self.output, re.MULTILINE)
 
     def trouble(self) -> list[str]:
         found = [match[0] for match in TROUBLE.finditer(self.output)]
-        # TestRaftServer offers UpdateRaftVoter and has no handler for it; its own voters send it to each other.
-        return [line for line in found if "apiKey=UPDATE_RAFT_VOTER" not in line]
+        return [line for line in found if not any(words in line for words in ALLOWED)]
 
 
 @dataclass
@@ -263,8 +287,17 @@ class OurNode(Node):
         found = re.findall(r"^raftlake_high_watermark\{.*\} (\S+)", (self.get("/metrics") or b"").decode(), re.MULTILINE)
         return int(float(found[0])) if found and self.is_alive else -1
 
+    @property
+    def has_started(self) -> bool:
+        return self.get("/health/live") is not None
+
+    @property
+    def times_told_of_an_end(self) -> int:
+        """How often it has campaigned because its leader said, by EndQuorumEpoch, that it steps down."""
+        return self.output.count("reason='leader resigned'")
+
     def requests_served(self, api: str) -> float:
-        body = self.get("/metrics") or b""
+        body: bytes = wait_until(lambda: self.get("/metrics"), f"metrics of node {self.node_id}")
         found = re.findall(rf'^raftlake_requests_total{{api="{api}"}} (\S+)', body.decode(), re.MULTILINE)
         return float(found[0]) if found else 0.0
 
