@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 from pyspark_raftlake.writer import count_partitions
 from raftlake import Client, LocalQuorum
+from raftlake.client import NoReachableNode
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.local import LocalNode
-from waitkit import wait_until
+from waitkit import attempt, wait_until
 
 pytestmark = pytest.mark.process
 
@@ -28,6 +29,34 @@ PATIENCE_SECONDS = 30
 def raftlake(node: LocalNode, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "raftlake", *words, "--bootstrap-server", node.address, "--timeout-ms", "4000"]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+
+def require_told(node: LocalNode, words: tuple[str, ...]) -> None:
+    """What a command says of a node that nobody leads, whole: the longer word comes after three seconds, and on a busy machine
+    only when the command is over."""
+
+    def told() -> bool:
+        done = raftlake(node, *words)
+        assert (done.returncode, done.stdout) == (1, ""), done.stdout
+        assert "does not exist" not in done.stderr
+        # Who answers, and what to do.
+        wanted = ["LEADER_NOT_AVAILABLE: no node that answers hears of a leader", "no node leads the quorum (answered: node 2"]
+        if words[0] == "voters":
+            wanted = ["nothing was changed: a leader changes the voters"]
+        return all(text in done.stderr for text in wanted)
+
+    attempt(told, f"the whole word of {words}")
+
+
+def refusal(ask: Callable[[], object]) -> ErrorCode | None:
+    """Why the node refuses to say; None when it did not come to answer in time."""
+    try:
+        ask()
+    except RequestRejected as rejected:
+        return rejected.code
+    except NoReachableNode:
+        return None
+    raise AssertionError("it was answered")
 
 
 @contextlib.contextmanager
@@ -60,27 +89,19 @@ def test_a_node_that_is_started_alone_denies_nothing_and_says_that_nobody_leads(
     with served(node):
         commands = (("topics", "list"), ("topics", "describe", "t"), ("consume", "t"), ("voters", "remove", "3"))
         with ThreadPoolExecutor(len(commands)) as threads:
-            *denials, removal = threads.map(lambda words: raftlake(node, *words), commands)
-        for said in denials:
-            assert (said.returncode, said.stdout) == (1, ""), said.stdout
-            assert "LEADER_NOT_AVAILABLE: no node that answers hears of a leader" in said.stderr
-            assert "does not exist" not in said.stderr
-            # The longer word, after three seconds: who answers, and what to do.
-            assert "no node leads the quorum (answered: node 2" in said.stderr
-        assert removal.returncode == 1 and "nothing was changed: a leader changes the voters" in removal.stderr
+            list(threads.map(partial(require_told, node), commands))
         with Client(node.address, request_timeout_ms=1500) as client:
             for ask in (lambda: client.partitions("t"), client.topics, lambda: count_partitions(client, "t")):
-                with pytest.raises(RequestRejected) as caught:
-                    ask()
-                assert caught.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+                code = attempt(partial(refusal, ask), "an answer of the node in time")
+                assert code is ErrorCode.LEADER_NOT_AVAILABLE
         # As others see it: an error of the topic that passes, and no topic that is denied.
-        topic = AdminClient({"bootstrap.servers": node.address}).list_topics("t", timeout=5).topics["t"]
+        topic = AdminClient({"bootstrap.servers": node.address}).list_topics("t", timeout=PATIENCE_SECONDS).topics["t"]
         assert topic.error is not None and topic.error.code() == ErrorCode.LEADER_NOT_AVAILABLE
-        written = httpx.put(f"http://{node.http_address}/v1/kv/k", content=b"w", trust_env=False)
+        written = httpx.put(f"http://{node.http_address}/v1/kv/k", content=b"w", trust_env=False, timeout=PATIENCE_SECONDS)
         assert (written.status_code, written.headers["retry-after"]) == (503, "1")
-    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.nodes[2].address) as client:
+    # A denial does not take the whole time of the request, in which the run would end this test.
+    patient = {"request_timeout_ms": 3_600_000}
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum, Client(quorum.nodes[2].address, **patient) as client:
         assert [topic.name for topic in client.topics()] == ["t"]
-        started = time.monotonic()
         with pytest.raises(RequestRejected, match="does not exist"):
             client.describe_topic("u")
-        assert time.monotonic() - started < 5

@@ -7,14 +7,15 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import waitkit
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.server import PID_FILE
 from raftlake.runtime.sockets import bind
@@ -27,6 +28,7 @@ SERVE = (
     "sys.exit(serve(load_settings(None, overrides=sys.argv[1:])))"
 )
 PATIENCE_SECONDS = 20
+wait_until = partial(waitkit.wait_until, seconds=PATIENCE_SECONDS)
 
 
 class Node:
@@ -35,15 +37,18 @@ class Node:
         self.process = process
         self.http = http
 
-    def wait_ready(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.http}/health/ready", trust_env=False).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                time.sleep(0.02)
-        raise AssertionError("the node did not get ready")
+    def is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.http}/health/ready", trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def put(self, key: str, value: bytes) -> bool:
+        """Whether the write was acknowledged."""
+        try:
+            return httpx.put(f"{self.http}/v1/kv/{key}", content=value, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
 
     def end(self) -> tuple[int, str]:
         """The exit code and what was logged."""
@@ -64,7 +69,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
         node = Node(tmp_path, process, f"http://{http}")
         started.append(node)
-        node.wait_ready()
+        wait_until(node.is_ready, f"{http} is ready")
         return node
 
     yield start_node
@@ -74,7 +79,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         node.process.communicate()
 
 
-@pytest.mark.usefixtures("hang_up_kills")
+@pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly(start: Callable[..., Node], signum: signal.Signals) -> None:
     node = start()
@@ -104,11 +109,12 @@ def test_a_full_disk_stops_it_with_the_name_of_the_file(start: Callable[..., Nod
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     node = start(preexec_fn=limit_files)
-    for number in range(20):
-        try:
-            httpx.put(f"{node.http}/v1/kv/k{number}", content=bytes(200_000), trust_env=False)
-        except httpx.HTTPError:
-            break
+
+    def has_ended() -> bool:
+        node.put("k", bytes(200_000))
+        return node.process.poll() is not None
+
+    wait_until(has_ended, "the disk is full, and the node ends")
     code, logged = node.end()
     assert code == 1
     (line,) = [line for line in logged.splitlines() if " CRITICAL " in line]
@@ -120,11 +126,10 @@ def test_a_full_disk_stops_it_with_the_name_of_the_file(start: Callable[..., Nod
 def test_a_killed_node_continues_with_everything_acknowledged(start: Callable[..., Node]) -> None:
     node = start()
     keys = [f"k{number:02}" for number in range(50)]
-    with httpx.Client(base_url=node.http, trust_env=False) as client:
-        acknowledged = [key for key in keys if client.put(f"/v1/kv/{key}", content=b"v").status_code == 200]
+    for key in keys:
+        wait_until(partial(node.put, key, b"v"), f"{key} is acknowledged")
     node.process.kill()
     node.process.wait(PATIENCE_SECONDS)
     again = start()
     listed = httpx.get(f"{again.http}/v1/kv?prefix=k", trust_env=False).json()
-    assert [entry["key"] for entry in listed["entries"]] == acknowledged
-    assert len(acknowledged) == 50
+    assert [entry["key"] for entry in listed["entries"]] == keys

@@ -37,6 +37,8 @@ CONVERGE_SECONDS = 60.0
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--least-faults", type=int, default=0, help="go on until so many faults have struck")
+    parser.add_argument("--least-operations", type=int, default=0, help="and until so many operations have succeeded")
     parser.add_argument("--seed", type=int, default=None, help="of the faults and the clients; drawn and shown without it")
     parser.add_argument("--nodes", type=int, default=3, choices=(3, 5))
     parser.add_argument("--links", choices=("auto", "namespaces", "proxies"), default="auto")
@@ -103,7 +105,15 @@ class Soak:
         try:
             await asyncio.wait_for(self._stop.wait(), 60 * self._options.minutes)
         except TimeoutError:
+            while not self._stop.is_set() and not self._is_enough():
+                await asyncio.sleep(0.1)
             self._stop.set()
+
+    def _is_enough(self) -> bool:
+        """A busy machine gets less done in the same time."""
+        succeeded = sum(count for name, count in self.record.counts.items() if name.endswith(" ok"))
+        faults = sum(self._injector.counts.values())
+        return faults >= self._options.least_faults and succeeded >= self._options.least_operations
 
     async def _progress(self) -> None:
         while not self._stop.is_set():
