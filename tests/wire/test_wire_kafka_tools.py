@@ -59,12 +59,14 @@ def test_kafka_metadata_quorum_describes_the_replication(quorum: LocalQuorum, ka
 def test_kafka_topics_sees_our_topics(quorum: LocalQuorum, kafka_tool: Tool) -> None:
     at = ("--bootstrap-server", quorum.bootstrap_servers)
     kafka_tool(TOPICS, *at, "--create", "--topic", "made-by-java", "--partitions", "2")
-    assert "made-by-java" in kafka_tool(TOPICS, *at, "--list").stdout.split()
+    # Any node answers, also one that has not applied the change yet.
+    listed = lambda: "made-by-java" in kafka_tool(TOPICS, *at, "--list").stdout.split()  # noqa: E731
+    wait_until(listed, "the topic is listed", seconds=60)
     described = kafka_tool(TOPICS, *at, "--describe", "--topic", "made-by-java").stdout
     assert re.search(r"PartitionCount:\s*2\b", described)
     assert re.search(r"ReplicationFactor:\s*3\b", described)
     kafka_tool(TOPICS, *at, "--delete", "--topic", "made-by-java")
-    assert "made-by-java" not in kafka_tool(TOPICS, *at, "--list").stdout.split()
+    wait_until(lambda: not listed(), "the topic is gone", seconds=60)
 
 
 def test_the_console_producer_and_consumer_understand_each_other(

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 from kafka import TopicPartition as PythonTopicPartition
 
+from librdkit import create_topic
 from raftlake.errors import ErrorCode
 from raftlake.replica.apis.fetch import ParkedFetch
 from raftlake.replica.partition import Partition
@@ -48,7 +49,7 @@ def librdkafka(bootstrap: str, topic: str, first: int) -> list[bytes]:
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, 0, first)])
     try:
-        messages = [consumer.poll(30) for _ in VALUES]
+        messages = [message for message in (consumer.poll(30) for _ in VALUES) if message is not None]
         assert [message.error() for message in messages] == [None] * len(VALUES)
         return [message.value() for message in messages]
     finally:
@@ -75,8 +76,7 @@ def kafka_python(bootstrap: str, topic: str, first: int) -> list[bytes]:
 def write(bootstrap: str) -> int:
     """A topic with the values; the offset of the first one."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic("t", 1, 1)]).values():
-        future.result(30)
+    create_topic(admin, "t", 1)
     offsets: list[int] = []
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for value in VALUES:
