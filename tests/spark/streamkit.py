@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,13 +58,21 @@ class ExpectBatches:
 
 
 @dataclass(frozen=True)
+class ExpectBatchesOf:
+    """How many rows a batch holds at most, and one at least more than half as many: control records are among the offsets, and
+    each new leader writes one."""
+
+    rows_max: int
+
+
+@dataclass(frozen=True)
 class Do:
     """Anything else: kill a node, make a topic."""
 
     action: Callable[[], object]
 
 
-Step = Append | Start | Stop | Expect | ExpectBatches | Do
+Step = Append | Start | Stop | Expect | ExpectBatches | ExpectBatchesOf | Do
 
 
 class Scenario:
@@ -103,6 +112,8 @@ class Scenario:
                 self._require_each_offset_once()
             case ExpectBatches(sizes):
                 assert [len(rows) for _, rows in sorted(self.batches.items()) if rows] == sizes
+            case ExpectBatchesOf(rows_max):
+                assert rows_max / 2 < max(len(rows) for rows in self.batches.values()) <= rows_max
             case Do(action):
                 action()
 
@@ -132,12 +143,25 @@ class Scenario:
 
     def _process_all(self, count: int) -> None:
         """Wait for what was appended: a query from latest may still have its first, empty batch before it."""
-        assert self.query is not None
-        self.query.processAllAvailable()
+        query = self.query
+        assert query is not None
         deadline = time.monotonic() + QUERY_TIMEOUT_S
-        while len(self.values()) < count and self.query.isActive and time.monotonic() < deadline:
-            self.query.processAllAvailable()
+        _process_available(query)
+        while len(self.values()) < count and query.isActive and time.monotonic() < deadline:
+            _process_available(query)
 
     def _require_each_offset_once(self) -> None:
         positions = [row[:3] for rows in self.batches.values() for row in rows]
         assert len(positions) == len(set(positions))
+
+
+def _process_available(query: StreamingQuery) -> None:
+    """`processAllAvailable`, which waits without a limit: a query that is stuck would hold up the whole run."""
+    with ThreadPoolExecutor(1) as pool:
+        processed = pool.submit(query.processAllAvailable)
+        try:
+            processed.result(QUERY_TIMEOUT_S)
+        except TimeoutError:
+            # This ends the wait, too.
+            query.stop()
+            raise AssertionError(f"not within {QUERY_TIMEOUT_S} s: a query processes all that is available") from None

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from leaderkit import leader_of
 from raftlake import Client, LocalQuorum
 from spark.streamkit import Append, Do, Expect, Scenario, Start, Step, Stop
+from waitkit import attempt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +35,6 @@ def own_quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalQuorum
 def own_client(own_quorum: LocalQuorum) -> Iterator[Client]:
     with Client(own_quorum.bootstrap_servers) as made:
         yield made
-
-
-def leader_of(client: Client, topic: str) -> int:
-    return client.describe_topic(topic).partitions[0].leader_id
 
 
 def test_a_query_outlives_the_leaders_of_its_partitions(
@@ -90,28 +88,41 @@ def test_tasks_that_read_from_a_killed_node_read_from_another(
 
 def test_a_write_outlives_the_leader(spark: SparkSession, own_quorum: LocalQuorum, own_client: Client) -> None:
     """The leader dies when part of a task's rows is appended: the rest follows, and retried requests are not appended twice."""
-    own_client.create_topic("write", 1)
-    servers = own_quorum.bootstrap_servers
-    empty = own_client.read_offset("write")[0]
-    victim = leader_of(own_client, "write")
+    names = (f"write-{number}" for number in itertools.count())
+
+    def is_written_over_a_kill() -> bool:
+        """Every row is there, once. False where the write was over before its leader was killed."""
+        topic = next(names)
+        in_the_middle = write_and_kill(spark, own_quorum, own_client, topic)
+        frame = spark.read.format("raftlake").option("bootstrap.servers", own_quorum.bootstrap_servers)
+        counts = frame.option("subscribe", topic).load().selectExpr("count(*)", "count(distinct key)").first()
+        assert counts == (ROWS, ROWS)
+        return in_the_middle
+
+    attempt(is_written_over_a_kill, "a write that is not over before its leader is killed")
+
+
+def write_and_kill(spark: SparkSession, quorum: LocalQuorum, client: Client, topic: str) -> bool:
+    """Whether the write was still going on after the kill. (It is Spark's session that is bound to the main thread.)"""
+    client.create_topic(topic, 1)
+    empty = client.read_offset(topic)[0]
     rows = spark.range(0, ROWS, 1, 1).selectExpr("cast(id as string) as key", "rpad(cast(id as string), 100, '.') as value")
-    writer = rows.write.format("raftlake").option("bootstrap.servers", servers).option("topic", "write").mode("append")
+    writer = rows.write.format("raftlake").option("bootstrap.servers", quorum.bootstrap_servers).option("topic", topic)
     is_saved = threading.Event()
 
-    def kill_in_the_middle() -> bool:
-        """Whether the write was still going on after the kill. (It is Spark's session that is bound to the main thread.)"""
-        while own_client.read_offset("write")[0] == empty and not is_saved.wait(0.01):
+    def kill_in_the_middle() -> tuple[int, bool]:
+        while client.read_offset(topic)[0] == empty and not is_saved.wait(0.01):
             pass
-        own_quorum.kill(victim)
-        return not is_saved.is_set()
+        victim = leader_of(client, topic)
+        quorum.kill(victim)
+        return victim, not is_saved.is_set()
 
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill_in_the_middle)
         try:
-            writer.save()
+            writer.mode("append").save()
         finally:
             is_saved.set()
-        assert killing.result(timeout=60), "the write was over before the kill: more rows are needed"
-    own_quorum.start(victim)
-    frame = spark.read.format("raftlake").option("bootstrap.servers", servers).option("subscribe", "write").load()
-    assert frame.selectExpr("count(*)", "count(distinct key)").first() == (ROWS, ROWS)
+        victim, in_the_middle = killing.result(timeout=60)
+    quorum.start(victim)
+    return in_the_middle

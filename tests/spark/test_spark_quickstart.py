@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from waitkit import wait_until
+
 pytestmark = pytest.mark.spark
 
 COMMAND = [sys.executable, "-m", "raftlake", "quickstart"]
@@ -29,10 +31,7 @@ def processes_naming(text: str) -> list[str]:
 
 
 def wait_until_gone(text: str) -> None:
-    deadline = time.monotonic() + 20
-    while left := processes_naming(text):
-        assert time.monotonic() < deadline, "\n".join(left)
-        time.sleep(0.1)
+    wait_until(lambda: not processes_naming(text), f"no process names {text}", 20)
 
 
 def test_the_tour_ends_well_and_leaves_nothing_running(tmp_path: Path) -> None:
@@ -56,6 +55,7 @@ def test_a_folder_in_use_is_refused_before_anything_starts(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.usefixtures("signals_arrive")
 @pytest.mark.parametrize(
     ("file", "size"),
     [("spark/spark.out", 0), ("spark/spark.log", 0), ("node-1/flights-*/*.log", 50_000), ("spark/checkpoint/commits/*", 0)],
@@ -68,11 +68,14 @@ def test_ctrl_c_is_one_line_and_leaves_no_child(tmp_path: Path, file: str, size:
     with (tmp_path / "output").open("w") as output:
         tour = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            deadline = time.monotonic() + 120
-            while not any(path.stat().st_size >= size for path in data.glob(file)):
+
+            def has_come() -> bool:
                 assert tour.poll() is None, (tmp_path / "output").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+                with contextlib.suppress(FileNotFoundError):  # Spark renames what it has written
+                    return any(path.stat().st_size >= size for path in data.glob(file))
+                return False
+
+            wait_until(has_come, f"{file} of {size} bytes", 120)
             os.killpg(tour.pid, signal.SIGINT)
             interrupted = time.monotonic()
             assert tour.wait(timeout=60) == 130, (tmp_path / "output").read_text()
