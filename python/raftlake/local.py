@@ -19,7 +19,6 @@ import re
 import shutil
 import signal
 import site
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from typing import Any, Self
 
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.runtime.format import format_data_dir
+from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.properties import parse_properties
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta
@@ -332,16 +332,7 @@ def _choose_ports(count: int, first: int | None, existing: list[int], taken: lis
         if set(ports) & set(taken or []):
             raise ConfigError(f"ports {ports[0]} to {ports[-1]} are wanted for both Kafka and HTTP; choose others")
         return ports
-    return existing or _free_ports(count)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now. All are held at once, so they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listening in sockets:
-            listening.bind((HOST, 0))
-        return [listening.getsockname()[1] for listening in sockets]
+    return existing or free_ports(HOST, count, taken or [])
 
 
 def _cluster_id(nodes: Mapping[int, LocalNode]) -> str:

@@ -25,4 +25,11 @@ RUNTIME: tuple[Mutant, ...] = (
         places=("unit/test_runtime_server.py",),
         edits=(Edit("raftlake.runtime.server", "self._network.peers_in_touch()", "self._network.connected_peers()"),),
     ),
+    Mutant(
+        name="outgoing-connections-get-the-ports-of-nodes",
+        source="our own: a node of a local quorum that was killed found its port taken by some program's connection",
+        by_tests=True,
+        places=("unit/test_runtime_free_ports.py", "unit/test_local_directories.py"),
+        edits=(Edit("raftlake.runtime.free_ports", "range(FIRST, _outgoing_first())", "range(0)"),),
+    ),
 )

@@ -1,0 +1,50 @@
+"""Ports that nobody has chosen, for servers on this machine: free ones, out of the way of outgoing connections.
+
+The system gives the ports of one range to connections as they are opened. Any of them may be taken while its server is down,
+and the server would not come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+#: Below are the ports of well-known servers.
+FIRST = 10_000
+#: How often a port is tried before the system chooses one.
+TRIES_MAX = 1_000
+#: First and last port that the system gives to outgoing connections, where it is Linux; elsewhere they begin higher.
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_OUTGOING_FIRST = 32_768
+
+
+def free_ports(host: str, count: int, taken: Collection[int] = ()) -> list[int]:
+    """Ports that nobody uses now, none of `taken`. All are held at once, so they differ."""
+    found: list[int] = []
+    candidates = _candidates()
+    with contextlib.ExitStack() as held:
+        while len(found) < count:
+            unused = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                unused.bind((host, next(candidates)))
+                port = unused.getsockname()[1]
+                if port not in taken:
+                    found.append(port)
+    return found
+
+
+def _candidates() -> Iterator[int]:
+    ports = range(FIRST, _outgoing_first())
+    yield from random.sample(ports, min(TRIES_MAX, len(ports)))
+    while True:
+        yield 0
+
+
+def _outgoing_first() -> int:
+    try:
+        return int(OUTGOING.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return _OUTGOING_FIRST
