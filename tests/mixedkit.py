@@ -10,7 +10,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from mixednodes import HOST, TOPIC, JavaNode, Node, OurNode, free_ports, wait_until
+from mixednodes import HOST, TOPIC, JavaNode, Node, OurNode, wait_until
+from raftlake.runtime.free_ports import free_ports
 from waitkit import attempt
 
 
@@ -34,7 +35,7 @@ class MixedQuorum:
     ) -> None:
         self.directory = directory
         self.jars = jars
-        ports = dict(zip((*java, *ours), free_ports(len(java) + len(ours)), strict=True))
+        ports = dict(zip((*java, *ours), free_ports(HOST, len(java) + len(ours)), strict=True))
         self.voters = ",".join(f"{node_id}@{HOST}:{port}" for node_id, port in sorted(ports.items()))
         self.java = {
             node_id: JavaNode(
@@ -51,19 +52,19 @@ class MixedQuorum:
         return path
 
     def _our(self, node_id: int, port: int, settings: Mapping[str, str]) -> OurNode:
-        (http_port,) = free_ports(1)
+        (http_port,) = free_ports(HOST, 1)
         return OurNode(node_id, port, self._directory(node_id), voters=self.voters, http_port=http_port, settings=settings)
 
     def add_java_observer(self, node_id: int, bootstrap: Node, **settings: str) -> JavaNode:
         """Not started yet."""
-        (port,) = free_ports(1)
+        (port,) = free_ports(HOST, 1)
         node = JavaNode(node_id, port, self._directory(node_id), jars=self.jars, bootstrap=bootstrap.address, settings=settings)
         self.java[node_id] = node
         return node
 
     def add_our_observer(self, node_id: int, **settings: str) -> OurNode:
         """Not started yet."""
-        (port,) = free_ports(1)
+        (port,) = free_ports(HOST, 1)
         node = self.ours[node_id] = self._our(node_id, port, settings)
         return node
 

@@ -11,7 +11,6 @@ import http.client
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -37,18 +36,6 @@ TROUBLE = re.compile(r"^(?:ERROR .*|Exception in thread.*|.*OutOfMemoryError.*)(
 #: TestRaftServer offers UpdateRaftVoter and has no handler for it; its own voters send it to each other. And a leader that
 #: stops says so when it sees no successor within five seconds, which a busy machine may need to elect one.
 ALLOWED = ("apiKey=UPDATE_RAFT_VOTER", "Graceful shutdown of RaftClient failed")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now. All are held at once, so they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @dataclass

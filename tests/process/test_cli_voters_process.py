@@ -21,9 +21,8 @@ from raftlake import Client, LocalQuorum
 from raftlake.errors import RaftlakeError
 from raftlake.raft.types import NodeId
 from raftlake.runtime.format import format_data_dir
-from raftlake.runtime.sockets import bind
+from raftlake.runtime.free_ports import free_ports
 from raftlake.wire.batches import decode_records
-from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.process
 wait_until = partial(waitkit.wait_until, seconds=60)
@@ -53,20 +52,19 @@ def start_node(
     """A node that knows only where the quorum is; its process and the address of its listener."""
     directory.mkdir()
     format_data_dir(directory, node_id=NodeId(node_id), cluster_id=cluster_id)
-    with bind(LOOPBACK, "x") as first, bind(LOOPBACK, "x") as second:
-        listener, http = address_of(first), address_of(second)
+    listener, http = (f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2))
     settings = {
         "node.id": str(node_id),
         "log.dirs": str(directory),
         "listeners": f"PLAINTEXT://{listener}",
-        "http.listener": str(http),
+        "http.listener": http,
         "quorum.bootstrap.servers": bootstrap,
         **more,
     }
     command = [sys.executable, "-c", SERVE, *(f"{key}={value}" for key, value in settings.items())]
     # Into a file: who writes into a pipe that nobody reads waits when it is full.
     with log_of(directory).open("ab") as log:
-        return subprocess.Popen(command, stderr=log), str(listener)
+        return subprocess.Popen(command, stderr=log), listener
 
 
 def log_of(directory: Path) -> Path:

@@ -17,6 +17,7 @@ from leaderkit import leader_of, record_offsets
 from raftlake import Client, LocalQuorum
 from raftlake.errors import ConfigError
 from raftlake.local import READY_TIMEOUT_S, LocalQuorumFailed
+from raftlake.runtime.free_ports import free_ports
 from waitkit import attempt
 
 pytestmark = pytest.mark.process
@@ -53,14 +54,14 @@ def test_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> None:
 def free_row(count: int) -> int:
     """The first of so many ports in a row that nobody listens at."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port = first.getsockname()[1]
+        (port,) = free_ports("127.0.0.1", 1)
+        with socket.create_server(("127.0.0.1", port)):
             try:
                 for offset in range(1, count):
                     socket.create_server(("127.0.0.1", port + offset)).close()
             except (OSError, OverflowError):
                 continue
-        return int(port)
+        return port
 
 
 def moved(data_dir: Path) -> LocalQuorum | None:
@@ -185,8 +186,7 @@ def test_nodes_do_not_outlive_a_crashed_parent_even_when_its_fork_lives_on(tmp_p
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
 def test_the_local_command_says_ready_and_stops_at_ctrl_c_and_with_its_terminal(tmp_path: Path, signum: signal.Signals) -> None:
     command = [sys.executable, "-m", "raftlake", "local", "--nodes", "1", "--data-dir", str(tmp_path)]
-    with LocalQuorum(nodes=1) as free:
-        port, http_port = free.nodes[1].port, free.nodes[1].http_port
+    port, http_port = free_ports("127.0.0.1", 2)
     process = subprocess.Popen(
         [*command, "--port", str(port), "--http-port", str(http_port)],
         stdout=subprocess.PIPE,

@@ -14,8 +14,7 @@ import waitkit
 from raftlake import Client, LocalQuorum
 from raftlake.raft.types import NodeId
 from raftlake.runtime.format import format_data_dir
-from raftlake.runtime.sockets import bind
-from runtime_fakes import LOOPBACK, address_of
+from raftlake.runtime.free_ports import free_ports
 
 pytestmark = pytest.mark.process
 wait_until = partial(waitkit.wait_until, seconds=20)
@@ -104,8 +103,7 @@ def test_a_voter_that_knows_only_where_others_were_goes_on_alone(tmp_path: Path)
             client.create_topic("t")
             cluster_id = client.describe_cluster().cluster_id
             format_data_dir(tmp_path / "two", node_id=NodeId(2), cluster_id=cluster_id)
-            with bind(LOOPBACK, "x") as first, bind(LOOPBACK, "x") as second:
-                listener, http = address_of(first), address_of(second)
+            listener, http = (f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2))
             properties.write_text(
                 f"node.id=2\nlog.dirs={tmp_path / 'two'}\nlisteners=PLAINTEXT://{listener}\nhttp.listener={http}\n"
                 f"quorum.bootstrap.servers={quorum.bootstrap_servers}\nquorum.auto.join.enable=true\n"
@@ -127,7 +125,7 @@ def test_a_voter_that_knows_only_where_others_were_goes_on_alone(tmp_path: Path)
             done = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
             assert done.returncode == 0 and "Start the node, and give the others empty directories" in done.stdout, done.stderr
             process = serve()
-            with Client(str(listener)) as survivor:
+            with Client(listener) as survivor:
                 wait_until(lambda: [topic.name for topic in survivor.topics()] == ["t"], "it has read what it holds")
                 assert [record.value for record in survivor.read("t", 0, 0)] == [b"on both disks"]
                 assert survivor.kv.get("k").value == b"kept"  # type: ignore[union-attr]

@@ -17,9 +17,8 @@ import pytest
 
 import waitkit
 from raftlake.runtime.format import format_data_dir
+from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.server import PID_FILE
-from raftlake.runtime.sockets import bind
-from runtime_fakes import LOOPBACK, address_of
 
 pytestmark = pytest.mark.process
 
@@ -61,8 +60,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Node]]:
     started: list[Node] = []
 
     def start_node(**options: Any) -> Node:
-        with bind(LOOPBACK, "x") as first, bind(LOOPBACK, "x") as second:
-            listener, http = address_of(first), address_of(second)
+        listener, http = (f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2))
         format_data_dir(tmp_path, 1, "c")
         arguments = ["node.id=1", f"quorum.voters=1@{listener}", f"log.dirs={tmp_path}", f"http.listener={http}"]
         command = [sys.executable, "-c", SERVE, *arguments]

@@ -9,7 +9,6 @@ it is healed. Both keep the clients' own way to every node open.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import struct
@@ -20,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.peer_codec import parse_peer_client_id
 
 KAFKA_PORT = 9092
@@ -131,9 +131,7 @@ class Proxies:
     """One proxy before each node, in a thread of its own. A peer is known by the client id of its first request."""
 
     def __init__(self, count: int) -> None:
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2 * count)]
-            ports = [held.getsockname()[1] for held in sockets]
+        ports = free_ports("127.0.0.1", 2 * count)
         self._behind = {node_id: ports[node_id - 1] for node_id in range(1, count + 1)}
         self._fronts = {node_id: socket.create_server(("127.0.0.1", 0)) for node_id in self._behind}
         self.addresses = {

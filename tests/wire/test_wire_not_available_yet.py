@@ -21,10 +21,10 @@ from raftlake.errors import ErrorCode
 from raftlake.replica.apis.fetch import ParkedFetch
 from raftlake.replica.partition import Partition
 from raftlake.runtime.format import format_data_dir
+from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.server import NodeServer
 from raftlake.runtime.settings import load_settings
-from raftlake.runtime.sockets import bind
-from runtime_fakes import LOOPBACK, address_of, until
+from runtime_fakes import until
 
 pytestmark = pytest.mark.process
 
@@ -87,10 +87,9 @@ def write(bootstrap: str) -> int:
 
 @pytest.mark.parametrize("consume", [librdkafka, kafka_python])
 def test_a_consumer_waits_for_what_is_not_available_yet(consume: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bind(LOOPBACK, "listeners") as one, bind(LOOPBACK, "http") as other:
-        listener, http = address_of(one), address_of(other)
+    listener, http = (f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2))
     format_data_dir(tmp_path, 1, "the-cluster")
-    given = {"node.id": "1", "quorum.voters": f"1@{listener}", "log.dirs": str(tmp_path), "http.listener": str(http)}
+    given = {"node.id": "1", "quorum.voters": f"1@{listener}", "log.dirs": str(tmp_path), "http.listener": http}
     settings = load_settings(None, overrides=[f"{key}={value}" for key, value in given.items()])
     asked: list[int] = []
     honest = ParkedFetch._check_offset
@@ -104,10 +103,10 @@ def test_a_consumer_waits_for_what_is_not_available_yet(consume: Any, tmp_path: 
         try:
             await server.start()
             await until(server.node.is_ready)
-            first = await asyncio.to_thread(write, str(listener))
+            first = await asyncio.to_thread(write, listener)
             monkeypatch.setattr(ParkedFetch, "_check_offset", staticmethod(refusing))
             monkeypatch.setattr(ParkedFetch, "_may_pass", lambda *_: False)
-            assert await asyncio.to_thread(consume, str(listener), "t", first) == VALUES
+            assert await asyncio.to_thread(consume, listener, "t", first) == VALUES
             assert asked[: REFUSALS + 1] == [first] * (REFUSALS + 1)
         finally:
             server.close()
