@@ -48,8 +48,9 @@ class Lines:
 
     def require(self, line: str, seconds: float) -> None:
         """Wait for the next line, which must be this one."""
-        found = wait_until(lambda: self.found, f"the line {line!r}", seconds)
-        assert found.pop(0) == line
+        wait_until(lambda: self.found or not self._thread.is_alive(), f"the line {line!r}", seconds)
+        assert self.found, f"the output has ended without the line {line!r}"
+        assert self.found.pop(0) == line
 
     def rest(self) -> list[str]:
         """What came besides, up to the end of the output: the process has ended."""
