@@ -24,7 +24,7 @@ def test_spark_s_kafka_connector_works_unchanged(quorum: LocalQuorum, new_topic:
     assert (JARS / "complete").exists(), "run tools/fetch-kafka first (make test-spark does)"
     arguments = [quorum.bootstrap_servers, new_topic(4), str(tmp_path / "checkpoint"), str(JARS)]
     command = [sys.executable, str(HERE / "spark_kafka_job.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=230, check=False, cwd=tmp_path)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     result = json.loads(done.stdout.splitlines()[-1])
     expected = result["expected"]
