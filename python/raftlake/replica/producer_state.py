@@ -39,6 +39,11 @@ def last_sequence_of(base_sequence: int, record_count: int) -> int:
     return (base_sequence + record_count - 1) % SEQUENCE_MODULUS
 
 
+def is_after(sequence: int, other: int) -> bool:
+    """Whether `sequence` comes behind `other`, where numbers may have wrapped between the two."""
+    return 0 < (sequence - other) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
+
+
 class ProducerStates:
     """Per producer id: its epoch and its last batches."""
 
@@ -65,8 +70,8 @@ class ProducerStates:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            if base_sequence != 0 and not history_trimmed and not self.has_forgotten:
-                self._require_second_coming(producer_id, epoch, base_sequence)
+            if not history_trimmed and not self.has_forgotten:
+                self._require_first_or_second_coming(producer_id, epoch, base_sequence)
             return None
         if epoch < entry.epoch:
             raise RequestRejected(
@@ -91,9 +96,9 @@ class ProducerStates:
             )
         return None
 
-    def _require_second_coming(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Let an unknown producer begin amid its sequence once it has been sent back, by an error after which all clients send
-        again what it has under way, the oldest first.
+    def _require_first_or_second_coming(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Let an unknown producer begin at 0; or amid its sequence once it has been sent back, by an error after which all
+        clients send again what it has under way, the oldest first.
 
         Kafka takes such a batch at once. But its predecessors may have been refused a moment ago, by this node or the last
         leader, and come again: they would be out of order. This log has lost nothing that could excuse the gap, except by
@@ -101,10 +106,10 @@ class ProducerStates:
         would say so, but ends librdkafka where one of the batches under way had been refused before.
         """
         producer = (producer_id, epoch)
-        lowest = self._sent_back.get(producer)
-        if lowest is not None and base_sequence <= lowest:
+        sent_back = self._sent_back.get(producer)
+        if base_sequence == 0 if sent_back is None else not is_after(base_sequence, sent_back):
             return
-        if lowest is None:
+        if sent_back is None:
             self._sent_back[producer] = base_sequence
             if len(self._sent_back) > SENT_BACK_MAX:
                 del self._sent_back[next(iter(self._sent_back))]
