@@ -211,6 +211,20 @@ def test_an_unknown_producer_that_was_sent_back_may_come_with_its_very_first_bat
     log.append(5, 3)
 
 
+def test_whom_a_leader_sent_back_is_forgotten_when_it_leads_no_more() -> None:
+    """What was refused between two terms of one node is missing in the second one, like in the first."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    second = batch(b"b", producer_id=PRODUCER, producer_epoch=0, base_sequence=2)
+    assert cluster.produce(group, bytearray(second), node=leader).error is ErrorCode.LEADER_NOT_AVAILABLE
+    leader.partitions[group].on_leadership_lost()
+    assert cluster.produce(group, bytearray(second), node=leader).error is ErrorCode.LEADER_NOT_AVAILABLE
+    first = batch(b"a", b"a", producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
+    assert cluster.produce(group, first, node=leader).error is ErrorCode.NONE
+    assert cluster.produce(group, second, node=leader).error is ErrorCode.NONE
+
+
 def test_batches_of_one_turn_are_checked_one_after_the_other() -> None:
     """The node notes each before it is written: the next one, a repetition and one of another size come in the same turn."""
     cluster = Cluster(1)

@@ -290,6 +290,7 @@ class Partition:
     def on_leadership_lost(self, *, keep_new: bool = False) -> None:
         """Whatever was appended and is not committed may be kept or cut by the next leader: its outcome is unknown. What
         was not yet appended is refused, or goes on waiting with `keep_new`."""
+        self.producers.forget_sent_back()
         if not keep_new:
             self.refuse_appends()
         waiting, self.waiting = self.waiting, deque()

@@ -118,6 +118,10 @@ class ProducerStates:
             f"producer {producer_id} is new here and begins with sequence {base_sequence}: send again, the oldest first",
         )
 
+    def forget_sent_back(self) -> None:
+        """This node leads no more. What it refuses until it leads again comes a second time too, and before the rest."""
+        self._sent_back.clear()
+
     def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int, now_ms: int) -> None:
         """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from."""
         entry = self._entries.get(producer_id)
