@@ -267,6 +267,19 @@ def test_what_a_point_cannot_tell_is_not_told(world: World, caplog: pytest.LogCa
     assert world.facts.producers_at(offset) is None and "is of no use" in caplog.text
 
 
+def test_what_is_noted_behind_a_record_that_is_written_now_stays_above_the_end(world: World) -> None:
+    """A new leader has taken a batch before its own first record is written."""
+    end = world.log.end_offset
+    before = _facts(world.facts.producers, end)
+    world.facts.producers.record(77, 0, 0, 2, end + 2, 0)
+    world.vote()
+    assert world.log.end_offset == end + 2
+    assert _facts(world.facts.producers, end + 2) == before
+    world.facts.save_at_stop()
+    world.kill()
+    assert _facts(world.facts.producers, end + 2) == before
+
+
 def test_producers_in_a_snapshot_are_known_by_their_mark_and_their_crc() -> None:
     value = KnownProducers((ProducerRow(4000, 2, 19, 119, 9, 5),), has_forgotten=True).encode()
     decoded = KnownProducers.decode(value)
