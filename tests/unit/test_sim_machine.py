@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -255,3 +256,64 @@ def test_an_answer_after_the_clients_patience_is_not_heard() -> None:
     answers = call(cluster, ask_in_vain, timeout_ms=200)
     run(cluster, 3_000)
     assert answers == [CallFailure.TIMED_OUT]
+
+
+# --- connections of clients ---
+
+
+def call_all(cluster: Cluster, count: int) -> tuple[list[int], list[Any]]:
+    """Calls on one connection: in which order they arrived, and how each ended."""
+    connection = cluster.calls.connect(ONE)
+    arrived: list[int] = []
+    ended: list[Any] = [None] * count
+    for number in range(count):
+
+        def ask_number(node: ReplicaNode, reply: Any, number: int = number) -> None:
+            arrived.append(number)
+            reply(number)
+
+        connection.call(ask_number, lambda answer, number=number: ended.__setitem__(number, answer), 1_000)
+    return arrived, ended
+
+
+def test_calls_of_one_connection_arrive_in_their_order() -> None:
+    cluster = cluster_of()
+    cluster.calls.settings = replace(cluster.calls.settings, delay_us_mean=50_000)
+    arrived, ended = call_all(cluster, 50)
+    run(cluster, 3_000)
+    assert arrived == ended == list(range(50))
+
+
+def test_a_call_that_is_lost_takes_the_later_ones_of_its_connection_with_it() -> None:
+    cluster = cluster_of()
+    cluster.calls.settings = replace(cluster.calls.settings, loss_ppm=50_000)
+    arrived, ended = call_all(cluster, 200)
+    assert ended == [None] * 200, "nothing happens at once"
+    run(cluster, 3_000)
+    assert 0 < len(arrived) < 200 and arrived == list(range(len(arrived)))
+    assert set(ended[len(arrived) :]) == {CallFailure.TIMED_OUT}
+    cluster.calls.settings = replace(cluster.calls.settings, loss_ppm=0)
+    assert call(cluster) == [], "another call is not concerned"
+    again, _ = call_all(cluster, 3)
+    run(cluster, 3_000)
+    assert again == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_down_first", [False, True])
+def test_a_connection_ends_with_the_process_that_got_its_first_call(*, is_down_first: bool) -> None:
+    cluster = cluster_of()
+    connection = cluster.calls.connect(ONE)
+    answers: list[Any] = []
+    if is_down_first:
+        cluster.crash(ONE, "test")
+    connection.call(ask, answers.append, 1_000)
+    run(cluster, 500)
+    assert answers == [CallFailure.REFUSED if is_down_first else "answer"]
+    cluster.crash(ONE, "test")
+    cluster.start(ONE)
+    connection.call(ask, answers.append, 1_000)
+    run(cluster, 500)
+    assert answers[1:] == [CallFailure.REFUSED]
+    cluster.calls.connect(ONE).call(ask, answers.append, 1_000)
+    run(cluster, 500)
+    assert answers[2:] == ["answer"]

@@ -12,6 +12,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.client_base import SCRATCH, Client
+from raftlake.sim.client_idempotent import IdempotentProducer
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
 from raftlake.sim.client_producers import Creator, Producer
@@ -34,10 +35,11 @@ def test_in_a_quiet_run_every_client_gets_what_it_wants() -> None:
     outcome = cluster.run()
     assert outcome.completed > 150
     kinds = {type(client): client.completed for client in cluster.clients}
-    assert set(kinds) == {Creator, Producer, Reader, KvClient}
+    assert set(kinds) == {Creator, Producer, IdempotentProducer, Reader, KvClient}
     assert all(client.completed > 10 for client in cluster.clients if not isinstance(client, Creator))
     acknowledged = [append for append in cluster.oracle.appends if append.base_offset is not None]
-    assert len(acknowledged) >= len(cluster.oracle.appends) - 3
+    sent = [append for append in cluster.oracle.appends if not append.refused]
+    assert len(acknowledged) >= len(sent) - 3
     assert cluster.oracle.kv_reads and cluster.oracle.kv_writes
     assert any(write.result.succeeded for write in cluster.oracle.kv_writes)
     assert any(not write.result.succeeded for write in cluster.oracle.kv_writes)

@@ -12,7 +12,7 @@ from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.sim.client_calls import ClientCalls
 from raftlake.sim.client_history import KvHistory
-from raftlake.sim.clock import US_PER_MS, Scheduler
+from raftlake.sim.clock import US_PER_MS, WALL_START_MS, Scheduler
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.operations import Operations
 from raftlake.sim.oracle import Oracle
@@ -49,6 +49,11 @@ class Shared:
         return GroupId(TOPIC, partition, self.topic_id)
 
 
+def wall_ms(shared: Shared) -> int:
+    """The time that clients write into their records."""
+    return WALL_START_MS + shared.scheduler.now_us // US_PER_MS
+
+
 class Client:
     """One request at a time; `step` begins the next one."""
 
@@ -68,9 +73,10 @@ class Client:
     def start(self) -> None:
         self._think()
 
-    def _think(self) -> None:
+    def _think(self, rest_ms: int = 0) -> None:
         self.is_idle = True
         delay_us = 1_000 + int(self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean * US_PER_MS)
+        delay_us += rest_ms * US_PER_MS
         self.shared.scheduler.call_after(delay_us, self._begin)
 
     def _begin(self) -> None:
@@ -90,10 +96,11 @@ class Client:
         if self.shared.trace.enabled:
             self.shared.trace.write(self.name, what)
 
-    def succeed(self) -> None:
+    def succeed(self, rest_ms: int = 0) -> None:
+        """`rest_ms`: do nothing for so long before the next pause to think."""
         self.completed += 1
         self.last_completed_began_us = self.began_us
-        self._think()
+        self._think(rest_ms)
 
     def give_up(self) -> None:
         self._think()

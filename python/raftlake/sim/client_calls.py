@@ -1,7 +1,8 @@
 """How simulated clients reach nodes: a call crosses a network of its own, and ends in exactly one outcome.
 
-A call may be refused (nobody listens: it was never received), answered, broken off (the node died while it had the call) or
-silent until the client's patience ends. Only a refusal says that nothing happened.
+Calls overtake one another, except on one `Connection`. A call may be refused (nobody listens: it was never received), answered,
+broken off (the node died while it had the call) or silent until the client's patience ends. Only a refusal says that nothing
+happened.
 """
 
 from __future__ import annotations
@@ -48,12 +49,20 @@ class ClientCalls:
 
     def call(self, node_id: NodeId, ask: Ask, done: Done, timeout_ms: int) -> None:
         """Ask a node; `done` is called once, later, with the node's answer or a CallFailure."""
+        call = self._begin(node_id, done, timeout_ms)
+        if not self.is_lost():
+            self._scheduler.call_after(self.delay_us(), call.arrive, ask)
+
+    def connect(self, node_id: NodeId) -> Connection:
+        """A connection to the process that runs on a node when the first call arrives there."""
+        return Connection(self, self._scheduler, node_id)
+
+    def _begin(self, node_id: NodeId, done: Done, timeout_ms: int) -> _Call:
         self.made += 1
         self._call_counter += 1
         call = _Call(self, self._machines[node_id], self._call_counter, done)
         self._scheduler.call_after(timeout_ms * US_PER_MS, call.finish, CallFailure.TIMED_OUT)
-        if not self.is_lost():
-            self._scheduler.call_after(self.delay_us(), call.arrive, ask)
+        return call
 
     def later(self, callback: Callable[..., None], *args: Any) -> None:
         """Run `callback` after a one-way delay."""
@@ -64,6 +73,38 @@ class ClientCalls:
 
     def delay_us(self) -> int:
         return self.settings.delay_us_min + int(-log(1.0 - self._rng.random()) * self.settings.delay_us_mean)
+
+
+class Connection:
+    """Calls that one process gets in the order in which they were made, as over TCP. One that is lost takes all later ones with
+    it, and so does the end of the process."""
+
+    def __init__(self, calls: ClientCalls, scheduler: Scheduler, node_id: NodeId) -> None:
+        self._calls = calls
+        self._scheduler = scheduler
+        self._node_id = node_id
+        self._is_broken = False
+        self._last_arrival_us = 0
+        #: Of the process that got the first call, 0 where none ran.
+        self._incarnation: int | None = None
+
+    def call(self, ask: Ask, done: Done, timeout_ms: int) -> None:
+        """Like `ClientCalls.call`."""
+        calls = self._calls
+        call = calls._begin(self._node_id, done, timeout_ms)
+        self._is_broken = self._is_broken or calls.is_lost()
+        if not self._is_broken:
+            self._last_arrival_us = max(self._last_arrival_us, self._scheduler.now_us + calls.delay_us())
+            self._scheduler.call_at(self._last_arrival_us, self._arrive, call, ask)
+
+    def _arrive(self, call: _Call, ask: Ask) -> None:
+        incarnation = self._calls.incarnation(self._node_id)
+        if self._incarnation is None:
+            self._incarnation = incarnation
+        if self._incarnation == incarnation:
+            call.arrive(ask)
+        else:
+            self._calls.later(call.finish, CallFailure.REFUSED)
 
 
 class _Call:

@@ -92,6 +92,8 @@ class Settings:
     #: The end of a log is damaged in a power loss, while what the node sent before is still on its way.
     damage_end_interval_ms: int = 0
     producers: int = 2
+    #: So many batches an idempotent producer may have under way.
+    producer_window: int = 2
     readers: int = 1
     kv_clients: int = 2
     #: Clients that create and delete topics.
@@ -183,6 +185,8 @@ class Settings:
             snapshot_interval_ms=choice(1_000, 5_000, 20_000),
             snapshot_fetch_bytes_max=choice(100, 1_000, 1024 * 1024),
         )
+        rng = stream(seed, "settings of clients")
+        settings = replace(settings, producer_window=choice(1, 2, 5))
         rng = stream(seed, "settings of a theme")
         theme = rng.randrange(8)
         if settings.voters > 1 and theme == 0:

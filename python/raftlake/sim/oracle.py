@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Delete, Put, Txn, decode
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
@@ -28,16 +29,23 @@ from raftlake.wire.batches import Record
 
 #: Every command of a simulated client also writes this key, so that it can be found in the log.
 MARK_PREFIX = "mark/"
+#: What a partition says that has looked at a batch's sequence and does not take it (`producer_state`).
+SEQUENCE_ERRORS = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+)
 
 
 @dataclass(slots=True)
 class Append:
-    """One batch of one producer. `sequence` counts the producer's records in this partition from 0."""
+    """One batch of one producer. `sequence` counts the producer's records in this partition from 0, through all its epochs."""
 
     partition: int
     producer: str
     sequence: int
     values: tuple[bytes, ...]
+    epoch: int = 0
     #: A plain producer goes on after an unknown outcome, so what it sent first may well be appended last.
     keeps_order: bool = True
     base_offset: int | None = None
@@ -103,10 +111,17 @@ class Oracle:
     # --- appends ---
 
     def append_sent(
-        self, partition: int, producer: str, sequence: int, values: tuple[bytes, ...], *, keeps_order: bool = True
+        self,
+        partition: int,
+        producer: str,
+        sequence: int,
+        values: tuple[bytes, ...],
+        *,
+        epoch: int = 0,
+        keeps_order: bool = True,
     ) -> Append:
         """A producer is about to send a batch; retries of it are the same `Append`."""
-        append = Append(partition, producer, sequence, values, keeps_order)
+        append = Append(partition, producer, sequence, values, epoch, keeps_order)
         self.appends.append(append)
         return append
 
@@ -172,11 +187,28 @@ class Oracle:
         self._high_watermarks[node] = shown.high_watermark
         by_epoch[shown.epoch] = max(by_epoch.get(shown.epoch, -1), shown.high_watermark)
 
-    def append_repeated(self, append: Append, base_offset: int, answered_offset: int, error: str) -> None:
-        """A batch of the last few came again: the answer is where it stands, be that trimmed or not."""
-        if answered_offset != base_offset:
-            detail = f"{append} stands at {base_offset}, its repetition was answered {error} at {answered_offset}"
+    def append_repeated(self, append: Append, answered_offset: int, error: str) -> None:
+        """An acknowledged batch of the last few came again: the answer is where it stands, be that trimmed or not."""
+        if answered_offset != append.base_offset:
+            detail = f"{append}, its repetition was answered {error} at {answered_offset}"
             raise Violation("a repeated batch is answered, not appended", detail)
+
+    def misfit_sent(self, partition: int, producer: str, values: tuple[bytes, ...]) -> Append:
+        """A batch that breaks the rules of sequences: whatever is answered, and if nothing is, no log may ever hold it."""
+        append = self.append_sent(partition, producer, 0, values, keeps_order=False)
+        append.refused = True
+        return append
+
+    def misfit_answered(self, append: Append, error: ErrorCode, expected: ErrorCode) -> None:
+        """It may not have come so far that its sequence was looked at. If it was, `expected` is what Kafka says."""
+        if error is not expected and (error is ErrorCode.NONE or error in SEQUENCE_ERRORS):
+            detail = f"{append} must be answered {expected.name}, not {error.name}"
+            raise Violation("a batch that breaks the rules of sequences is refused", detail)
+
+    def next_refused(self, append: Append, error: ErrorCode, *, is_known: bool) -> None:
+        """A producer's oldest batch under way was refused. `is_known`: one of its batches was acknowledged before."""
+        if error in SEQUENCE_ERRORS and (is_known or error is not ErrorCode.LEADER_NOT_AVAILABLE):
+            raise Violation("a log takes its producer's next batch", f"{append} is answered {error.name}")
 
     def record_seen(self, partition: int, offset: int, value: bytes, high_watermark: int) -> None:
         """A consumer was given a record in an answer that carried this high watermark."""
@@ -234,6 +266,7 @@ class Oracle:
         appends = [append for append in self.appends if append.partition == index]
         self._check_appends(appends, by_offset, offsets)
         _check_order(appends, offsets)
+        _check_gaps(appends, offsets)
         sent = {value for append in appends for value in append.values}
         for value, offset in offsets.items():
             if value not in sent:
@@ -336,3 +369,15 @@ def _check_order(appends: Sequence[Append], offsets: Mapping[bytes, int]) -> Non
                     f"{append.producer}: record {append.sequence + position} at {offset}, record {before[0]} at {before[1]}",
                 )
             last[append.producer] = (append.sequence + position, offset)
+
+
+def _check_gaps(appends: Sequence[Append], offsets: Mapping[bytes, int]) -> None:
+    """Of what an idempotent producer sent in one epoch the log holds a beginning, without a batch left out."""
+    missing: dict[tuple[str, int], Append] = {}
+    for append in sorted((append for append in appends if append.keeps_order), key=lambda append: append.sequence):
+        before = missing.get((append.producer, append.epoch))
+        if append.values[0] not in offsets:
+            missing.setdefault((append.producer, append.epoch), append)
+        elif before is not None:
+            detail = f"{append} stands at {offsets[append.values[0]]}, and not what was sent before it: {before}"
+            raise Violation("no batch of a producer stands without those before it", detail)

@@ -29,6 +29,7 @@ QUIET = {
     "partitions": 1,
     "readers": 0,
     "kv_clients": 0,
+    "producer_window": 1,
     "producers": 0,
 }
 

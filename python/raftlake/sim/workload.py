@@ -11,6 +11,7 @@ A client must come to rest: after the faults have ended each must complete somet
 from __future__ import annotations
 
 from raftlake.sim.client_base import Client, Shared
+from raftlake.sim.client_idempotent import IdempotentProducer
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_producers import Creator, Producer
 from raftlake.sim.client_readers import Reader
@@ -26,7 +27,8 @@ def make_clients(shared: Shared) -> list[Client]:
     clients: list[Client] = [Creator(shared, "creator")]
     for index in range(settings.producers):
         partition = rng.randrange(settings.partitions)
-        clients.append(Producer(shared, f"producer{index}", partition, idempotent=index % 3 != 2))
+        kind = Producer if index % 3 == 2 else IdempotentProducer
+        clients.append(kind(shared, f"producer{index}", partition))
     clients.extend(Reader(shared, f"reader{index}") for index in range(settings.readers))
     clients.extend(TopicChurner(shared, f"churner{index}") for index in range(settings.churners))
     clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))
