@@ -1,10 +1,13 @@
-"""Clients of the key-value space: linearizable gets, puts, compare-and-set, deletes and transactions at any node.
+"""Clients of the key-value space: gets, lists, puts, compare-and-set, deletes and transactions at any node.
+
+Gets are linearizable; of the lists one half is, the other half shows what the node has.
 
 Every transaction also writes a mark of its own, so that the oracle finds it in the log whatever else it did.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from raftlake.errors import ErrorCode
@@ -15,7 +18,12 @@ from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.client_base import CALL_TIMEOUT_MS, Client, Shared
 from raftlake.sim.client_calls import CallFailure
+from raftlake.sim.listing import KvList
 from raftlake.sim.oracle import MARK_PREFIX
+
+KEYS = "key/"
+#: Transactions change two keys out of so many.
+TIED_KEYS = 4
 
 
 class KvClient(Client):
@@ -32,13 +40,17 @@ class KvClient(Client):
         self._txn = Txn(compares=(), ops=())
 
     def step(self) -> None:
-        self._key = f"key/{self.rng.randrange(self.shared.settings.kv_keys)}"
+        number = self.rng.randrange(self.shared.settings.kv_keys)
+        self._key = f"{KEYS}{number}"
         self._node_id = self.any_node()
         self._floor = self.shared.oracle.kv_floor
-        if self.rng.randrange(2):
-            self._get()
-        else:
-            self._change()
+        match self.rng.randrange(8):
+            case 0:
+                self._list(number)
+            case 1 | 2 | 3:
+                self._get()
+            case _:
+                self._change(number)
 
     def _get(self) -> None:
         key = self._key
@@ -66,10 +78,44 @@ class KvClient(Client):
         self._versions[self._key] = ABSENT if entry is None else entry.version
         self.succeed()
 
-    def _change(self) -> None:
+    def _list(self, number: int) -> None:
+        """A page of the keys: all of them with a prefix, or what follows a key that need not exist."""
+        prefix = (KEYS, KEYS, "", f"{KEYS}{number % 10}", MARK_PREFIX)[self.rng.randrange(5)]
+        after = (None, self._key, KEYS)[self.rng.randrange(3)]
+        limit = (1, 2, 5, 1_000)[self.rng.randrange(4)]
+        is_linearizable = bool(self.rng.randrange(2))
+
+        def ask(node: ReplicaNode, reply: Any) -> None:
+            def on_proven(result: ReadOffsetResult) -> None:
+                machine = node.kv.machine
+                found, has_more = machine.list(prefix, after, limit)
+                position = machine.applied_offset
+                listed = KvList(prefix=prefix, after=after, limit=limit, found=found, has_more=has_more, position=position)
+                reply(listed if result.error is ErrorCode.NONE else None)
+
+            node.kv.read(is_linearizable, on_proven)
+
+        self.shared.calls.call(self._node_id, ask, partial(self._on_listed, is_linearizable), CALL_TIMEOUT_MS)
+
+    def _on_listed(self, is_linearizable: bool, answer: Any) -> None:
+        if not isinstance(answer, KvList):
+            self.give_up()
+            return
+        shared, floor = self.shared, self._floor if is_linearizable else 0
+        self.say(f"{answer} floor={floor} node={self._node_id}")
+        shared.oracle.kv_list_answered(answer, floor, f"node {self._node_id}")
+        if is_linearizable:
+            # Not as one look at all of them: the search for an order of the operations would have to take all keys at once.
+            found = dict(answer.found)
+            for key in (f"{KEYS}{each}" for each in range(shared.settings.kv_keys)):
+                if answer.covers(key):
+                    shared.kv_history.got(self.name, self.began_us, shared.scheduler.now_us, key, found.get(key))
+        self.succeed()
+
+    def _change(self, number: int) -> None:
         self._counter += 1
         self._mark = f"{self.name}-{self._counter}".encode()
-        self._txn = self._draw_txn()
+        self._txn = self._draw_txn(number)
         txn, forwarded = self._txn, bool(self.rng.randrange(2))
         self.shared.oracle.kv_write_sent(self._mark, txn)
 
@@ -81,14 +127,16 @@ class KvClient(Client):
 
         self.shared.calls.call(self._node_id, ask, self._on_outcome, CALL_TIMEOUT_MS)
 
-    def _draw_txn(self) -> Txn:
+    def _draw_txn(self, number: int) -> Txn:
         kind = self.rng.randrange(5)
         mark = Put(MARK_PREFIX + self.name, self._mark)
         compares: tuple[Compare, ...] = ()
         if kind in (1, 2, 3):
             compares = (Compare(self._key, self._versions.get(self._key, ABSENT)),)
         if kind == 3:
-            other = f"key/{self.rng.randrange(self.shared.settings.kv_keys)}"
+            # One of four neighbours, lest all keys hang together.
+            first = number - number % TIED_KEYS
+            other = f"{KEYS}{first + self.rng.randrange(min(TIED_KEYS, self.shared.settings.kv_keys - first))}"
             if other != self._key:
                 return Txn(compares=compares, ops=(mark, Put(self._key, self._mark), Put(other, self._mark)))
         if kind == 4:

@@ -186,7 +186,11 @@ class Settings:
             snapshot_fetch_bytes_max=choice(100, 1_000, 1024 * 1024),
         )
         rng = stream(seed, "settings of clients")
-        settings = replace(settings, producer_window=choice(1, 2, 5))
+        settings = replace(
+            settings,
+            producer_window=choice(1, 2, 5),
+            kv_keys=choice(settings.kv_keys, settings.kv_keys, 12, 40),
+        )
         rng = stream(seed, "settings of a theme")
         theme = rng.randrange(8)
         if settings.voters > 1 and theme == 0:

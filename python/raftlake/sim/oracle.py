@@ -25,6 +25,7 @@ from raftlake.kv.commands import Delete, Put, Txn, decode
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.sim.invariants.base import Violation
+from raftlake.sim.listing import KvList, check_lists
 from raftlake.wire.batches import Record
 
 #: Every command of a simulated client also writes this key, so that it can be found in the log.
@@ -99,6 +100,7 @@ class Oracle:
         self.partitions = [Partition() for _ in range(partitions)]
         self.appends: list[Append] = []
         self.kv_reads: list[KvRead] = []
+        self.kv_lists: list[KvList] = []
         self.kv_writes: list[KvWrite] = []
         self.kv_refused: list[bytes] = []
         #: Every transaction that was sent, by its mark, whatever became of it.
@@ -227,13 +229,21 @@ class Oracle:
 
     def kv_read_answered(self, key: str, entry: Entry | None, position: int, floor: int, where: str) -> None:
         """A linearizable get, asked when the floor was `floor`, was served from the state at `position`."""
+        self._kv_state_shown(position, floor, f"key {key} at {where}")
+        self.kv_reads.append(KvRead(key, entry, position))
+
+    def kv_list_answered(self, listed: KvList, floor: int, where: str) -> None:
+        """A list, asked when the floor was `floor`, was answered; a stale one may be as old as it likes (0)."""
+        self._kv_state_shown(listed.position, floor, f"a list at {where}")
+        self.kv_lists.append(listed)
+
+    def _kv_state_shown(self, position: int, floor: int, what: str) -> None:
         if position < floor:
             raise Violation(
                 "a linearizable get sees every change that was acknowledged before it",
-                f"key {key} at {where}: state of {position}, but {floor} was acknowledged or read before it was asked",
+                f"{what}: state of {position}, but {floor} was acknowledged or read before it was asked",
             )
         self._kv_floor = max(self._kv_floor, position)
-        self.kv_reads.append(KvRead(key, entry, position))
 
     def kv_write_sent(self, mark: bytes, txn: Txn) -> None:
         self._kv_sent[mark] = txn
@@ -296,6 +306,7 @@ class Oracle:
         """Compare the answers of the key-value space with a replay of the final metadata log."""
         results, marks, histories = replay(records)
         self._check_sent(records)
+        check_lists(self.kv_lists, histories)
         for write in self.kv_writes:
             position = marks.get(write.mark)
             if position != write.result.offset:
