@@ -172,6 +172,7 @@ class FileLog:
             raise InvariantViolation(f"{self.group}: truncation to {end_offset}, but the log begins at {self.start_offset}")
         try:
             if end_offset < self.end_offset:
+                self._scrub.cut(end_offset)
                 self.start_points.cut(end_offset)
                 self._points.lower(self.group, end_offset)
                 self._cuts += 1
@@ -197,6 +198,7 @@ class FileLog:
         first record (none at offset 0). Raises StorageError."""
         self._require_usable()
         try:
+            self._scrub.cut(start.offset)
             self._points.lower(self.group, start.offset)
             replace_file(self.path / RESET_FILE_NAME, f"0\n{start.offset} {start.epoch}\n".encode())
             for segment in self._segments:

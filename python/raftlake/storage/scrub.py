@@ -17,7 +17,7 @@ from raftlake.storage.segment import Segment
 
 
 class Scrub:
-    """Of one log. `read_on` never goes back: what is cut or deleted meanwhile it meets again in the next round."""
+    """Of one log. `read_on` goes back only where the log was cut; what is deleted meanwhile it passes over."""
 
     __slots__ = ("_base", "_next", "_position")
 
@@ -26,6 +26,11 @@ class Scrub:
         self._base = Offset(-1)
         self._position = 0
         self._next = Offset(0)
+
+    def cut(self, end_offset: Offset) -> None:
+        """The log is about to end at `end_offset`: what will stand behind it has other batches in other places."""
+        if end_offset < self._next:
+            self._base, self._position, self._next = Offset(-1), 0, end_offset
 
     def read_on(self, closed: Sequence[Segment], epochs: Sequence[Entry], size_max: int) -> int:
         """Read about `size_max` bytes; how many it were, fewer when the last of `closed` was done. Raises BrokenBatch."""
@@ -39,7 +44,7 @@ class Scrub:
         return read
 
     def _read(self, segment: Segment, epochs: Sequence[Entry], size_max: int) -> int:
-        if segment.base_offset != self._base or self._position > segment.size:
+        if segment.base_offset != self._base:
             self._base, self._position, self._next = segment.base_offset, 0, segment.base_offset
         begin = self._position
         batches = walk(
