@@ -107,7 +107,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.syncs": "unit/test_sim_machine.py",
     "raftlake.sim.tail": "unit/test_sim_scenario_shrink.py",
     # --- storage and the wire
-    "raftlake.storage.scrub": "unit/test_storage_impairment.py",
     "raftlake.wire.batch_header": "unit/test_wire_batches.py",
     "raftlake.wire.batch_records": "unit/test_wire_batches.py",
     "raftlake.wire.common": "unit/test_wire_hot_messages.py",
