@@ -12,7 +12,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.client_base import SCRATCH, Client
-from raftlake.sim.client_idempotent import IdempotentProducer
+from raftlake.sim.client_idempotent import REST_MS, IdempotentProducer
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
 from raftlake.sim.client_producers import Creator, Producer
@@ -113,9 +113,10 @@ def test_a_lost_acknowledged_append_fails_the_run() -> None:
 
 
 def test_an_unreachable_client_fails_the_run() -> None:
-    cluster = Cluster(replace(QUIET, safety_ms=2_000, liveness_ms=3_000))
+    # Another producer may rest when the faults end.
+    cluster = Cluster(replace(QUIET, safety_ms=2_000, liveness_ms=REST_MS + 3_000))
     cluster.clients[1].give_up = lambda: None  # type: ignore[method-assign]
-    cluster.clients[1].succeed = lambda: None  # type: ignore[method-assign]
+    cluster.clients[1].succeed = lambda rest_ms=0: None  # type: ignore[method-assign]
     with pytest.raises(Violation, match=r"stuck: \['producer0'\]"):
         cluster.run()
 
