@@ -153,4 +153,32 @@ DAMAGE: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="repaired-log-shows-what-it-has-so-far",
+        source="simulator, seed 780000362",
+        by_tests=True,
+        edits=(Edit("raftlake.replica.node", "if shown >= max(partition.shown_before, 1):", "if shown > 0:"),),
+    ),
+    Mutant(
+        name="log-repaired-twice-forgets-what-it-showed",
+        source="found beside seed 780000362 of the simulator",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.damage", "max(partition.shown_before, partition.high_watermark)", "partition.high_watermark"
+            ),
+        ),
+    ),
+    Mutant(
+        name="log-cut-to-nothing-shows-nothing",
+        source="found beside seed 780000362 of the simulator",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.apis.fetch",
+                "partition.log.end_offset > 0 or partition.shown_before > 0",
+                "partition.log.end_offset > 0",
+            ),
+        ),
+    ),
 )

@@ -282,11 +282,11 @@ def test_decay_of_an_empty_log_is_nothing() -> None:
     assert decay.scrub(LogImage(), 0, 100) == 0
 
 
-def found_damaged(quorum: Quorum, node: ReplicaNode) -> None:
-    """The node's first batch is damaged, and a read has come upon it."""
-    quorum.damage(node, 0, UNREADABLE)
-    partition = node.partitions[quorum.group]
-    assert node.damage.guarded(quorum.group, lambda: partition.read_intact(Offset(0), Offset(1), 1)) is None
+def found_damaged(quorum: Quorum, node: ReplicaNode, number: int = 0) -> None:
+    """A batch of the node is damaged, and a read has come upon it."""
+    quorum.damage(node, number, UNREADABLE)
+    log = node.partitions[quorum.group].log
+    assert node.damage.guarded(quorum.group, lambda: log.read(Offset(number), Offset(number + 1), 1)) is None
 
 
 def stopped_amid_an_append(quorum: Quorum) -> ReplicaNode:
@@ -329,3 +329,27 @@ def test_what_is_held_for_a_log_that_was_opened_anew_is_refused_with_the_rest() 
     answers = quorum.cluster.send(leader, ApiKey.PRODUCE, produce_request(quorum.group, batch(b"late")), version=9)
     quorum.cluster.run(HOLD_MS + 1, until=lambda: bool(answers))
     assert answers[0].topics[0].partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_repaired_log_shows_consumers_no_less_than_they_saw_before() -> None:
+    """Simulator, seed 780000362. The leader tells what is committed piece by piece as it sends the records again."""
+    quorum = Quorum()
+    follower = quorum.cluster.followers(quorum.group)[0]
+    me = follower.config.node_id
+    quorum.cluster.run(1_000)
+    shown = follower.partitions[quorum.group].high_watermark
+    assert shown == 11
+    links = {(me, other) for other in quorum.cluster.voters} | {(other, me) for other in quorum.cluster.voters}
+    quorum.cluster.cut |= links
+    # The second time the log is cut to nothing, before the first repair has come to its end.
+    for number in (4, 0):
+        found_damaged(quorum, follower, number)
+        quorum.cluster.run(20)
+        repaired = follower.partitions[quorum.group]
+        assert repaired.log.end_offset == number
+        for high_watermark in (1, shown - 1):
+            follower.advance(repaired, Offset(high_watermark))
+            assert quorum.cluster.fetch(follower, quorum.group, 0).error is ErrorCode.OFFSET_NOT_AVAILABLE
+    quorum.cluster.cut -= links
+    quorum.cluster.run(10_000, until=lambda: quorum.is_whole(follower) and repaired.high_watermark >= shown)
+    assert set(quorum.read_all(follower)) == {ErrorCode.NONE}

@@ -144,6 +144,7 @@ class DamageControl:
         node.hosting.let_go(partition)
         self._set_aside(partition.group, damage, partition.core.voters)
         node.hosting.open(partition.group)
+        node.partitions[partition.group].shown_before = max(partition.shown_before, partition.high_watermark)
         partition.on_deleted()
 
     def mended(self, group: GroupId) -> None:

@@ -354,7 +354,7 @@ class ReplicaNode:
     def advance(self, partition: Partition, high_watermark: Offset) -> None:
         """Everything below `high_watermark` is committed; of the metadata log, clients see what is applied."""
         shown = self.kv.apply_to(partition, high_watermark) if partition.group == METADATA_GROUP else high_watermark
-        if shown > 0:
+        if shown >= max(partition.shown_before, 1):
             partition.on_high_watermark(shown)
 
     def _send(self, partition: Partition, action: do.SendRequest) -> None:

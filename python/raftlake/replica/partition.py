@@ -85,6 +85,8 @@ class Partition:
         self.deleted = False
         #: The high watermark as clients see it: everything below is applied here. The core may already know a higher one.
         self.high_watermark = Offset(0)
+        #: What clients were shown before the log was repaired. Less is not shown to them again.
+        self.shown_before = Offset(0)
 
     @property
     def is_serving(self) -> bool:

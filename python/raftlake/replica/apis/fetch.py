@@ -129,8 +129,8 @@ class ParkedFetch:
         offset, high_watermark = part.fetch_offset, partition.high_watermark
         if partition.core.is_leader and not partition.is_serving:
             return ErrorCode.OFFSET_NOT_AVAILABLE
-        if high_watermark == 0 and partition.log.end_offset > 0:
-            # Restarted and not told yet how much of the log is committed.
+        if high_watermark == 0 and (partition.log.end_offset > 0 or partition.shown_before > 0):
+            # Restarted or repaired, and not told yet how much of the log is committed.
             return ErrorCode.OFFSET_NOT_AVAILABLE
         if offset < partition.log.start_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
