@@ -6,6 +6,8 @@ import datetime
 from importlib import import_module
 from typing import Any
 
+import pytest
+
 from raftkit.replica import key, voter_set
 from raftlake.errors import DamagedData, ErrorCode
 from raftlake.ports import GroupId
@@ -320,3 +322,30 @@ def test_a_change_of_a_group_that_is_closed_is_answered_once() -> None:
     assert [answer.error for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
     cluster.run(2_000)
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("state", ["restarted", "behind"])
+def test_a_topic_begins_with_the_voters_that_are_committed_when_it_is_created(state: str) -> None:
+    """A node that has just started knows none yet, and one that lags knows older ones. Their topics began with those, of whom
+    a majority may be gone for good."""
+    cluster = grown(4)
+    asked = cluster.followers()[0].config.node_id
+    gone = next(node_id for node_id in cluster.voters if node_id not in (asked, cluster.leader().config.node_id))
+    others = [node_id for node_id in cluster.voters if node_id != asked]
+    if state == "restarted":
+        assert remove(cluster, cluster.leader(), gone).error is ErrorCode.NONE
+        cluster.run(1_000)
+        cluster.stop(asked)
+        cluster.start(asked)
+    else:
+        cluster.cut |= {(other, asked) for other in others}
+        assert remove(cluster, cluster.leader(), gone).error is ErrorCode.NONE
+    node = cluster.nodes[asked]
+    node.begin_input()
+    created: list[Any] = []
+    node.topics.create("t", 1, {}, lambda *outcome: created.append(outcome))
+    cluster.cut.clear()
+    cluster.run(10_000, lambda: bool(created))
+    topic, error, message = created[0]
+    assert error is ErrorCode.NONE, message
+    assert topic.voters is not None and gone not in topic.voters and len(topic.voters) == 3

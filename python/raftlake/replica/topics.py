@@ -19,7 +19,7 @@ from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import TOPICS_PREFIX, topic_key
-from raftlake.ports import GroupId
+from raftlake.ports import GroupId, ReadOffsetResult
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset, VoterSet
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 #: Why a node cannot say that a topic does not exist.
 NO_LEADER_YET = "this node hears of no leader of the quorum"
+NOTHING_CHANGED = "the metadata log has no leader that could be reached; nothing was changed"
 NAME_LENGTH_MAX = 249
 FIRST_ELECTION_DELAY_MS = 200
 #: Longer where a topic has many groups: it takes the nodes different times to open them.
@@ -207,8 +208,19 @@ class TopicRegistry:
         except RequestRejected as rejected:
             done(None, rejected.code, rejected.message)
             return
-        topic = Topic(name, self._new_id(), partitions, configs, self._node.quorum.committed)
-        key = topic_key(name)
+
+        def proven(result: ReadOffsetResult) -> None:
+            """The voters that the topic begins with are written into its key: a node that lags, or has just started, may know
+            older ones, or none."""
+            if result.error is ErrorCode.NONE:
+                self._propose(Topic(name, self._new_id(), partitions, configs, self._node.quorum.committed), done)
+            else:
+                done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
+
+        self._node.kv.read(True, proven)
+
+    def _propose(self, topic: Topic, done: CreateDone) -> None:
+        name, key = topic.name, topic_key(topic.name)
         txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, topic.encode()),))
 
         def on_outcome(outcome: ProposeOutcome) -> None:
@@ -252,7 +264,7 @@ class TopicRegistry:
 def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
     if outcome.status is ProposeStatus.UNKNOWN:
         return ErrorCode.REQUEST_TIMED_OUT, "the change was proposed and its outcome is unknown; look before trying again"
-    return ErrorCode.NOT_CONTROLLER, "the metadata log has no leader that could be reached; nothing was changed"
+    return ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED
 
 
 __all__ = ["METADATA_GROUP", "Topic", "TopicRegistry", "require_name"]
