@@ -43,7 +43,7 @@ def test_a_java_controller_joins_our_quorum_by_itself(new_quorum: NewQuorum) -> 
     """It knows one address, asks the leader to add it, and leads in the end; no node of ours was ever told where it is."""
     quorum = new_quorum(java=(), ours=(2, 3), our_settings=DYNAMIC)
     quorum.start()
-    quorum.append(30)
+    end = quorum.append(30)
     ours = list(quorum.ours.values())
     java = quorum.add_java_observer(1, quorum.ours[2], **{"controller.quorum.auto.join.enable": "true"})
     java.start()
@@ -51,7 +51,7 @@ def test_a_java_controller_joins_our_quorum_by_itself(new_quorum: NewQuorum) -> 
         lambda: all([voter["id"] for voter in each.describe().get("currentVoters", [])] == [1, 2, 3] for each in ours),
         "the leader has added it",
     )
-    quorum.check(above=31)
+    quorum.check(above=end)
 
     quorum.check(above=quorum.grow(20, 1) - 1)
     _, epoch = quorum.make_lead(1)
