@@ -211,3 +211,15 @@ def test_a_client_that_deletes_topics_makes_progress_whatever_it_draws() -> None
     churner.rng = NeverInTheMood(1)
     cluster.run()
     assert churner.completed > 5
+
+
+def test_a_node_that_fetches_batch_by_batch_may_have_far_to_go() -> None:
+    """Seed 780001614: an observer was cut off for long, and gets one batch with each answer."""
+    slow = Settings(
+        seed=3, safety_ms=20_000, voters=1, observers=1, partitions=1, producers=4, producer_window=5, think_ms_mean=10
+    )
+    network = replace(slow.network, delay_us_mean=20_000)
+    cluster = Cluster(replace(slow, replica_fetch_bytes_max=1, liveness_ms=5_000, network=network))
+    cluster.cut_link(NodeId(2), NodeId(1))
+    outcome = cluster.run()
+    assert outcome.simulated_ms > slow.safety_ms + 2 * 5_000

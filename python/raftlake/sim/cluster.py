@@ -39,6 +39,8 @@ from raftlake.wire.batches import Record, decode_records, parse_header
 
 #: How often the end of a phase is looked for.
 POLL_US = 100 * US_PER_MS
+#: After the faults a node that lags is given up when it has got nothing for so long, or when so much time is over altogether.
+STANDSTILL_US, GOING_ON_US_MAX = 5_000 * US_PER_MS, 120_000 * US_PER_MS
 #: A cluster that makes more events than this in one `POLL_US` asks itself in circles. Traffic makes a few hundred.
 EVENTS_PER_POLL_MAX = 20_000
 
@@ -334,11 +336,16 @@ class Cluster:
         return client.is_done or client.last_completed_began_us >= self.safety_end_us
 
     def _await_convergence(self, end_us: int) -> None:
+        """Until all nodes have the same, or do not get on any more: one that fetches batch by batch may have far to go."""
+        last_us, most = end_us + GOING_ON_US_MAX, 0
         while (
             not all(client.is_idle for client in self.clients)
             or disagreements(self.replicas(), len(self.node_ids))
             or voter_disagreements(self.replicas(), self.view, self.committed)
         ):
+            held = sum(replica.log.end_offset for replica in self.replicas())
+            if held > most:
+                most, end_us = held, min(max(end_us, self.scheduler.now_us + STANDSTILL_US), last_us)
             if self.scheduler.now_us >= end_us:
                 break
             self.run_a_while()
