@@ -287,3 +287,19 @@ def test_what_was_given_up_with_its_epoch_may_be_missing_but_not_come_later() ->
         oracle.check_partition(0, log_of(b"c", b"a"))
     with pytest.raises(Violation, match="without those before it"):
         oracle.check_partition(0, log_of(b"a", b"d"))
+
+
+def test_no_batch_begins_at_0_behind_the_wrap_while_the_id_is_not_known() -> None:
+    """Seed 782000626: the oldest batch was refused by a node that led a moment later, which took the one at 0 for the first."""
+    cluster = Cluster(replace(QUIET, producer_window=5))
+    producer = producer_of(cluster)
+    cluster.shared.topic_id = bytes(16)
+    for is_known in (False, True):
+        producer._is_known = is_known
+        begins = set()
+        for before in range(1, 200):
+            producer._next_sequence = SEQUENCE_MODULUS - 1 - before % 5
+            producer._new_batch()
+            begins.add(producer._next_sequence)
+        assert (0 in begins) == is_known
+        assert min(begins - {0}) == 1 or is_known

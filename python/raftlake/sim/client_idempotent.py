@@ -164,7 +164,12 @@ class IdempotentProducer(Client):
         return tuple(f"{self.name}-{made + index}".encode() for index in range(count))
 
     def _new_batch(self) -> Batch:
-        values = self._new_values(self.rng.randrange(1, VALUES_MAX))
+        count = self.rng.randrange(1, VALUES_MAX)
+        if not self._is_known and self._next_sequence + count == SEQUENCE_MODULUS:
+            # The batch behind it would begin at 0: a log that does not know the id takes that for the very first one, also
+            # where the oldest was refused a moment ago, as Kafka's does.
+            count += 1
+        values = self._new_values(count)
         append = self.shared.oracle.append_sent(
             self._partition, f"{self.name}.{self._ids_taken}", self._records, values, epoch=self._epoch
         )
