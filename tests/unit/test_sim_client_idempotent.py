@@ -13,6 +13,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.partition import PendingAppend
 from raftlake.replica.producer_state import SEQUENCE_MODULUS
+from raftlake.sim.client_base import RETRY_BACKOFF_MS_MAX
 from raftlake.sim.client_calls import CallFailure
 from raftlake.sim.client_idempotent import FAR, WRAPS_WITHIN, Batch, IdempotentProducer
 from raftlake.sim.cluster import Cluster
@@ -143,6 +144,31 @@ def test_what_has_no_answer_is_sent_again_in_order_or_given_up() -> None:
     assert given_up[0] > 2
     assert any(append.base_offset is None and not append.refused for append in cluster.oracle.appends)
     assert len(headers_of(cluster)) > 200
+
+
+@pytest.mark.parametrize(
+    ("error", "is_soon"),
+    [(ErrorCode.LEADER_NOT_AVAILABLE, True), (ErrorCode.NOT_LEADER_OR_FOLLOWER, False), (None, False)],
+)
+def test_what_was_sent_back_comes_again_soon(
+    monkeypatch: pytest.MonkeyPatch, error: ErrorCode | None, *, is_soon: bool
+) -> None:
+    """Seed 369544514: each new leader sends an unknown id back once, and the client thought until the next one led."""
+    cluster = Cluster(replace(QUIET, think_ms_mean=100_000))
+    producer = producer_of(cluster)
+    cluster.shared.topic_id = bytes(16)
+    delays_ms: list[float] = []
+    monkeypatch.setattr(cluster.scheduler, "call_after", lambda delay_us, call: delays_ms.append(delay_us / 1000))
+    for _ in range(20):
+        batch = producer._new_batch()
+        producer._under_way.append(batch)
+        producer._unanswered = 1
+        part = ProducePartitionResult(0, error or ErrorCode.NONE, base_offset=-1)
+        answer = ProduceResponse([ProduceTopicResult("t", None, [part])]), True
+        producer._on_answer(batch, NodeId(1), CallFailure.BROKEN if error is None else answer)
+        producer._under_way.clear()
+    assert len(delays_ms) == 20
+    assert (max(delays_ms) <= RETRY_BACKOFF_MS_MAX + 1) == is_soon
 
 
 def test_a_producer_rests_and_then_repeats_what_has_become_old() -> None:

@@ -22,6 +22,8 @@ TOPIC = "orders"
 #: Created and deleted over and over.
 SCRATCH = "scratch"
 CALL_TIMEOUT_MS = 4_000
+#: The default of the setting of that name of Kafka's clients.
+RETRY_BACKOFF_MS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -73,9 +75,10 @@ class Client:
     def start(self) -> None:
         self._think()
 
-    def _think(self, rest_ms: int = 0) -> None:
+    def _think(self, rest_ms: int = 0, ms_max: int | None = None) -> None:
         self.is_idle = True
-        delay_us = 1_000 + int(self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean * US_PER_MS)
+        think_ms = self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean
+        delay_us = 1_000 + int((think_ms if ms_max is None else min(think_ms, ms_max)) * US_PER_MS)
         delay_us += rest_ms * US_PER_MS
         self.shared.scheduler.call_after(delay_us, self._begin)
 
@@ -104,3 +107,7 @@ class Client:
 
     def give_up(self) -> None:
         self._think()
+
+    def retry_soon(self) -> None:
+        """What was refused was refused for a moment only, so real clients send it again within their retry.backoff.max.ms."""
+        self._think(ms_max=RETRY_BACKOFF_MS_MAX)

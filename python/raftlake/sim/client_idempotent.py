@@ -237,7 +237,9 @@ class IdempotentProducer(Client):
         self._is_known = self._is_known or any(batch.is_acknowledged for batch in self._under_way)
         while self._under_way and self._under_way[0].is_acknowledged:
             self._acknowledged.append(self._under_way.popleft())
-        if self._under_way:
+        if oldest is not None and oldest.error is ErrorCode.LEADER_NOT_AVAILABLE:
+            self.retry_soon()
+        elif self._under_way:
             self.give_up()
         else:
             self._has_rested = self._one_in(RESTS_ONE_IN)
