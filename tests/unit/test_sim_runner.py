@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +42,7 @@ def test_one_seed_prints_settings_first_and_the_command_last(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "seed=4"
     assert "ok" in lines
-    assert lines[-1] == "reproduce: python -m raftlake.sim --seed 4 --trace sim-4.trace"
+    assert lines[-1] == f"reproduce: {runner.interpreter()} -m raftlake.sim --seed 4 --trace sim-4.trace"
     assert (tmp_path / "trace").read_text().count("\n") > 50
 
 
@@ -62,8 +64,40 @@ def test_a_failing_seed_fails_the_command_and_says_how_to_repeat_it(
     assert "3 seeds" in out and "1 failed" in out and "fault crash: 2" in out
     assert "covered epochs: 14 times in 2 runs" in out
     assert "a seed has 60 simulated seconds and 50 requests" in out
-    assert out.splitlines()[-1] == "reproduce: python -m raftlake.sim --seed 2 --trace sim-2.trace"
+    assert out.splitlines()[-1] == f"reproduce: {runner.interpreter()} -m raftlake.sim --seed 2 --trace sim-2.trace"
     assert runner.main(["--seeds", "5..6"]) == 0
+
+
+def test_ctrl_c_ends_a_range_in_two_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(cluster: Cluster) -> Outcome:
+        if cluster.settings.seed == 3:
+            raise KeyboardInterrupt
+        return Outcome(simulated_ms=60_000, events=10, completed=50, faults={}, covered={})
+
+    monkeypatch.setattr(Cluster, "run", interrupted)
+    assert runner.main(["--seeds", "1..9"]) == runner.INTERRUPTED
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "seeds 1..9"
+    assert lines[1].startswith("2 of 9 seeds") and lines[2:] == ["stopped"]
+
+
+def test_ctrl_c_is_left_to_the_process_that_was_started_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers: list[tuple[int, object]] = []
+    monkeypatch.setattr(signal, "signal", lambda signum, handler: handlers.append((signum, handler)))
+    runner._begin_worker()
+    assert handlers == [(signal.SIGINT, signal.SIG_IGN)]
+
+
+@pytest.mark.parametrize(
+    ("executable", "typed"), [("here/.venv/bin/python", ".venv/bin/python"), ("other/bin/python", "{}/other/bin/python")]
+)
+def test_the_command_names_an_interpreter_that_can_be_typed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, executable: str, typed: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / executable))
+    assert runner.interpreter() == typed.format(tmp_path)
 
 
 def test_a_range_is_named_first_and_its_failures_in_order(
@@ -79,7 +113,8 @@ def test_a_range_is_named_first_and_its_failures_in_order(
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "seeds 1000000..1000002"
     assert out[-3:] == [
-        f"reproduce: python -m raftlake.sim --seed {seed} --trace sim-{seed}.trace" for seed in (1000000, 1000001, 1000002)
+        f"reproduce: {runner.interpreter()} -m raftlake.sim --seed {seed} --trace sim-{seed}.trace"
+        for seed in (1000000, 1000001, 1000002)
     ]
 
 
@@ -119,7 +154,7 @@ def test_a_failing_seed_is_cut_down_to_a_file_that_fails_alike(
     assert sum(" crash " in line for line in written) == 2
     assert not any(" pause " in line for line in written)
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == "reproduce: python -m raftlake.sim --seed 9 --strikes sim-9.strikes --trace sim-9.trace"
+    assert out[-1] == f"reproduce: {runner.interpreter()} -m raftlake.sim --seed 9 --strikes sim-9.strikes --trace sim-9.trace"
     assert runner.main(["--seed", "9", "--strikes", "sim-9.strikes"]) == 1
     monkeypatch.setattr(Cluster, "run", failing_when(3))
     assert runner.main(["--seed", "9", "--strikes", "sim-9.strikes"]) == 0

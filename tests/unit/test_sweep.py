@@ -115,7 +115,7 @@ def test_a_seed_that_failed_before_a_stop_still_fails_the_sweep(
     capsys.readouterr()
     assert sweep(tmp_path) == 1
     out = capsys.readouterr().out
-    assert "reproduce: python -m raftlake.sim --seed 7 --trace sim-7.trace" in out
+    assert f"reproduce: {runner.interpreter()} -m raftlake.sim --seed 7 --trace sim-7.trace" in out
     assert "1 of 500 seeds broke a promise" in out
     assert not (tmp_path / "page.md").exists()
 

@@ -3,8 +3,8 @@
 One seed prints every drawn setting first and the exact command that repeats it last; a broken promise comes with the last
 events of each node. Many seeds run in parallel processes and print progress, what failed, then a summary (`report`). `--seeds
 fresh` draws the first of 200 seeds and prints them. With `--shrink` a failing seed is cut down to the faults that it needs. The
-exit status is 1 when a promise was broken. Of all modules here only this one and `report` know real time, processes and the
-terminal, and only this one draws anything that is not drawn from a seed.
+exit status is 1 when a promise was broken, 130 after Ctrl-C. Of all modules here only this one and `report` know real time,
+processes and the terminal, and only this one draws anything that is not drawn from a seed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import secrets
+import signal
 import sys
 import time
 import traceback
@@ -29,6 +30,8 @@ from raftlake.sim.shrink import Shrinker
 from raftlake.sim.tail import TraceTail
 
 PROGRESS_INTERVAL_S = 10.0
+#: The exit status after Ctrl-C.
+INTERRUPTED = 130
 FRESH_SEEDS = 200
 #: Fresh seeds begin above all that are run as a matter of routine, and are still short enough to be typed.
 FRESH_FROM, FRESH_TO = 1_000_000, 1_000_000_000
@@ -94,10 +97,16 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def interpreter() -> str:
+    """This Python as one would type it here: the one on the PATH often has no raftlake."""
+    path = Path(sys.executable)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def reproduce(seed: int, strikes: Path | None = None) -> str:
     name = f"sim-{seed}" if strikes is None else strikes.stem
     of_file = "" if strikes is None else f" --strikes {strikes}"
-    return f"python -m raftlake.sim --seed {seed}{of_file} --trace {name}.trace"
+    return f"{interpreter()} -m raftlake.sim --seed {seed}{of_file} --trace {name}.trace"
 
 
 def run_one(scenario: Scenario, trace_path: Path | None, strikes_path: Path | None) -> int:
@@ -145,13 +154,19 @@ def shrink_one(scenario: Scenario, path: Path, runs_max: int) -> int:
     return 1
 
 
+def _begin_worker() -> None:
+    """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settle()
+
+
 def verdicts(seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
     """The verdicts of `seeds`, in their order."""
     if jobs == 1:
         settle()
         yield from map(judge, seeds)
         return
-    with get_context("spawn").Pool(jobs, settle) as pool:
+    with get_context("spawn").Pool(jobs, _begin_worker) as pool:
         yield from pool.imap(judge, seeds)
 
 
@@ -161,16 +176,20 @@ def run_many(seeds: range, jobs: int) -> int:
     report = Report(len(seeds), jobs, time.monotonic())
     totals = report.totals
     said_at = time.monotonic()
-    for verdict in verdicts(seeds, jobs):
-        totals.add(verdict.seed, verdict.outcome, verdict.processor_s)
-        if verdict.outcome is None:
-            for line in verdict.tail:
-                say(f"  {line}")
-            say(f"seed {verdict.seed} FAILED: {verdict.violation}")
-            say(f"  reproduce: {reproduce(verdict.seed)}")
-        if time.monotonic() - said_at >= PROGRESS_INTERVAL_S:
-            said_at = time.monotonic()
-            say(report.progress(said_at))
+    try:
+        for verdict in verdicts(seeds, jobs):
+            totals.add(verdict.seed, verdict.outcome, verdict.processor_s)
+            if verdict.outcome is None:
+                for line in verdict.tail:
+                    say(f"  {line}")
+                say(f"seed {verdict.seed} FAILED: {verdict.violation}")
+                say(f"  reproduce: {reproduce(verdict.seed)}")
+            if time.monotonic() - said_at >= PROGRESS_INTERVAL_S:
+                said_at = time.monotonic()
+                say(report.progress(said_at))
+    except KeyboardInterrupt:
+        say(report.progress(time.monotonic()))
+        raise
     for line in report.summary(time.monotonic()):
         say(line)
     if totals.is_mostly_idle:
@@ -196,6 +215,14 @@ def parse_seeds(text: str) -> range:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    try:
+        return run(arguments)
+    except KeyboardInterrupt:
+        say("stopped")
+        return INTERRUPTED
+
+
+def run(arguments: list[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="python -m raftlake.sim", description=__doc__)
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--seed", type=int, help="run one seed and print everything about it")
