@@ -33,7 +33,8 @@ from typing import Any, Self
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
-from raftlake.runtime.properties import parse_properties
+from raftlake.runtime.properties import format_properties, parse_properties
+from raftlake.storage.files import storage_error
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta
 from raftlake.wire.ids import id_to_text
@@ -102,11 +103,13 @@ class LocalQuorum:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
         self._parent_end: int | None = None
+        self._directory_lock: DirectoryLock | None = None
         try:
+            _open_quorums.add(self)
+            self._directory_lock = _take(self.data_dir)
             self.nodes = _prepare(self.data_dir, nodes, port, http_port, settings or {})
             # Not inheritable: only what is passed on by name reaches a child.
             self._child_end, self._parent_end = os.pipe()
-            _open_quorums.add(self)
             for node_id in self.nodes:
                 self._spawn(node_id)
             self._wait_ready(tuple(self.nodes))
@@ -186,7 +189,7 @@ class LocalQuorum:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-        self._close_pipe()
+        self._let_go()
         if self._is_temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
@@ -247,20 +250,24 @@ class LocalQuorum:
         lines = log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it wrote nothing to {log}"
 
-    def _close_pipe(self) -> None:
+    def _let_go(self) -> None:
+        """Close what only this process may hold: the pipe of the nodes and the lock of the directory."""
         if self._parent_end is not None:
             os.close(self._parent_end)
             os.close(self._child_end)
             self._parent_end = None
+        if self._directory_lock is not None:
+            self._directory_lock.release()
 
 
-#: Quorums whose pipe a fork of this process must not keep open: else their nodes would outlive it.
+#: Quorums whose pipe and lock a fork of this process must not keep open: else their nodes would outlive it, and the
+#: directory would stay locked.
 _open_quorums: weakref.WeakSet[LocalQuorum] = weakref.WeakSet()
 
 
 def _close_in_fork() -> None:
     for quorum in list(_open_quorums):
-        quorum._close_pipe()
+        quorum._let_go()
 
 
 os.register_at_fork(after_in_child=_close_in_fork)
@@ -269,12 +276,21 @@ os.register_at_fork(after_in_child=_close_in_fork)
 # --- directories and ports -------------------------------------------------------------------------------------------
 
 
+def _take(data_dir: Path) -> DirectoryLock:
+    """Lock the directory for its quorum's life: two that start at once would write each other's settings."""
+    if (data_dir / FILE_NAME).exists():
+        raise ConfigError(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error("create", data_dir, error) from error
+    return DirectoryLock(data_dir)
+
+
 def _prepare(
     data_dir: Path, count: int, port: int | None, http_port: int | None, settings: Mapping[str, str]
 ) -> dict[int, LocalNode]:
     """Directories formatted with one cluster id, with their node.properties; what is there already is kept."""
-    if (data_dir / FILE_NAME).exists():
-        raise ConfigError(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
     existing = _existing_nodes(data_dir)
     if existing and len(existing) != count:
         raise ConfigError(f"{data_dir} holds a quorum of {len(existing)} nodes; it cannot be started with {count}")
@@ -355,13 +371,7 @@ def _write_properties(node: LocalNode, nodes: Mapping[int, LocalNode], settings:
         "http.listener": node.http_address,
         **settings,
     }
-    text = "".join(f"{name}={_escape(value)}\n" for name, value in values.items())
-    node.properties.write_text(text, encoding="utf-8")
-
-
-def _escape(value: str) -> str:
-    """A value as java properties write it."""
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
+    node.properties.write_text(format_properties(values), encoding="utf-8")
 
 
 def _python_path(inherited: str) -> str:
@@ -376,16 +386,14 @@ def _python_path(inherited: str) -> str:
 
 def _get_json(node: LocalNode, path: str) -> dict[str, Any] | None:
     """The JSON of a 200 answer; None for any other answer, or none."""
-    connection = http.client.HTTPConnection(HOST, node.http_port, timeout=2)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        body = answer.read()
-        if answer.status != 200:
+    with contextlib.closing(http.client.HTTPConnection(HOST, node.http_port, timeout=2)) as connection:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+            if answer.status != 200:
+                return None
+            parsed = json.loads(body)
+        except (OSError, http.client.HTTPException, ValueError):
             return None
-        parsed = json.loads(body)
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
     return parsed if isinstance(parsed, dict) else None

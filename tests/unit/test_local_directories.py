@@ -59,6 +59,55 @@ def test_a_quorum_that_runs_keeps_its_settings(tmp_path: Path) -> None:
     assert prepare(tmp_path, port=19192, http_port=18192)[1].port == 19192
 
 
+def test_two_quorums_that_start_at_once_do_not_share_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one wrote its own ports into the settings of the first, whose nodes had not taken their locks yet."""
+    data_dir = tmp_path / "new"
+    seen: list[str] = []
+
+    def prepare_and_start_another(*_: object) -> dict[int, local.LocalNode]:
+        with pytest.raises(StorageError, match=f"new is in use by process {os.getpid()}") as refused:
+            local.LocalQuorum(data_dir=data_dir, port=19192, http_port=18192)
+        seen.append(str(refused.value))
+        assert not list(data_dir.glob("node-*"))
+        raise ConfigError("ends here")
+
+    monkeypatch.setattr(local, "_prepare", prepare_and_start_another)
+    for _ in range(2):  # The lock is let go when the first one ends, however that was.
+        with pytest.raises(ConfigError, match="ends here"):
+            local.LocalQuorum(data_dir=data_dir)
+    assert len(seen) == 2
+
+
+def test_a_fork_does_not_keep_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that outlives the quorum's process would lock everyone out."""
+    locks: list[DirectoryLock] = []
+    held = local._take
+
+    def noted(data_dir: Path) -> DirectoryLock:
+        locks.append(held(data_dir))
+        return locks[0]
+
+    def ends_in_a_fork(*_: object) -> dict[int, local.LocalNode]:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            os.write(writing, b"let go" if locks[0]._descriptor < 0 else b"held")
+            os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        seen.append(os.read(reading, 10))
+        os.close(reading)
+        raise ConfigError("ends here")
+
+    seen: list[bytes] = []
+    monkeypatch.setattr(local, "_take", noted)
+    monkeypatch.setattr(local, "_prepare", ends_in_a_fork)
+    with pytest.raises(ConfigError, match="ends here"):
+        local.LocalQuorum(data_dir=tmp_path)
+    assert seen == [b"let go"]
+
+
 def test_free_ports_differ(tmp_path: Path) -> None:
     nodes = prepare(tmp_path, 5)
     ports = {node.port for node in nodes.values()} | {node.http_port for node in nodes.values()}
@@ -85,7 +134,7 @@ def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
 def test_the_directory_of_one_node_is_no_place_for_a_quorum(tmp_path: Path) -> None:
     nodes = prepare(tmp_path)
     with pytest.raises(ConfigError, match="is the data directory of one node"):
-        prepare(nodes[1].directory)
+        local.LocalQuorum(data_dir=nodes[1].directory)
     assert not list(nodes[1].directory.glob("node-*"))
 
 

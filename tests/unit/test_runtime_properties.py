@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis.strategies import characters, text
 
 from raftlake.errors import ConfigError
-from raftlake.runtime.properties import parse_properties
+from raftlake.runtime.properties import format_properties, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,12 @@ def test_reads_what_java_reads(text: str, expected: dict[str, str]) -> None:
 def test_names_the_line_that_is_wrong(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_properties(text, "file")
+
+
+@given(text(alphabet=characters(exclude_categories=["Cs"])))
+@example("a\nb\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029c")
+@example(" leading, then \\ and a tab\t")
+@example("\tx\\")
+def test_what_is_written_is_read_again(value: str) -> None:
+    written = format_properties({"log.dirs": value, "node.id": "1"})
+    assert parse_properties(written, "a file") == {"log.dirs": value, "node.id": "1"}

@@ -1,4 +1,4 @@
-"""The java properties syntax of `node.properties`, read as `java.util.Properties.load` reads it.
+"""The java properties syntax of `node.properties`, read as `java.util.Properties.load` reads it, and written to be read so.
 
 Owns: logical lines (a trailing backslash joins the next line, its leading blanks dropped), comments (`#`, `!`), the
 separators `=`, `:` and blank, and the escapes (backslash t, n, r, f, or u with four hexadecimal digits; any other escaped
@@ -8,7 +8,7 @@ Knows no setting. Stricter than Java: a key may stand only once, and a broken es
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raftlake.errors import ConfigError
 
@@ -29,6 +29,18 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
             raise ConfigError(f"{where}: {key} is set twice in this file; keep one of the two lines")
         values[key] = _unescape(line[value_start:], where)
     return values
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """A file with these values, one line each, for names that need no escape."""
+    return "".join(f"{name}={_escape(value)}\n" for name, value in values.items())
+
+
+def _escape(value: str) -> str:
+    """What would end the line becomes \\u and four digits: more characters do for `splitlines` than for Java."""
+    escaped = value.replace("\\", "\\\\")
+    escaped = "".join(f"\\u{ord(end):04x}" if end.splitlines() == [""] else end for end in escaped)
+    return "\\" + escaped if escaped[:1] in tuple(_BLANKS) else escaped
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
