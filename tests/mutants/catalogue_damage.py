@@ -181,4 +181,24 @@ DAMAGE: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="older-snapshot-told-beside-a-fetched-one",
+        source="simulator, seed 611872952: the core has begun anew, and its log follows at the end of the turn",
+        edits=(
+            Edit(
+                "raftlake.replica.snapshots",
+                "core.log_start <= snapshot_id.offset <= core.high_watermark",
+                "snapshot_id.offset <= core.high_watermark",
+            ),
+        ),
+        by_tests=True,
+        places=("unit/test_replica_snapshots.py",),
+    ),
+    Mutant(
+        name="log-trimmed-before-a-fetched-snapshot",
+        source="found beside seed 611872952 of the simulator",
+        edits=(Edit("raftlake.replica.snapshots", " or keep_from < partition.core.log_start:", ":"),),
+        by_tests=True,
+        places=("unit/test_replica_snapshots.py",),
+    ),
 )

@@ -212,9 +212,10 @@ PRODUCERS_AND_STATE = (
             Edit(
                 KV,
                 "            for record in decode_records(chunk):\n                if offset",
-                "            for record in reversed(list(decode_records(chunk))):\n                if offset",
+                "            found = list(decode_records(chunk))\n"
+                "            for record, other in zip(found, reversed(found)):\n                if offset",
             ),
-            Edit(MACHINE, GUARD, "        if False:\n"),
+            Edit(KV, "record.offset, record.value or", "record.offset, other.value or"),
         ),
     ),
     Mutant(

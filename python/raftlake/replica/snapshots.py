@@ -141,7 +141,8 @@ class Snapshots:
 
     def trim(self, partition: Partition, keep_from: Offset) -> None:
         """Retention: let the log of a data partition begin at `keep_from`, the end of one of its closed segments."""
-        if partition in self._trimming:
+        if partition in self._trimming or keep_from < partition.core.log_start:
+            # The second one: the core has begun anew behind a fetched snapshot, and the log follows at the end of this turn.
             return
         self._trimming[partition] = None
         snapshot_id = partition.core.snapshot_at(keep_from)
@@ -184,10 +185,11 @@ class Snapshots:
             self.take(partition)
 
     def _still_fits(self, partition: Partition, snapshot_id: OffsetAndEpoch) -> bool:
-        """False, and the snapshot is gone, when the log was opened anew meanwhile (damage is being repaired) and no longer
-        reaches what the snapshot covers: whoever names it must have the log behind it."""
-        node, group = self._node, partition.group
-        if node.partitions.get(group) is partition and snapshot_id.offset <= partition.core.high_watermark:
+        """Whether the log still reaches what the snapshot covers, and begins no later. If not, the snapshot is deleted: who
+        names it must have the log behind it. Meanwhile damage may have opened the log anew, or a fetched snapshot may have
+        ended; the log itself begins behind that one only at the end of the turn."""
+        node, group, core = self._node, partition.group, partition.core
+        if node.partitions.get(group) is partition and core.log_start <= snapshot_id.offset <= core.high_watermark:
             return True
         current = node.partitions.get(group)
         if current is not None and current.core.snapshot_id != snapshot_id and snapshot_id in node.logs.snapshots.ids(group):
