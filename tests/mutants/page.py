@@ -22,7 +22,7 @@ def is_by_seed(death: Death) -> bool:
 
 def rows(deaths: Sequence[Death]) -> list[str]:
     """The outcome in Markdown, by name: what a violation broke, or the test that failed."""
-    lines = ["| bug | found by | seeds |", "|---|---|---|"]
+    lines = ["| bug | found by | seeds tried |", "|---|---|---|"]
     for death in sorted(deaths, key=lambda death: death.name):
         if is_by_seed(death):
             seed, _, promise = death.by.partition(": ")
@@ -31,7 +31,8 @@ def rows(deaths: Sequence[Death]) -> list[str]:
         else:
             test, comma, rest = death.by.partition(", which")
             test = test.removeprefix("FAILED ").removeprefix("ERROR ").removeprefix("tests/")
-            lines.append(f"| `{death.name}` | `{test}`{comma}{rest} | {death.seeds or ''} |")
+            tried = f"{death.seeds}, none found it" if death.seeds else ""
+            lines.append(f"| `{death.name}` | `{test}`{comma}{rest} | {tried} |")
     return lines
 
 
@@ -53,7 +54,8 @@ def page(deaths: Sequence[Death], *, seeds_max: int, minutes: float, jobs: int, 
         "`make mutants` plants each of these bugs, one at a time, and looks for it: in simulated clusters, seed after seed",
         f"up to {seeds_max}, then in tests. Where no seeds are named, only tests look for it: it makes clusters slow or loud",
         "and breaks no promise, or it lies in files that simulated nodes do not have. The same tests and some seeds run",
-        "without any bug first, and must be green. A bug that makes them time out is not found by that.",
+        "without any bug first, and must be green. A bug that makes them time out is not found by that. Seeds are tried in",
+        "their order from 1 on; those whose clusters cannot show the bug are passed over and not counted.",
         "",
         f"{counts(deaths)}, none survived.",
         f"One run of {minutes:.0f} minutes with {jobs} jobs, {stamp}.",

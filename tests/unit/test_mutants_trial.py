@@ -262,7 +262,7 @@ def test_the_rows_name_what_found_each_bug() -> None:
     assert rows(DEATHS)[2:] == [
         "| `a` | `kip/test_x.py::test_y[0]` |  |",
         "| `b` | simulator, seed 7: nothing is appended twice | 3 |",
-        "| `c` | `kip/test_x.py::test_z`, which never ends | 40 |",
+        "| `c` | `kip/test_x.py::test_z`, which never ends | 40, none found it |",
         "| `d` | simulator, simulated runs that never end |  |",
         "| `e` | simulator, seed 8: nothing is lost | 6 |",
     ]
