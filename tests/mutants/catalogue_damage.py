@@ -192,13 +192,13 @@ DAMAGE: tuple[Mutant, ...] = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_snapshots.py",),
+        places=("unit/test_replica_snapshots_overtaken.py",),
     ),
     Mutant(
         name="log-trimmed-before-a-fetched-snapshot",
         source="found beside seed 611872952 of the simulator",
         edits=(Edit("raftlake.replica.snapshots", " or keep_from < partition.core.log_start:", ":"),),
         by_tests=True,
-        places=("unit/test_replica_snapshots.py",),
+        places=("unit/test_replica_snapshots_overtaken.py",),
     ),
 )

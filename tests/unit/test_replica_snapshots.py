@@ -10,14 +10,12 @@ from raftlake.errors import CorruptBatch, ErrorCode, StorageError
 from raftlake.kv.commands import delete, put
 from raftlake.kv.keyspace import LEAF_KEYS_MAX, KeySpace, pack
 from raftlake.ports import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerConnection, PeerMessage, PeerReply
-from raftlake.raft.handlers import fetch_snapshot
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica import kv_restore, snapshot_files, snapshot_transfer, snapshots
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition import Partition
 from replica_cluster import Cluster, batch
 
 SETTINGS = {"snapshot_bytes_between": 3_000, "segment_bytes": 2_000}
@@ -301,38 +299,6 @@ def test_a_snapshot_that_ends_above_what_a_repaired_log_reaches_is_dropped() -> 
     assert len(node.logs.snapshots.ids(METADATA_GROUP)) == 1, "the next one is taken when the log is back"
 
 
-def test_a_snapshot_that_ends_beside_a_later_fetched_one_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulator, seed 611872952: both were synced before the turn, and the older one was told to a core that had begun behind
-    the later one. The node stopped."""
-
-    class Seen(Exception):
-        pass
-
-    cluster = Cluster(3, **{**SETTINGS, "snapshot_bytes_between": 1 << 30})  # type: ignore[arg-type]
-    write(cluster, *names(10))
-    cluster.run(1_000)
-    node = cluster.followers()[0]
-    partition = node.partitions[METADATA_GROUP]
-    core, store = partition.core, node.logs.snapshots
-    later = OffsetAndEpoch(Offset(core.high_watermark + 5), core.epoch)
-    honest = node.snapshots._on_taken
-    told: list[OffsetAndEpoch] = []
-
-    def behind_the_later_one(taking: snapshots._Taking, partition: Partition, error: StorageError | None) -> None:
-        told.append(taking.maker.snapshot_id)
-        assert list(store.ids(METADATA_GROUP)) == told
-        fetch_snapshot._begin_at(core, later, core.voters)
-        honest(taking, partition, error)
-        raise Seen
-
-    monkeypatch.setattr(node.snapshots, "_on_taken", behind_the_later_one)
-    node.snapshots.take(partition)
-    with pytest.raises(Seen):
-        cluster.run(1_000)
-    assert told[0].offset < later.offset == core.log_start
-    assert core.snapshot_id == later and list(store.ids(METADATA_GROUP)) == []
-
-
 # --- data partitions --------------------------------------------------------------------------------------------------
 
 
@@ -381,19 +347,6 @@ def test_the_log_is_not_trimmed_before_the_snapshot_is_durable() -> None:
     assert partition.log.start_offset == start
     node.snapshots.trim(partition, Offset(ends[0]))
     cluster.run(100, until=lambda: partition.log.start_offset == ends[0])
-
-
-def test_a_log_that_is_about_to_begin_behind_a_fetched_snapshot_is_not_trimmed_before_it() -> None:
-    """Retention looks at the log, whose core has begun anew already in the same turn."""
-    cluster, group = trimmed_topic()
-    node = cluster.followers(group)[0]
-    partition = node.partitions[group]
-    core, ids = partition.core, list(node.logs.snapshots.ids(group))
-    ends = [segment.end_offset for segment in partition.log.segments()[:-1]]
-    fetch_snapshot._begin_at(core, OffsetAndEpoch(Offset(core.high_watermark + 5), core.epoch), core.voters)
-    node.snapshots.trim(partition, Offset(ends[-1]))
-    cluster.run(1)
-    assert list(node.logs.snapshots.ids(group)) == ids and not node.snapshots._trimming
 
 
 # --- what arrives damaged ---------------------------------------------------------------------------------------------
