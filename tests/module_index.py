@@ -63,6 +63,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.runtime.http_exchange": "unit/test_runtime_http_connection_exchange.py",
     "raftlake.runtime.http_ops": "unit/test_runtime_http_quorum.py",
     "raftlake.runtime.peer_control": "property/test_runtime_peer_codec.py",
+    "raftlake.runtime.router": "unit/test_runtime_connection.py",
     "raftlake.runtime.setting_names": "unit/test_runtime_settings.py",
     "raftlake.runtime.sockets": "unit/test_runtime_peers.py",
     "raftlake.runtime.values": "unit/test_runtime_settings.py",

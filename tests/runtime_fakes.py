@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raftlake.errors import ErrorCode, RaftlakeError
-from raftlake.ports import GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import GroupId, ListenerUse, PeerConnection, PeerReply, PeerRpc
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, ClientContext, Endpoint
 from raftlake.runtime import loop as loops
-from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.peer_codec import PeerCodec
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.runtime.sockets import bind
 from raftlake.wire import fetch, find_quorum, produce
 from raftlake.wire.api import ApiKey, RequestHeader, decode_response, encode_request
@@ -172,7 +172,7 @@ async def served(
     *,
     limits: ConnectionLimits | None = None,
     connections_max: int = 100,
-    peers_only: bool = False,
+    use: ListenerUse = ListenerUse.SHARED,
     started_bytes_max: int = 1 << 30,
     unsent_bytes_max: int = 1 << 30,
     room: FrameRoom | None = None,
@@ -188,7 +188,7 @@ async def served(
         codec,
         limits=limits or ConnectionLimits(),
         connections_max=connections_max,
-        peers_only=peers_only,
+        use=use,
         room=room or FrameRoom(1 << 30),
         started_bytes_max=started_bytes_max,
         unsent_bytes_max=unsent_bytes_max,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 from raftlake.errors import DamagedData, StorageError
@@ -252,6 +253,19 @@ class Clock(Protocol):
         """Milliseconds since 1970; may jump."""
 
 
+class ListenerUse(Enum):
+    """For whom the listener is that a request came in on."""
+
+    SHARED = "shared"
+    CLIENTS = "clients"
+    PEERS = "peers"
+
+    @property
+    def takes_peers(self) -> bool:
+        """Other nodes may ask here what replicas ask one another."""
+        return self is not ListenerUse.CLIENTS
+
+
 @dataclass(slots=True)
 class PeerConnection:
     """What the server side remembers of one connection: `answer_sequence` is the driver's answer counter when it last
@@ -260,6 +274,7 @@ class PeerConnection:
 
     answer_sequence: int = 0
     fetch_session: int = 0
+    listener: ListenerUse = ListenerUse.SHARED
 
 
 #: The first and the last kraft.version that a node knows.
@@ -284,7 +299,8 @@ class Network(Protocol):
 
 __all__ = [
     "BatchSpan", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc", "ElectionStore", "FetchReply",
-    "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "LogDirectory", "LogStore", "Network",
+    "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "ListenerUse", "LogDirectory",
+    "LogStore", "Network",
     "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc", "ReadOffsetReply",
     "ReadOffsetResult", "ReadOffsetRpc", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
     "TimestampAndOffset", "VoterReply", "VoterRpc",

@@ -8,12 +8,24 @@ from tests.mutants.catalogue_corrections import CORRECTIONS
 from tests.mutants.catalogue_damage import DAMAGE
 from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
+from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.plant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = (*CORE, *DRIVER, *DAMAGE, *PRODUCERS, *STORAGE, *FRONT, *RUNTIME, *CONNECTOR, *CORRECTIONS)
+MUTANTS: tuple[Mutant, ...] = (
+    *CORE,
+    *DRIVER,
+    *DAMAGE,
+    *PRODUCERS,
+    *STORAGE,
+    *FRONT,
+    *HOSTILE_FRONT,
+    *RUNTIME,
+    *CONNECTOR,
+    *CORRECTIONS,
+)
 
 #: They die within a few seeds.
 SAMPLE = (

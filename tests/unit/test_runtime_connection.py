@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.runtime.connection import ConnectionLimits
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire import fetch, produce
 from raftlake.wire.api import ApiKey, encode_request
 from runtime_fakes import FakeNode, connect, fetch_of, find, found, produce_of, run, served, settle, until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raftlake.ports import KraftVersions
+from raftlake.ports import KraftVersions, ListenerUse
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.replica.config import Endpoint
@@ -54,8 +54,18 @@ def test_our_listeners_know_kraft_versions_0_and_1() -> None:
     async def main() -> None:
         async with served() as node:
             assert await asked(node.address) == (0, 1)
-        async with served(peers_only=True) as node:
+        async with served(use=ListenerUse.PEERS) as node:
             assert await asked(node.address) == (0, 1)
+
+    run(main())
+
+
+def test_a_listener_for_clients_alone_is_no_voters_address() -> None:
+    """It answers, and would refuse every request for a vote."""
+
+    async def main() -> None:
+        async with served(use=ListenerUse.CLIENTS) as node:
+            assert await asked(node.address) is FailureReason.DISCONNECTED
 
     run(main())
 

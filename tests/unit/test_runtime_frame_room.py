@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.peer_codec import peer_client_id
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire.api import ApiKey, encode_request
 from raftlake.wire.framing import STAGING_BYTES
 from runtime_fakes import FakeNode, connect, find, found, produce_of, run, served, settle, until

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from raftlake.errors import ErrorCode, InvariantViolation, StorageError
-from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, ProposeRpc
+from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, ListenerUse, ProposeRpc
 from raftlake.runtime.listener import EXTRA_CONNECTIONS
 from raftlake.runtime.peer_codec import peer_client_id
 from raftlake.wire import produce
@@ -78,7 +78,7 @@ def test_a_replica_that_does_not_wait_for_its_answer_is_cut_off() -> None:
 
 def test_the_listener_for_peers_serves_peers_and_api_versions_only() -> None:
     async def main() -> None:
-        async with served(peers_only=True) as on:
+        async with served(use=ListenerUse.PEERS) as on:
             wire = await connect(on.address)
             wire.send(ApiKey.API_VERSIONS, 3, api_versions())
             await wire.receive(ApiKey.API_VERSIONS, 3)

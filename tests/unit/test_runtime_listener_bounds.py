@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.peer_codec import peer_client_id
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire.api import ApiKey, encode_request
 from runtime_fakes import FakeNode, connect, find, found, run, served, settle, until
 

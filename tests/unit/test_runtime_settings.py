@@ -10,6 +10,7 @@ import pytest
 from raftlake.errors import ConfigError
 from raftlake.ports import GroupId
 from raftlake.raft.config import RaftConfig
+from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.runtime.setting_names import KNOWN, NUMBERS, SYNONYMS, TEXTS, TIER, gather
 from raftlake.runtime.settings import Settings, load_settings
@@ -166,6 +167,17 @@ def test_listeners() -> None:
     )
     assert other.controller_listener == Endpoint("h", 2)
     assert other.advertised_listener == Endpoint("name", 3)
+
+
+def test_a_voter_is_not_looked_for_at_its_listener_for_clients() -> None:
+    """Peers are refused there as soon as they have a listener of their own."""
+    with pytest.raises(ConfigError, match=re.escape("quorum.voters=1@127.0.0.1:9092,2@")) as refused:
+        settings({"listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9192"})
+    assert "accepted is where peers reach listeners=127.0.0.1:9192" in str(refused.value)
+    with pytest.raises(ConfigError, match=re.escape("controller.listener=127.0.0.1:9192")):
+        settings({"listeners": "127.0.0.1:9092", "controller.listener": "127.0.0.1:9192"})
+    apart = {"listeners": "127.0.0.1:9292", "controller.listener": "0.0.0.0:9092"}
+    assert settings(apart).peers[NodeId(1)] == Endpoint("127.0.0.1", 9092)
 
 
 def test_peers_are_told_an_address_that_they_can_connect_to() -> None:

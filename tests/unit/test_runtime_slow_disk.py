@@ -13,8 +13,8 @@ import pytest
 
 from raftlake.client import AsyncClient
 from raftlake.errors import ErrorCode
-from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.format import format_data_dir
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.runtime.server import NodeServer
 from raftlake.runtime.settings import load_settings
 from raftlake.runtime.sockets import bind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raftlake.ports import GroupId
+from raftlake.ports import GroupId, ListenerUse
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 
@@ -30,10 +30,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Who asks: the client id of the request header and the peer's host."""
+    """Who asks: the client id of the request header, the peer's host, and for whom the listener is that it asks at."""
 
     client_id: str | None
     host: str
+    listener: ListenerUse = ListenerUse.SHARED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """ApiVersions (KIP-511): what this listener speaks, straight from the API table. Private APIs are not told to clients:
-some of them stop at a key that they do not know."""
+some of them stop at a key that they do not know. What is listed depends on the listener (`listener_apis`)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import importlib
 from typing import Any
 
 from raftlake.errors import ErrorCode
-from raftlake.wire.api import API_TABLE
+from raftlake.ports import ListenerUse
+from raftlake.runtime.listener_apis import listed
 from raftlake.wire.control import KRAFT_VERSION_MAX, KRAFT_VERSION_MIN
 
 
-def answer_api_versions(version: int) -> object:
-    """The answer to an ApiVersions request of `version`."""
+def answer_api_versions(version: int, use: ListenerUse = ListenerUse.SHARED) -> object:
+    """The answer to an ApiVersions request of `version` at a listener."""
     schema: Any = importlib.import_module(f"kio.schema.api_versions.v{version}.response")
     keys = tuple(
-        schema.ApiVersion(api_key=int(api.key), min_version=api.version_min, max_version=api.version_max)
-        for api in API_TABLE.values()
-        if api.public
+        schema.ApiVersion(api_key=int(api.key), min_version=api.version_min, max_version=api.version_max) for api in listed(use)
     )
     fields: dict[str, object] = {"error_code": ErrorCode.NONE, "api_keys": keys}
     if version >= 1:

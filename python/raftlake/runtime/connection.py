@@ -13,16 +13,15 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import PeerConnection
 from raftlake.replica.config import ClientContext
-from raftlake.runtime.frame_room import FrameRoom
+from raftlake.runtime.listener_apis import listed
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import is_from_replica, parse_peer_client_id
+from raftlake.runtime.router import Router
 from raftlake.wire.api import (
     ApiKey,
     RequestHeader,
@@ -41,52 +40,6 @@ logger = logging.getLogger("raftlake.listener")
 WRITE_BYTES = 128 * 1024
 #: A large frame's rate after `stall_seconds` while others wait for room, else after the time of an idle connection.
 FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
-    """What one connection may hold of this node's memory."""
-
-    #: The largest frame that is accepted (`socket.request.max.bytes`).
-    request_bytes_max: int = 100 * 1024 * 1024
-    #: Requests that were started and whose answers have not left.
-    requests_max: int = 256
-    #: Bytes of those requests; one request is always allowed.
-    unanswered_bytes_max: int = 32 * 1024 * 1024
-    #: Unsent answer bytes above which no further request is started.
-    unsent_bytes_max: int = 4 * 1024 * 1024
-    #: A client's connection on which nothing comes and nothing is under way for so long is closed (`connections.max.idle.ms`).
-    idle_seconds: float = 600.0
-    #: The same for one that stops amid a request, or takes nothing of what is being sent to it.
-    stall_seconds: float = 30.0
-
-
-class Router(Protocol):
-    """What a connection needs from the listener that owns it."""
-
-    limits: ConnectionLimits
-    room: FrameRoom
-
-    def opened(self, connection: Connection) -> bool:
-        """Count the connection; False when it is one too many."""
-
-    def closed(self, connection: Connection) -> None:
-        """The connection is gone."""
-
-    def reserve(self, connection: Connection, size: int, is_fetch: bool) -> bool:
-        """Room for a request of `size` bytes among those of all connections; when False, `start_waiting` is called later."""
-
-    def hold_unsent(self, size: int) -> None:
-        """Answers of `size` bytes lie in the buffer of a connection that takes no more (negative: no longer)."""
-
-    def release(self, size: int) -> None:
-        """A request of `size` bytes is answered."""
-
-    def send_later(self, connection: Connection) -> None:
-        """Call `connection.send_answers` once what is answered now has been answered."""
-
-    def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
-        """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""
 
 
 class _Request:
@@ -121,8 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writable = True
         self._is_starting = False
         self._is_lost = False
-        self._client = ClientContext(None, "")
-        self.peer = PeerConnection()
+        self._client = ClientContext(None, "", router.use)
+        self.peer = PeerConnection(listener=router.use)
         self.requests = 0
         #: Another node, or another replica, is on the other side.
         self.is_peer = False
@@ -144,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername")
-        self._client = ClientContext(None, name[0] if isinstance(name, tuple) else "")
+        self._client = ClientContext(None, name[0] if isinstance(name, tuple) else "", self._router.use)
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
         if not self._router.opened(self):
             self._transport.abort()
@@ -223,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
     def client(self, client_id: str | None) -> ClientContext:
         """Who asks. The id seldom changes on one connection, so the value is kept."""
         if client_id != self._client.client_id:
-            self._client = ClientContext(client_id, self._client.host)
+            self._client = ClientContext(client_id, self._client.host, self._router.use)
         return self._client
 
     @property
@@ -267,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             if unsupported.header.api_key != ApiKey.API_VERSIONS:
                 raise
             # A newer client asks in its newest version first and goes on from this answer (KIP-511).
-            answer = encode_unsupported_version(unsupported.header)
+            answer = encode_unsupported_version(unsupported.header, listed(self._router.use))
             self._waiting.append(_Request(unsupported.header, None, len(frame), answer))
             return
         request = _Request(header, message, len(frame))

@@ -1,7 +1,8 @@
 """Which kraft.versions does whoever listens at an address know? One ApiVersions request on a connection of its own.
 
-A leader asks before it takes in a new voter (KIP-853): the address that goes into the log must lead to somebody. Speaks version
-4, the first in which a feature can begin at 0. Raises nothing for an address where nobody answers.
+A leader asks before it takes in a new voter (KIP-853): the address that goes into the log must lead to somebody who gives
+votes there, and not to the listener for clients of a node whose peers have their own. Speaks version 4, the first in which a
+feature can begin at 0. Raises nothing for an address where nobody answers.
 """
 
 from __future__ import annotations
@@ -56,5 +57,7 @@ def _kraft_versions(frame: bytes) -> KraftVersions:
         raise WireError(f"answer {correlation_id} to request {CORRELATION_ID}")
     for feature in getattr(answer, "supported_features", ()):
         if feature.name == FEATURE:
+            if all(api.api_key != ApiKey.VOTE for api in answer.api_keys):
+                raise WireError("a listener for clients: replicas cannot ask for votes there")
             return int(feature.min_version), int(feature.max_version)
     return 0, 0

@@ -1,8 +1,8 @@
 """The Kafka listener: accepts connections and gives each request to whom it belongs.
 
-A peer's RPC is translated and goes to `node.receive`, everything else to `node.handle`. A listener for peers alone takes
-nothing but peers' RPCs and ApiVersions. Owns the connection limit: beyond it a connection is kept only if its first request
-is a peer's, so that clients in great number cannot cut a node off from its quorum.
+A peer's RPC is translated and goes to `node.receive`, everything else to `node.handle`; `listener_apis` says what is served
+where, when peers have a listener of their own. Owns the connection limit: beyond it a connection is kept only if its first
+request is a peer's, so that clients in great number cannot cut a node off from its quorum.
 
 What goes wrong while a request is served is one of three things: the client's bytes (close that connection), a broken
 invariant or a failed disk (the node stops), or a bug in one answer (log it and close that connection: no request may
@@ -18,14 +18,16 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, WireError
-from raftlake.ports import PeerConnection, PeerReply, PeerRpc
+from raftlake.ports import ListenerUse, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.api_versions import answer_api_versions
-from raftlake.runtime.connection import Connection, ConnectionLimits
+from raftlake.runtime.connection import Connection
 from raftlake.runtime.frame_room import FrameRoom
+from raftlake.runtime.listener_apis import require_for_clients, require_for_peers
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import PeerCodec, source_of
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.produce import ProduceRequest
 
@@ -75,7 +77,7 @@ class Listener:
         *,
         limits: ConnectionLimits,
         connections_max: int,
-        peers_only: bool = False,
+        use: ListenerUse = ListenerUse.SHARED,
         room: FrameRoom,
         started_bytes_max: int = STARTED_BYTES_MAX,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
@@ -83,12 +85,12 @@ class Listener:
         notice_alive: Callable[[NodeId], None],
         metrics: RequestMetrics,
     ) -> None:
+        self.use = use
         self.limits = limits
         self.room = room
         self._node = node
         self._codec = codec
         self._connections_max = connections_max
-        self._peers_only = peers_only
         self._started_bytes_max = started_bytes_max
         self._unsent_bytes_max = unsent_bytes_max
         self._on_fatal = on_fatal
@@ -253,7 +255,8 @@ class Listener:
     def _route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         api = header.api_key
         self._metrics.count_request(API_NAMES[api])
-        rpc = self._codec.decode_request(header, message)
+        require_for_peers(self.use, header, message)
+        rpc = self._codec.decode_request(header, message, from_peers=self.use.takes_peers)
         if connection in self._extra:
             self._admit_extra(connection, rpc)
         if rpc is not None:
@@ -263,10 +266,9 @@ class Listener:
             self._node.receive(connection.peer, rpc, lambda answer: reply(self._codec.encode_reply(header, rpc, answer)))
             return
         if api is ApiKey.API_VERSIONS:
-            reply(answer_api_versions(header.api_version))
+            reply(answer_api_versions(header.api_version, self.use))
             return
-        if self._peers_only:
-            raise WireError(f"{API_NAMES[api]} on the listener for peers alone")
+        require_for_clients(self.use, header)
         if isinstance(message, ProduceRequest) and message.acks == -1:
             reply = self._timed(reply)
         self._node.handle(header, message, connection.client(header.client_id), reply)

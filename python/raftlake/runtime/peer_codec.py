@@ -96,9 +96,11 @@ class PeerCodec:
 
     # --- the answering side ---
 
-    def decode_request(self, header: RequestHeader, message: Any) -> PeerRpc | None:
-        """The RPC that a request is, or None for a client's request."""
+    def decode_request(self, header: RequestHeader, message: Any, *, from_peers: bool = True) -> PeerRpc | None:
+        """The RPC that a request is, or None for a client's request. Without `from_peers` the request came where peers do not
+        ask, and a node's client id makes nobody a node there."""
         assert self._directory is not None
+        asking = parse_peer_client_id(header.client_id) if from_peers else None
         if header.api_key == ApiKey.FETCH:
             return self._decode_fetch(message) if message.replica_id >= 0 else None
         if header.api_key in peer_control.CONTROL_KEYS:
@@ -107,12 +109,12 @@ class PeerCodec:
         if header.api_key == ApiKey.FETCH_SNAPSHOT:
             return peer_snapshot.decode_request(message, self._directory.resolve_group)
         if header.api_key == ApiKey.READ_OFFSET:
-            return peer_reads.decode_request(message, parse_peer_client_id(header.client_id), self._directory.resolve_group)
-        if header.api_key == ApiKey.PRODUCE and parse_peer_client_id(header.client_id) is not None:
+            return peer_reads.decode_request(message, asking, self._directory.resolve_group)
+        if header.api_key == ApiKey.PRODUCE and asking is not None:
             return _decode_propose(message)
-        if header.api_key == ApiKey.DESCRIBE_QUORUM and parse_peer_client_id(header.client_id) is not None:
+        if header.api_key == ApiKey.DESCRIBE_QUORUM and asking is not None:
             return DescribeRpc(request=message)
-        if header.api_key in VOTER_KEYS and parse_peer_client_id(header.client_id) is not None:
+        if header.api_key in VOTER_KEYS and asking is not None:
             return VoterRpc(request=message)
         return None
 

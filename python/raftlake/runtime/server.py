@@ -18,14 +18,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from raftlake.errors import ConfigError, RaftlakeError, StorageError
-from raftlake.ports import GroupId
-from raftlake.raft.actions import ReportRole
+from raftlake.ports import ListenerUse
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime import loop as loops
 from raftlake.runtime.clock import SystemClock
-from raftlake.runtime.connection import ConnectionLimits
 from raftlake.runtime.driver import Driver
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.http import HttpFront
@@ -34,9 +32,11 @@ from raftlake.runtime.log import configure_logging, event
 from raftlake.runtime.loop_watch import LoopWatch
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.moved_voters import MovedVoters
+from raftlake.runtime.node_log import NodeLog
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.recover import require_not_pending
+from raftlake.runtime.router import ConnectionLimits
 from raftlake.runtime.settings import Settings
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
@@ -143,7 +143,7 @@ class NodeServer:
             raise node.fatal
         http_socket = bound.pop("http")
         for name, listening in bound.items():
-            self._listeners[name] = self._new_listener(peers_only=name == "controller")
+            self._listeners[name] = self._new_listener(_use_of(name, settings))
             await self._listeners[name].start(listening)
         self._http = HttpFront(node, metrics, connections_max=settings.connections_max, on_fatal=self._driver.fail)
         await self._http.start(http_socket)
@@ -184,14 +184,13 @@ class NodeServer:
         )
         self._codec.attach(node, self._network.addresses)
         self._driver.attach(node)
-        node.role_listeners.append(self._log_role)
-        node.damage.listeners.append(self._log_damage)
-        node.own_vote.listeners.append(self._log_own_vote)
-        self._moved = MovedVoters(node, self._network.connected_peers, self._log_moved)
+        log = NodeLog(settings.node_id, settings.quorum_group)
+        log.listen_to(node)
+        self._moved = MovedVoters(node, self._network.connected_peers, log.moved)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
         self._metrics = NodeMetrics(node, self._clock, self._connection_counts, lambda: self._room.held)
 
-    def _new_listener(self, *, peers_only: bool) -> Listener:
+    def _new_listener(self, use: ListenerUse) -> Listener:
         assert self._network is not None and self._metrics is not None
         return Listener(
             self.node,
@@ -200,7 +199,7 @@ class NodeServer:
                 request_bytes_max=self._settings.request_bytes_max, idle_seconds=self._settings.connections_idle_ms / 1000
             ),
             connections_max=self._settings.connections_max,
-            peers_only=peers_only,
+            use=use,
             room=self._room,
             on_fatal=self._driver.fail,
             notice_alive=self._network.notice_alive,
@@ -331,35 +330,10 @@ class NodeServer:
             write_meta(self._settings.data_dir, known)
             event(logger, logging.INFO, "cluster id", node=self._settings.node_id, cluster=cluster_id)
 
-    def _log_role(self, group: GroupId, report: ReportRole) -> None:
-        level = logging.INFO if group == self._settings.quorum_group else logging.DEBUG
-        event(
-            logger, level, "role", node=self._settings.node_id, group=group, role=report.role, epoch=report.epoch,
-            leader=report.leader_id, reason=report.reason,
-        )  # fmt: skip
-
-    def _log_damage(self, group: GroupId, reason: str | None) -> None:
-        if reason is None:
-            event(logger, logging.INFO, "repaired", node=self._settings.node_id, group=group)
-        else:
-            event(
-                logger, logging.ERROR, "damaged log: it is repaired from other nodes and gives no vote until then",
-                node=self._settings.node_id, group=group, reason=reason,
-            )  # fmt: skip
-
-    def _log_own_vote(self, what: str, refusal: str) -> None:
-        """What this node asked the leader about its own vote."""
-        outcome = {"refused": refusal} if refusal else {}
-        level = logging.WARNING if refusal else logging.INFO
-        event(logger, level, f"asked the leader to {what}", node=self._settings.node_id, **outcome)
-
     def _connection_counts(self) -> Mapping[str, int]:
         counts = {name: listener.connection_count for name, listener in self._listeners.items()}
         counts["http"] = 0 if self._http is None else self._http.connection_count
         return counts
-
-    def _log_moved(self, what: str) -> None:
-        event(logger, logging.WARNING, "no leader", node=self._settings.node_id, reason=what)
 
     def _sample(self) -> None:
         assert self._metrics is not None and self._moved is not None
@@ -373,6 +347,13 @@ def _listening(settings: Settings) -> dict[str, tuple[Endpoint, str]]:
     if settings.controller_listener is not None:
         found["controller"] = (settings.controller_listener, "controller.listener")
     return found
+
+
+def _use_of(name: str, settings: Settings) -> ListenerUse:
+    """For whom a Kafka listener is."""
+    if name == "controller":
+        return ListenerUse.PEERS
+    return ListenerUse.SHARED if settings.controller_listener is None else ListenerUse.CLIENTS
 
 
 def write_pid(data_dir: Path) -> None:

@@ -169,6 +169,7 @@ def _build(reader: _Reader) -> Settings:
         voters = parse_voters(reader.spelling("quorum.voters"), voters_text)
     listener, controller_listener = _listeners(reader, voters.get(node_id))
     advertised = _advertised(reader, listener, voters.get(node_id))
+    _require_peers_address(reader, voters.get(node_id), (listener, advertised), controller_listener)
     http = reader.parse("http.listener", _parse_http) or Endpoint(listener.host, 8092)
     _require_distinct(reader, listener, controller_listener, http)
     _check_retention(reader)
@@ -278,6 +279,19 @@ def _require_distinct(reader: _Reader, listener: Endpoint, controller: Endpoint 
             if endpoint == other and endpoint.port != 0:
                 accepted = f"the same address as {reader.spelling(other_name)}; accepted is another port"
                 raise fail(reader.spelling(name), str(endpoint), accepted)
+
+
+def _require_peers_address(
+    reader: _Reader, voter: Endpoint | None, for_clients: tuple[Endpoint, Endpoint], controller: Endpoint | None
+) -> None:
+    """Other voters would be sent to a listener that refuses them."""
+    if controller is not None and voter != controller and voter in for_clients:
+        given = "listeners" if reader.text("controller.listener") is None else "controller.listener"
+        raise fail(
+            reader.spelling("quorum.voters"),
+            reader.text("quorum.voters") or "",
+            f"{voter} is this node's listener for clients; accepted is where peers reach {reader.spelling(given)}={controller}",
+        )
 
 
 def _raft(reader: _Reader) -> RaftConfig:

@@ -11,7 +11,7 @@ Invariant: whatever the bytes, decoding returns a message or raises `WireError`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -292,14 +292,13 @@ def decode_response(api_key: ApiKey, version: int, frame: BytesLike) -> tuple[in
 _UNSUPPORTED_VERSION = struct.pack(">h", KioErrorCode.unsupported_version)
 
 
-def encode_unsupported_version(header: RequestHeader) -> list[BytesLike]:
+def encode_unsupported_version(header: RequestHeader, listed: Iterable[Api]) -> list[BytesLike]:
     """The answer to an ApiVersions request of a version that is not spoken: version 0, error 35 and the list (KIP-511)."""
     answer = ApiVersionsResponse(
         error_code=KioErrorCode.unsupported_version,
         api_keys=tuple(
             ApiVersion(api_key=i16(api.key), min_version=i16(api.version_min), max_version=i16(api.version_max))
-            for api in API_TABLE.values()
-            if api.public
+            for api in listed
         ),
     )
     return encode_response(RequestHeader(ApiKey.API_VERSIONS, 0, header.correlation_id, None), answer)
