@@ -15,6 +15,7 @@ from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.ports import GroupId, ListenerUse, PeerConnection, PeerReply, PeerRpc
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, ClientContext, Endpoint
 from raftlake.runtime import loop as loops
+from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.peer_codec import PeerCodec
@@ -105,15 +106,40 @@ class FakeNode:
 class FakeMetrics:
     requests: list[str] = field(default_factory=list)
     commits: int = 0
+    refused: list[str] = field(default_factory=list)
 
     def count_request(self, api: str) -> None:
         self.requests.append(api)
+
+    def count_refused(self, setting: str) -> None:
+        self.refused.append(setting)
 
     def start_commit(self) -> int:
         return 0
 
     def note_commit(self, started_us: int) -> None:
         self.commits += 1
+
+
+@dataclass
+class FakePeers:
+    """Nodes that are known, and the hosts where they live."""
+
+    voters: set[int] = field(default_factory=lambda: {2, 3})
+    observers: set[int] = field(default_factory=set)
+    homes: dict[int, str] = field(default_factory=dict)
+
+    def is_voter(self, node_id: int) -> bool:
+        return node_id in self.voters
+
+    def is_observer(self, node_id: int) -> bool:
+        return node_id in self.observers
+
+    def is_home_of(self, node_id: int, host: str) -> bool:
+        return self.homes.get(node_id) == host
+
+    def is_home(self, host: str) -> bool:
+        return host in self.homes.values()
 
 
 class Wire:
@@ -172,6 +198,8 @@ async def served(
     *,
     limits: ConnectionLimits | None = None,
     connections_max: int = 100,
+    addresses: AddressLimit | None = None,
+    peers: FakePeers | None = None,
     use: ListenerUse = ListenerUse.SHARED,
     started_bytes_max: int = 1 << 30,
     unsent_bytes_max: int = 1 << 30,
@@ -188,6 +216,8 @@ async def served(
         codec,
         limits=limits or ConnectionLimits(),
         connections_max=connections_max,
+        addresses=addresses or AddressLimit(1 << 30),
+        peers=peers or FakePeers(),  # type: ignore[arg-type]
         use=use,
         room=room or FrameRoom(1 << 30),
         started_bytes_max=started_bytes_max,

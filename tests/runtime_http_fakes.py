@@ -19,6 +19,7 @@ from raftlake.ports import ReadOffsetResult
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.quorum import static_voters
+from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.http import HttpFront
 from raftlake.runtime.http_watch import Watchers
@@ -112,13 +113,24 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def http_front(
-    *, connections_max: int = 100, heartbeat_seconds: float = 60.0, stall_seconds: float = 60.0
+    *,
+    connections_max: int = 100,
+    addresses: AddressLimit | None = None,
+    heartbeat_seconds: float = 60.0,
+    stall_seconds: float = 60.0,
 ) -> AsyncIterator[Front]:
     node: Any = FakeHttpNode()
     fatal: list[RaftlakeError] = []
     metrics = NodeMetrics(node, SystemClock(), dict)
     watchers = Watchers(node, heartbeat_seconds=heartbeat_seconds, stall_seconds=stall_seconds)
-    front = HttpFront(node, metrics, connections_max=connections_max, on_fatal=fatal.append, watchers=watchers)
+    front = HttpFront(
+        node,
+        metrics,
+        connections_max=connections_max,
+        addresses=addresses or AddressLimit(1 << 30),
+        on_fatal=fatal.append,
+        watchers=watchers,
+    )
     listening = bind(LOOPBACK, "http.listener")
     await front.start(listening)
     address = address_of(listening)

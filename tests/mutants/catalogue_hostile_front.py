@@ -7,7 +7,12 @@ from tests.mutants.plant import Edit, Mutant
 APIS = "raftlake.runtime.listener_apis"
 CODEC = "raftlake.runtime.peer_codec"
 
+ADMISSION = "raftlake.runtime.admission"
+ADDRESS = "raftlake.runtime.peer_address"
+
 LISTENERS = ("unit/test_runtime_listener_apis.py",)
+PLACES = ("unit/test_runtime_admission.py",)
+ADDRESSES = ("unit/test_runtime_peer_address.py",)
 
 
 def mutant(name: str, source: str, module: str, before: str, after: str, places: tuple[str, ...]) -> Mutant:
@@ -66,4 +71,114 @@ PEERS_LISTENER = (
     ),
 )
 
-HOSTILE_FRONT = PEERS_LISTENER
+CONNECTIONS = (
+    mutant(
+        "any-number-is-a-nodes",
+        "2,060 connections that said they were peers kept all others out",
+        ADMISSION,
+        "        if standing is Standing.CLIENT or is_full or",
+        "        if is_full or",
+        PLACES,
+    ),
+    mutant(
+        "a-nodes-places-without-end",
+        "who bears a voter's number is not the voter",
+        ADMISSION,
+        "        is_full = len(self._of_node.get(place.claimed, ())) >= PLACES_PER_NODE",
+        "        is_full = False",
+        PLACES,
+    ),
+    mutant(
+        "stranger-takes-the-place-of-the-voter",
+        "who comes from where the voter lives goes before who does not",
+        ADMISSION,
+        "        if is_at_home(guest) >= is_at_home(last):",
+        "        if True:",
+        PLACES,
+    ),
+    mutant(
+        "silent-connections-keep-the-voter-waiting",
+        "a node speaks at once: the longest silent has to go",
+        ADMISSION,
+        "            self._dismiss(next(iter(row)), refusal)",
+        "            self._dismiss(next(reversed(row)), refusal)",
+        PLACES,
+    ),
+    mutant(
+        "address-counted-twice-over-ipv6",
+        "an IPv4 address has a second spelling on an IPv6 socket",
+        ADMISSION,
+        "return is_spared or self._counts.get(plain_address(host), 0) < self._max",
+        "return is_spared or self._counts.get(host, 0) < self._max",
+        PLACES,
+    ),
+    mutant(
+        "address-never-counted-down",
+        "a client that comes and goes is not many clients",
+        ADMISSION,
+        "        count = self._counts.pop(host) - 1\n",
+        "        count = self._counts.pop(host)\n",
+        PLACES,
+    ),
+    mutant(
+        "http-connections-of-one-address-without-end",
+        "max.connections.per.ip holds for each listener",
+        "raftlake.runtime.http",
+        "        if not self._addresses.has_room(connection.host):",
+        "        if False:",
+        ("unit/test_runtime_http.py",),
+    ),
+    mutant(
+        "claimed-node-never-idles-out",
+        "a client id is a claim that anybody can make",
+        "raftlake.runtime.connection",
+        "            self.claim(parse_peer_client_id(header.client_id))\n",
+        "            self.is_peer = parse_peer_client_id(header.client_id) is not None\n",
+        ("unit/test_runtime_listener_bounds.py",),
+    ),
+    mutant(
+        "every-refusal-in-the-log",
+        "who is refused comes again at once, and must not fill the disk",
+        "raftlake.runtime.refusal_log",
+        "            self._untold += 1\n            return\n",
+        "            self._untold += 1\n",
+        ("unit/test_runtime_refusal_log.py",),
+    ),
+)
+
+PEER_ADDRESSES = (
+    mutant(
+        "one-allowed-address-allows-all-of-a-name",
+        "DNS rebinding: the address that is connected to has to be looked at",
+        ADDRESS,
+        "        return allowed\n",
+        "        return found\n",
+        ADDRESSES,
+    ),
+    mutant(
+        "mapped-address-is-no-ipv4-address",
+        "an IPv4 address has a second spelling",
+        ADDRESS,
+        "ipaddress.ip_address(plain_address(address))",
+        "ipaddress.ip_address(address)",
+        ADDRESSES,
+    ),
+    mutant(
+        "closed-port-answered-at-once",
+        "SSRF: the time that a failure takes tells what is there",
+        "raftlake.runtime.peers",
+        "            await asyncio.sleep(max(0.0, gives_up_at - self.loop.time()))\n",
+        "",
+        ADDRESSES,
+    ),
+    mutant(
+        "caller-told-what-the-probe-saw",
+        "SSRF: who names an address is told nothing of what is there",
+        "raftlake.replica.voter_changes",
+        "done(_not_now(core, NOT_CONFIRMED))",
+        'done(_not_now(core, f"{address}: {answer.value}"))',
+        ("unit/test_replica_apis_voters_changes.py",),
+    ),
+)
+
+HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES)

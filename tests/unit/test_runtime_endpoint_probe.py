@@ -14,7 +14,8 @@ from raftlake.ports import KraftVersions, ListenerUse
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.replica.config import Endpoint
-from raftlake.runtime.endpoint_probe import ANSWER_BYTES_MAX, ask_kraft_versions
+from raftlake.runtime.endpoint_probe import ANSWER_BYTES_MAX, ProbeFailed, ask_kraft_versions
+from raftlake.runtime.peer_address import PeerAddresses
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.sockets import bind
@@ -25,7 +26,13 @@ OLD = struct.pack(">iihihhh", 16, 1, 35, 1, 18, 0, 3)
 
 
 def asked(address: Endpoint, timeout_seconds: float = 5.0) -> Any:
-    return ask_kraft_versions(address, "raftlake-node-1", timeout_seconds)
+    return _reason(ask_kraft_versions(address, "raftlake-node-1", timeout_seconds, PeerAddresses()))
+
+
+async def _reason(asking: Any) -> Any:
+    found = await asking
+    assert not isinstance(found, ProbeFailed) or found.detail
+    return found.reason if isinstance(found, ProbeFailed) else found
 
 
 @contextlib.asynccontextmanager

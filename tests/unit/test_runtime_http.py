@@ -14,6 +14,7 @@ import pytest
 from raftlake.errors import StorageError
 from raftlake.kv.commands import put
 from raftlake.ports import GroupId
+from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.http_base import HttpError, Response, head_bytes
 from raftlake.runtime.http_connection import HEAD_BYTES_MAX, HEAD_SECONDS, STALL_SECONDS
 from runtime_fakes import run, settle, until
@@ -174,6 +175,25 @@ def test_connections_have_a_limit() -> None:
             assert (await on.client.get("/health/live")).status_code == 200
 
     run(main())
+
+
+def test_an_address_has_a_limit_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with http_front(addresses=AddressLimit(2)) as on:
+            held = [await asyncio.open_connection(on.address.host, on.address.port) for _ in range(2)]
+            await until(lambda: on.front.connection_count == 2)
+            for _ in range(3):
+                reader, writer = await asyncio.open_connection(on.address.host, on.address.port)
+                assert await reader.read(-1) == b""
+                writer.close()
+            assert on.front.connection_count == 2 and on.metrics.refused == {"max.connections.per.ip": 3}
+            held[0][1].close()
+            await until(lambda: on.front.connection_count == 1)
+            assert (await on.client.get("/health/live")).status_code == 200
+            held[1][1].close()
+
+    run(main())
+    assert caplog.text.count("refusing connection") == 1
 
 
 def test_requests_on_one_connection_are_answered_in_order() -> None:

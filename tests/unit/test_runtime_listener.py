@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from raftlake.errors import ErrorCode, InvariantViolation, StorageError
 from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, ListenerUse, ProposeRpc
-from raftlake.runtime.listener import EXTRA_CONNECTIONS
+from raftlake.runtime.admission import PENDING_MAX, AddressLimit
 from raftlake.runtime.peer_codec import peer_client_id
 from raftlake.wire import produce
 from raftlake.wire.api import ApiKey
 from runtime_fakes import (
     Call,
     FakeNode,
+    FakePeers,
     Wire,
     api_versions,
     begin_quorum_epoch,
@@ -112,17 +114,71 @@ def test_beyond_the_limit_only_peers_are_let_in() -> None:
     run(main())
 
 
-def test_connections_far_beyond_the_limit_are_dropped_at_once() -> None:
+def test_a_flood_of_silent_connections_does_not_keep_a_voter_out() -> None:
+    """Where too many wait with their first request, the longest silent goes."""
+
     async def main() -> None:
         async with served(connections_max=1) as on:
-            wires = [await connect(on.address) for _ in range(EXTRA_CONNECTIONS + 3)]
-            closed = await asyncio.gather(*(wire.is_closed() for wire in wires[EXTRA_CONNECTIONS + 1 :]))
-            assert all(closed)
-            assert on.listener.connection_count == EXTRA_CONNECTIONS + 1
-            for wire in wires:
+            wires = [await connect(on.address) for _ in range(PENDING_MAX + 3)]
+            assert await wires[1].is_closed() and await wires[2].is_closed()
+            assert on.listener.connection_count == PENDING_MAX + 1
+            voter = await connect(on.address)
+            voter.send(ApiKey.FETCH, 17, fetch_of(replica_id=3))
+            await until(lambda: len(on.node.calls) == 1)
+            assert on.metrics.refused == ["max.connections"] * 3
+            for wire in [*wires, voter]:
                 wire.close()
 
     run(main())
+
+
+def ask_as(node_id: int, client_id: str) -> list[Callable[[Wire], None]]:
+    """The first requests by which a connection says that it is a node's."""
+    return [
+        lambda wire: wire.send(ApiKey.PRODUCE, 12, produce_of(b"x"), client_id=f"raftlake-node-{node_id}"),
+        lambda wire: wire.send(ApiKey.FETCH, 17, fetch_of(replica_id=node_id), client_id=client_id),
+        lambda wire: wire.send(ApiKey.BEGIN_QUORUM_EPOCH, 1, begin_quorum_epoch(node_id), client_id=client_id),
+    ]
+
+
+def test_connections_that_say_they_are_nodes_are_no_way_round_the_limit() -> None:
+    """2,060 of them kept everybody out. Only who bears the number of a known node has a place beside the clients."""
+
+    async def main() -> None:
+        async with served(connections_max=3, peers=FakePeers(voters={2})) as on:
+            for ask in ask_as(77, "raft-client-77"):
+                before = len(on.node.calls)
+                ask(await connect(on.address))
+                await until(lambda: len(on.node.calls) == before + 1)  # noqa: B023
+            assert not any(connection.is_peer for connection in on.listener._connections)
+            for client_id in ("raftlake-node-77", "someone"):
+                stranger = await connect(on.address)
+                stranger.send(ApiKey.FIND_QUORUM, 0, find(), client_id=client_id)
+                assert await stranger.is_closed()
+            for ask in ask_as(2, "raft-client-2"):
+                before = len(on.node.calls)
+                ask(await connect(on.address))
+                await until(lambda: len(on.node.calls) == before + 1)  # noqa: B023
+
+    run(main())
+
+
+def test_an_address_has_so_many_connections_and_is_refused_in_few_words(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with served(addresses=AddressLimit(2)) as on:
+            first, _ = await connect(on.address), await connect(on.address)
+            await until(lambda: on.listener.connection_count == 2)
+            for _ in range(5):
+                assert await (await connect(on.address)).is_closed()
+            assert on.metrics.refused == ["max.connections.per.ip"] * 5
+            first.close()
+            await until(lambda: on.listener.connection_count == 1)
+            again = await connect(on.address)
+            again.send(ApiKey.FIND_QUORUM, 0, find())
+            await until(lambda: len(on.node.calls) == 1)
+
+    run(main())
+    assert caplog.text.count("refusing connection") == 1 and "max.connections.per.ip=2" in caplog.text
 
 
 # --- the memory of all connections together ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from raftlake.runtime.peer_codec import peer_client_id
 from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire.api import ApiKey, encode_request
-from runtime_fakes import FakeNode, connect, find, found, run, served, settle, until
+from runtime_fakes import FakeNode, FakePeers, connect, find, found, run, served, settle, until
 
 
 def test_an_idle_client_is_closed_and_a_peer_is_not() -> None:
@@ -34,6 +34,35 @@ def test_an_idle_client_is_closed_and_a_peer_is_not() -> None:
             await peer.receive(ApiKey.FIND_QUORUM, 0)
             for wire in (client, silent, peer):
                 wire.close()
+
+    run(main())
+
+
+def test_who_says_it_is_a_node_that_is_not_known_idles_out_as_a_client() -> None:
+    async def main() -> None:
+        node = FakeNode(on_call=lambda call: call.reply(found()))
+        async with served(node, limits=ConnectionLimits(idle_seconds=600)) as on:
+            claimer = await connect(on.address)
+            claimer.send(ApiKey.FIND_QUORUM, 0, find(), client_id=peer_client_id(77))
+            await claimer.receive(ApiKey.FIND_QUORUM, 0)
+            on.listener.end_overdue(asyncio.get_running_loop().time() + 610)
+            assert await claimer.is_closed()
+
+    run(main())
+
+
+def test_an_observer_that_is_known_by_its_first_request_keeps_its_connection() -> None:
+    async def main() -> None:
+        node = FakeNode(on_call=lambda call: call.reply(found()))
+        peers = FakePeers()
+        async with served(node, limits=ConnectionLimits(idle_seconds=600), peers=peers) as on:
+            observer = await connect(on.address)
+            observer.send(ApiKey.FIND_QUORUM, 0, find(), client_id=peer_client_id(9))
+            await observer.receive(ApiKey.FIND_QUORUM, 0)
+            peers.observers.add(9)
+            on.listener.end_overdue(asyncio.get_running_loop().time() + 610)
+            assert on.listener.connection_count == 1
+            observer.close()
 
     run(main())
 

@@ -88,6 +88,14 @@ def test_requests_are_counted_by_api() -> None:
     assert found["raftlake_requests_total", (("api", "PRODUCE"),)] == 1
 
 
+def test_refused_connections_are_counted_by_setting() -> None:
+    metrics, _, _ = build()
+    metrics.count_refused("max.connections.per.ip")
+    found = samples(metrics)
+    assert found["raftlake_refused_connections_total", (("setting", "max.connections.per.ip"),)] == 1
+    assert found["raftlake_refused_connections_total", (("setting", "max.connections"),)] == 0
+
+
 def test_rates_tell_appends_from_fetches() -> None:
     metrics, node, clock = build()
     node.partitions = {METADATA_GROUP: partition(0, leads=True), GroupId("t", 0): partition(0, leads=False)}

@@ -320,3 +320,26 @@ def test_the_table_of_names_is_consistent() -> None:
 def test_an_idle_follower_hears_of_its_leader_before_it_takes_it_for_lost(fetch_timeout: str, wait_ms: int) -> None:
     loaded = settings({"quorum.fetch.timeout.ms": fetch_timeout})
     assert loaded.node_config(cluster_id=None, directory_id=bytes(16)).replica_fetch_wait_ms == wait_ms
+
+
+def test_connections_of_one_address() -> None:
+    """By default no address takes all, and what runs on one machine is spared."""
+    limit = settings({"max.connections": "10"}).new_address_limit()
+    assert limit.setting == "max.connections.per.ip=5"
+    for _ in range(5):
+        limit.take("10.0.0.1")
+        limit.take("127.0.0.1")
+    assert not limit.has_room("10.0.0.1") and limit.has_room("127.0.0.1")
+    given = settings({"max.connections": "10", "max.connections.per.ip": "1"}).new_address_limit()
+    given.take("127.0.0.1")
+    assert not given.has_room("127.0.0.1")
+    assert settings({"max.connections": "1"}).new_address_limit().has_room("10.0.0.1")
+
+
+def test_networks_of_peers() -> None:
+    assert settings().peer_networks == ()
+    given = settings({"peer.address.allow": "10.0.0.0/8, 192.168.1.7,fd00::/8"}).peer_networks
+    assert [str(network) for network in given] == ["10.0.0.0/8", "192.168.1.7/32", "fd00::/8"]
+    for wrong in ("10.0.0.1/8", "h", "10.0.0.0/8,,", "10.0.0.0/33"):
+        with pytest.raises(ConfigError, match=re.escape(f"peer.address.allow={wrong}: ")):
+            settings({"peer.address.allow": wrong})

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 Answered = Callable[[AnswerVoterChange], None]
 
+#: All that who names an endpoint is told of what is there: the leader would else look at any address for anybody.
+NOT_CONFIRMED = (
+    "the voter's endpoint is not confirmed, and the leader's log says why: give the address at which the other voters reach it"
+)
+
 
 class VoterChanges:
     def __init__(self, node: ReplicaNode) -> None:
@@ -81,8 +86,7 @@ class VoterChanges:
             self._probed = None
             asked = self._node.partitions.get(group)
             if isinstance(answer, FailureReason):
-                told = f"nobody answers at {address} ({answer.value})"
-                done(_not_now(core, f"{told}: give the address at which the other voters reach node {voter_id}"))
+                done(_not_now(core, NOT_CONFIRMED))
             elif asked is None:
                 done(_not_now(core, "the quorum's log is being repaired"))
             else:

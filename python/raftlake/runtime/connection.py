@@ -17,6 +17,7 @@ from typing import cast
 
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.ports import PeerConnection
+from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.listener_apis import listed
 from raftlake.runtime.log import event
@@ -77,8 +78,9 @@ class Connection(asyncio.BufferedProtocol):
         self._client = ClientContext(None, "", router.use)
         self.peer = PeerConnection(listener=router.use)
         self.requests = 0
-        #: Another node, or another replica, is on the other side.
+        #: It has one of the places of a node or a replica (`admission`); and whether it has asked for one.
         self.is_peer = False
+        self._has_claimed = False
         self._now = asyncio.get_running_loop().time
         #: When the last bytes came; when the other side last took some while it is behind, and what is still to be taken.
         self._heard_at = self._taken_at = self._now()
@@ -183,6 +185,10 @@ class Connection(asyncio.BufferedProtocol):
     def host(self) -> str:
         return self._client.host
 
+    @property
+    def heard_at(self) -> float:
+        return self._heard_at
+
     def fail(self, error: WireError) -> None:
         """The other side broke the protocol: say so once and close."""
         event(logger, logging.INFO, "closing connection", peer=self.host, client=self._client.client_id, reason=error)
@@ -225,13 +231,19 @@ class Connection(asyncio.BufferedProtocol):
             return
         request = _Request(header, message, len(frame))
         if request.is_fetch and is_from_replica(message):
-            self.is_peer = True
+            self.claim(NodeId(message.replica_id))
             if self._has_fetch():
                 # What its sender knows of our answers could no longer be told (ports.PeerConnection).
                 raise WireError("a replica sent a Fetch before it had the answer to its last one")
         elif self.requests == 1:
-            self.is_peer = parse_peer_client_id(header.client_id) is not None
+            self.claim(parse_peer_client_id(header.client_id))
         self._waiting.append(request)
+
+    def claim(self, node_id: NodeId | None) -> None:
+        """The other side says that it is this node. Once: a claim that was not granted is not tried with each request anew."""
+        if node_id is not None and not self._has_claimed:
+            self._has_claimed = True
+            self._router.claim(self, node_id)
 
     def _has_fetch(self) -> bool:
         return self._fetches > 0 or any(waiting.is_fetch for waiting in self._waiting)
@@ -275,8 +287,9 @@ class Connection(asyncio.BufferedProtocol):
     def _take_room(self) -> bool:
         """Only when nothing else holds the connection up, so that whoever has room can use it."""
         size = self._decoder.large_bytes
-        is_peer = self.is_peer or parse_peer_client_id(peek_client_id(self._decoder.beginning)) is not None
-        if not self._router.room.take(self, size, is_peer=is_peer):
+        if self.requests == 0:
+            self.claim(parse_peer_client_id(peek_client_id(self._decoder.beginning)))
+        if not self._router.room.take(self, size, is_peer=self.is_peer):
             return False
         self._room = size
         self._room_since = self._heard_at = self._now()

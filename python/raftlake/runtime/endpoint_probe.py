@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from dataclasses import dataclass
 from typing import Any
 
 from raftlake.errors import WireError
 from raftlake.ports import KraftVersions
 from raftlake.raft.events import FailureReason
 from raftlake.replica.config import Endpoint
+from raftlake.runtime.peer_address import PeerAddresses, connect_to_any
 from raftlake.wire.api import ApiKey, decode_response, encode_request
 
 VERSION = 4
@@ -24,22 +26,32 @@ CORRELATION_ID = 1
 ANSWER_BYTES_MAX = 1 << 20
 
 
-async def ask_kraft_versions(address: Endpoint, client_id: str, timeout_seconds: float) -> KraftVersions | FailureReason:
+@dataclass(frozen=True, slots=True)
+class ProbeFailed:
+    """Nobody fit to vote answers; `detail` is for the log."""
+
+    reason: FailureReason
+    detail: str
+
+
+async def ask_kraft_versions(
+    address: Endpoint, client_id: str, timeout_seconds: float, allowed: PeerAddresses
+) -> KraftVersions | ProbeFailed:
     """The first and the last one; (0, 0) where the answer does not speak of the feature."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            return _kraft_versions(await _ask(address, client_id))
+            return _kraft_versions(await _ask(address, client_id, allowed))
     except TimeoutError:
-        return FailureReason.TIMED_OUT
-    except (OSError, EOFError, WireError, ValueError):
-        # The last one: a host that is no name.
-        return FailureReason.DISCONNECTED
+        return ProbeFailed(FailureReason.TIMED_OUT, "no answer in time")
+    except (OSError, EOFError, WireError) as error:
+        return ProbeFailed(FailureReason.DISCONNECTED, str(error))
 
 
-async def _ask(address: Endpoint, client_id: str) -> bytes:
+async def _ask(address: Endpoint, client_id: str, allowed: PeerAddresses) -> bytes:
     schema: Any = importlib.import_module(f"kio.schema.api_versions.v{VERSION}.request")
     request = schema.ApiVersionsRequest(client_software_name="raftlake", client_software_version="0")
-    reader, writer = await asyncio.open_connection(address.host, address.port)
+    found = await allowed.resolve(address)
+    reader, writer = await connect_to_any(found, lambda at: asyncio.open_connection(at, address.port))
     try:
         writer.writelines(encode_request(ApiKey.API_VERSIONS, VERSION, CORRELATION_ID, client_id, request))
         size = int.from_bytes(await reader.readexactly(4), "big", signed=True)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.opaque import no_keys
+from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.http_base import ByteBudget, HttpError, Request, Response, head_bytes, json_bytes, unavailable
 from raftlake.runtime.http_connection import HttpConnection
 from raftlake.runtime.http_exchange import Exchange, Waiter
@@ -22,6 +23,7 @@ from raftlake.runtime.http_kv import KvHandlers
 from raftlake.runtime.http_ops import OpsHandlers
 from raftlake.runtime.http_watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
+from raftlake.runtime.refusal_log import RefusalLog
 
 logger = logging.getLogger("raftlake.http")
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class HttpFront:
         metrics: NodeMetrics,
         *,
         connections_max: int,
+        addresses: AddressLimit,
         on_fatal: Callable[[RaftlakeError], None],
         watchers: Watchers | None = None,
     ) -> None:
@@ -61,6 +64,9 @@ class HttpFront:
         self._answers = ByteBudget(LARGE_ANSWERS_BYTES_MAX, "too many bytes of answers are on their way; try again")
         self._writers: dict[asyncio.Task[None], None] = {}
         self._connections_max = connections_max
+        self._addresses = addresses
+        self._metrics = metrics
+        self._refusals = RefusalLog(logger)
         kv, ops = KvHandlers(node, metrics), OpsHandlers(node, metrics)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
         self._routes: Mapping[bytes, Mapping[str, Handler]] = {
@@ -77,7 +83,7 @@ class HttpFront:
     async def start(self, listening: socket.socket) -> None:
         """Serve on a socket that is bound and listens."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: HttpConnection(self, loop, self._connections_max), sock=listening)
+        self._server = await loop.create_server(lambda: HttpConnection(self, loop), sock=listening)
         self._sweep()
 
     def _sweep(self) -> None:
@@ -122,6 +128,23 @@ class HttpFront:
             await asyncio.shield(self._all_ended)
 
     # --- what the connections ask ---
+
+    def opened(self, connection: HttpConnection) -> bool:
+        setting = f"max.connections={self._connections_max}" if len(self.connections) >= self._connections_max else None
+        if not self._addresses.has_room(connection.host):
+            setting = self._addresses.setting
+        if setting is not None:
+            self._metrics.count_refused(setting.partition("=")[0])
+            now = asyncio.get_running_loop().time()
+            self._refusals.note(now, "refusing connection", peer=connection.host, reason=setting)
+            return False
+        self._addresses.take(connection.host)
+        self.connections[connection] = None
+        return True
+
+    def closed(self, connection: HttpConnection) -> None:
+        if self.connections.pop(connection, True) is None:
+            self._addresses.leave(connection.host)
 
     def soon(self, call: Callable[[], None]) -> None:
         """See `http_protocol.App`: one callback of the loop for all that is asked for in a turn."""

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: httptools' parser in, exchanges one at a time and in order.
 
-Owns framing (keep-alive, pipelining), back-pressure both ways, how many connections there may be, how large the head of a
-request, and how long a client may take: for a head, for a body and between two pieces of it, to take some of an answer, and
-between two requests. A client that has sent its request may wait as long as it likes. `end_if_overdue` is told the time.
+Owns framing (keep-alive, pipelining), back-pressure both ways, how large the head of a request, and how long a client may take:
+for a head, for a body and between two pieces of it, to take some of an answer, and between two requests. A client that has sent
+its request may wait as long as it likes. `end_if_overdue` is told the time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class HttpConnection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, app: App, loop: asyncio.AbstractEventLoop, connections_max: int) -> None:
+    def __init__(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
         self.app = app
+        self.host = ""
         self._loop = loop
-        self._connections_max = connections_max
         self._parser = httptools.HttpRequestParser(self)
         # What follows a request with `connection: close` is ignored instead of making that request an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -66,13 +66,14 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of asyncio's
-        self.app.connections[self] = None
-        if len(self.app.connections) > self._connections_max:
+        name = transport.get_extra_info("peername")
+        self.host = name[0] if isinstance(name, tuple) else ""
+        if not self.app.opened(self):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        self.app.connections.pop(self, None)
+        self.app.closed(self)
         self._waiting.clear()
         self.resume_writing()
         for exchange in (self._current, self._arriving):

@@ -59,6 +59,12 @@ class App(Protocol):
     connections: dict[HttpConnection, None]
     exchanges: dict[Exchange, None]
 
+    def opened(self, connection: HttpConnection) -> bool:
+        """Count the connection; False when it is one too many."""
+
+    def closed(self, connection: HttpConnection) -> None:
+        """The connection is gone."""
+
     def serve(self, request: Request) -> Coroutine[Waiter[Any], None, Response]:
         """The answer; never raises."""
 

@@ -1,8 +1,7 @@
 """The Kafka listener: accepts connections and gives each request to whom it belongs.
 
 A peer's RPC is translated and goes to `node.receive`, everything else to `node.handle`; `listener_apis` says what is served
-where, when peers have a listener of their own. Owns the connection limit: beyond it a connection is kept only if its first
-request is a peer's, so that clients in great number cannot cut a node off from its quorum.
+where, when peers have a listener of their own. How many connections there may be is for `admission` to say.
 
 What goes wrong while a request is served is one of three things: the client's bytes (close that connection), a broken
 invariant or a failed disk (the node stops), or a bug in one answer (log it and close that connection: no request may
@@ -21,12 +20,14 @@ from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, Wir
 from raftlake.ports import ListenerUse, PeerConnection, PeerReply, PeerRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
+from raftlake.runtime.admission import AddressLimit, Admission, Guest, Peers
 from raftlake.runtime.api_versions import answer_api_versions
 from raftlake.runtime.connection import Connection
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.listener_apis import require_for_clients, require_for_peers
 from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import PeerCodec, source_of
+from raftlake.runtime.refusal_log import RefusalLog
 from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.produce import ProduceRequest
@@ -36,8 +37,7 @@ logger = logging.getLogger("raftlake.listener")
 #: `ApiKey.name` takes longer than all else that is done to count a request.
 API_NAMES: Mapping[int, str] = {key: key.name for key in ApiKey}
 
-#: Connections above the limit that may exist while their first request is awaited.
-EXTRA_CONNECTIONS = 64
+#: How long a connection above the limits may wait with its first request.
 FIRST_REQUEST_SECONDS = 2.0
 #: Bytes of the requests that are being served, over all connections; beyond it connections wait for each other.
 STARTED_BYTES_MAX = 256 * 1024 * 1024
@@ -62,6 +62,8 @@ class RequestMetrics(Protocol):
 
     def count_request(self, api: str) -> None: ...
 
+    def count_refused(self, setting: str) -> None: ...
+
     def start_commit(self) -> int: ...
 
     def note_commit(self, started_us: int) -> None: ...
@@ -77,6 +79,8 @@ class Listener:
         *,
         limits: ConnectionLimits,
         connections_max: int,
+        addresses: AddressLimit,
+        peers: Peers,
         use: ListenerUse = ListenerUse.SHARED,
         room: FrameRoom,
         started_bytes_max: int = STARTED_BYTES_MAX,
@@ -90,15 +94,21 @@ class Listener:
         self.room = room
         self._node = node
         self._codec = codec
-        self._connections_max = connections_max
+        self._admission = Admission(
+            connections_max=connections_max,
+            addresses=addresses,
+            peers=peers if use.takes_peers else None,
+            turn_away=self._turn_away,
+        )
+        self._refusals = RefusalLog(logger)
         self._started_bytes_max = started_bytes_max
         self._unsent_bytes_max = unsent_bytes_max
         self._on_fatal = on_fatal
         self._notice_alive = notice_alive
         self._metrics = metrics
         self._connections: dict[Connection, None] = {}
-        #: Connections above the limit whose first request has not come yet.
-        self._extra: dict[Connection, asyncio.TimerHandle] = {}
+        #: Connections above the limits whose first request has not come yet.
+        self._pending: dict[Connection, asyncio.TimerHandle] = {}
         self._started_bytes = 0
         self._unsent_bytes = 0
         self._sweeper: asyncio.TimerHandle | None = None
@@ -143,25 +153,35 @@ class Listener:
     # --- connections ---
 
     def opened(self, connection: Connection) -> bool:
-        """Count a connection; False when it is one too many even for a peer's."""
-        over = len(self._connections) - self._connections_max
+        """Count a connection; False when it is one too many."""
         self._connections[connection] = None
         self._all_closed.clear()
-        if over < 0:
-            return True
-        if over >= EXTRA_CONNECTIONS:
-            self._refuse(connection)
+        setting = self._admission.open(connection)
+        if setting is not None:
+            self._refuse(connection, setting)
             return False
-        loop = asyncio.get_running_loop()
-        self._extra[connection] = loop.call_later(FIRST_REQUEST_SECONDS, self._end_extra, connection)
+        if self._admission.is_pending(connection):
+            loop = asyncio.get_running_loop()
+            self._pending[connection] = loop.call_later(FIRST_REQUEST_SECONDS, self._end_pending, connection)
         return True
+
+    def claim(self, connection: Connection, node_id: NodeId) -> bool:
+        """Its first request, or a replica's Fetch, says that it is a node's."""
+        is_peer = self._admission.claim(connection, node_id)
+        if is_peer:
+            self._forget_pending(connection)
+        return is_peer
 
     def closed(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         self._waiting.pop(connection, None)
         if not self._connections:
             self._all_closed.set()
-        timer = self._extra.pop(connection, None)
+        self._admission.close(connection)
+        self._forget_pending(connection)
+
+    def _forget_pending(self, connection: Connection) -> None:
+        timer = self._pending.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
@@ -207,6 +227,7 @@ class Listener:
 
     def end_overdue(self, now: float) -> None:
         """End the connections that have been idle or stuck for too long."""
+        self._admission.settle()
         for connection in list(self._connections):
             fault = connection.fault_of(now)
             if fault is not None:
@@ -219,19 +240,18 @@ class Listener:
         for connection in waiting:
             connection.start_waiting()
 
-    def _end_extra(self, connection: Connection) -> None:
-        if connection in self._extra:
-            self._refuse(connection)
-            connection.abort()
+    def _end_pending(self, connection: Connection) -> None:
+        if connection in self._pending:
+            self._turn_away(connection, self._admission.setting)
 
-    def _refuse(self, connection: Connection) -> None:
-        event(
-            logger,
-            logging.WARNING,
-            "refusing connection",
-            peer=connection.host,
-            reason=f"max.connections={self._connections_max}",
-        )
+    def _turn_away(self, connection: Guest, setting: str) -> None:
+        assert isinstance(connection, Connection)
+        self._refuse(connection, setting)
+        connection.abort()
+
+    def _refuse(self, connection: Connection, setting: str) -> None:
+        self._metrics.count_refused(setting.partition("=")[0])
+        self._refusals.note(asyncio.get_running_loop().time(), "refusing connection", peer=connection.host, reason=setting)
 
     # --- requests ---
 
@@ -257,10 +277,15 @@ class Listener:
         self._metrics.count_request(API_NAMES[api])
         require_for_peers(self.use, header, message)
         rpc = self._codec.decode_request(header, message, from_peers=self.use.takes_peers)
-        if connection in self._extra:
-            self._admit_extra(connection, rpc)
+        source = None if rpc is None else source_of(rpc)
+        if source is not None and source >= 0:
+            # Kafka's own replicas give client ids of other kinds.
+            connection.claim(source)
+        if connection in self._pending:
+            self._forget_pending(connection)
+            self._refuse(connection, self._admission.setting)
+            raise WireError("too many connections")
         if rpc is not None:
-            source = source_of(rpc)
             if source is not None and source >= 0:
                 self._notice_alive(source)
             self._node.receive(connection.peer, rpc, lambda answer: reply(self._codec.encode_reply(header, rpc, answer)))
@@ -282,10 +307,3 @@ class Listener:
             reply(answer)
 
         return timed
-
-    def _admit_extra(self, connection: Connection, rpc: PeerRpc | None) -> None:
-        timer = self._extra.pop(connection)
-        timer.cancel()
-        if rpc is None or source_of(rpc) is None:
-            self._refuse(connection)
-            raise WireError("too many connections")

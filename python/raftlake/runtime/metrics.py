@@ -98,6 +98,7 @@ class NodeMetrics:
         self._log_ends: dict[GroupId, int] = {}
         self._leaderless_since_us: int | None = clock.now_us()
         self.requests: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
         node.role_listeners.append(self._on_role)
         self._registry = CollectorRegistry()
         self._registry.register(_NodeCollector(self))
@@ -118,6 +119,10 @@ class NodeMetrics:
 
     def count_request(self, api: str) -> None:
         self.requests[api] = self.requests.get(api, 0) + 1
+
+    def count_refused(self, setting: str) -> None:
+        """A connection was closed because of a limit."""
+        self.refused[setting] = self.refused.get(setting, 0) + 1
 
     def sample(self) -> None:
         """Once a second: how far the logs have come."""
@@ -171,6 +176,10 @@ class NodeMetrics:
         for listener, count in sorted(self._connections().items()):
             connections.add_metric([listener], count)
         yield connections
+        refused = CounterMetricFamily("raftlake_refused_connections", "Connections refused, by setting", labels=["setting"])
+        for setting in ("max.connections", "max.connections.per.ip"):
+            refused.add_metric([setting], self.refused.get(setting, 0))
+        yield refused
         queued = "Bytes of large request frames that are being received or wait to be served"
         yield GaugeMetricFamily("raftlake_queued_request_bytes", queued, value=self._queued_bytes())
         keys = len(self._node.kv.machine)

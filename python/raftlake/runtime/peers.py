@@ -15,89 +15,27 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
 
 from raftlake.errors import WireError
-from raftlake.ports import ControlRpc, FetchRpc, FetchSnapshotRpc, KraftVersions, PeerReply, PeerRpc
+from raftlake.ports import ControlRpc, FetchRpc, FetchSnapshotRpc, KraftVersions, PeerRpc
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
-from raftlake.runtime.endpoint_probe import ask_kraft_versions
+from raftlake.runtime.admission import plain_address
+from raftlake.runtime.endpoint_probe import ProbeFailed, ask_kraft_versions
 from raftlake.runtime.log import event
+from raftlake.runtime.peer_address import AddressRefused, PeerAddresses, connect_to_any
 from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
-from raftlake.wire.api import ApiKey, decode_response, encode_request
-from raftlake.wire.framing import FrameDecoder
+from raftlake.runtime.peer_socket import DoneCallback, PeerRequest, PeerSocket
+from raftlake.runtime.refusal_log import RefusalLog
+from raftlake.wire.api import decode_response
 
 logger = logging.getLogger("raftlake.peers")
 
-DoneCallback = Callable[[PeerReply | FailureReason], None]
 UnreachableCallback = Callable[[NodeId], None]
 _CHANNELS = ("fetch", "control", "snapshot", "forward")
 _CHANNEL_OF: Mapping[type[PeerRpc], str] = {ControlRpc: "control", FetchSnapshotRpc: "snapshot"}
-
-
-@dataclass(slots=True)
-class _Request:
-    """An RPC on its way; `deadline` is in loop time."""
-
-    rpc: PeerRpc
-    done: DoneCallback
-    deadline: float
-    api_key: ApiKey
-    version: int
-    message: object
-    correlation_id: int = -1
-
-
-class _Connection(asyncio.BufferedProtocol):
-    """One established connection; everything is decided by the channel that opened it."""
-
-    def __init__(self, channel: _Channel, response_bytes_max: int) -> None:
-        self._channel = channel
-        self._decoder = FrameDecoder(response_bytes_max)
-        self._transport: asyncio.Transport | None = None
-        #: Sent and unanswered, in the order of their correlation ids.
-        self.unanswered: deque[_Request] = deque()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the methods without the base class.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._transport = None
-            self._channel.on_lost(self, exc)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._decoder.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        try:
-            for frame in self._decoder.buffer_updated(nbytes):
-                self._channel.on_frame(self, frame)
-            if self._decoder.failure is not None:
-                raise self._decoder.failure
-        except WireError as error:
-            self._channel.on_garbage(self, error)
-
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None
-
-    def write(self, request: _Request, client_id: str) -> None:
-        assert self._transport is not None
-        self.unanswered.append(request)
-        self._transport.writelines(
-            encode_request(request.api_key, request.version, request.correlation_id, client_id, request.message)
-        )
-
-    def drop(self) -> None:
-        """Close at once and report nothing more to the channel."""
-        if self._transport is not None:
-            transport, self._transport = self._transport, None
-            transport.abort()
 
 
 class _Channel:
@@ -110,18 +48,18 @@ class _Channel:
         self._addresses = deque(addresses)
         self._name = name
         self._loop = network.loop
-        self._connection: _Connection | None = None
+        self._connection: PeerSocket | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._backoff_ms = 0
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[PeerRequest] = deque()
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._was_connected = False
 
     # --- requests ---
 
-    def send(self, request: _Request) -> None:
+    def send(self, request: PeerRequest) -> None:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.correlation_id = self._correlation_id
         if self._connection is not None:
@@ -148,7 +86,7 @@ class _Channel:
         self._addresses = deque(addresses)
         return True
 
-    def on_frame(self, connection: _Connection, frame: bytearray) -> None:
+    def on_frame(self, connection: PeerSocket, frame: bytearray) -> None:
         if connection is not self._connection:
             return
         if not connection.unanswered:
@@ -202,7 +140,10 @@ class _Channel:
         try:
             async with asyncio.timeout(self._network.timing.request_timeout_ms / 1000):
                 address = self._addresses[0]
-                _, connection = await self._loop.create_connection(lambda: _Connection(self, limit), address.host, address.port)
+                found = await self._network.allowed.resolve(address)
+                transport, connection = await connect_to_any(
+                    found, lambda at: self._loop.create_connection(lambda: PeerSocket(self, limit), at, address.port)
+                )
         except (OSError, TimeoutError) as error:
             self._on_connect_failed(error)
             return
@@ -212,6 +153,7 @@ class _Channel:
             # It was closed before this task ran again.
             self._on_connect_failed(ConnectionResetError("closed at once"))
             return
+        self._network.note_reached(self._peer, transport)
         self._connection = connection
         self._was_connected = True
         event(logger, logging.DEBUG, "connected", peer=self._peer, address=address, channel=self._name)
@@ -222,6 +164,8 @@ class _Channel:
     def _on_connect_failed(self, error: Exception) -> None:
         self._back_off()
         address = self._addresses[0]
+        if isinstance(error, AddressRefused):
+            self._network.note_refused(self._peer, error)
         event(logger, logging.DEBUG, "cannot connect", peer=self._peer, address=address, channel=self._name, reason=error)
         self._addresses.rotate(-1)
         failed, self._waiting = self._waiting, deque()
@@ -243,7 +187,7 @@ class _Channel:
 
     # --- failures ---
 
-    def on_lost(self, connection: _Connection, error: Exception | None) -> None:
+    def on_lost(self, connection: PeerSocket, error: Exception | None) -> None:
         """The peer closed or reset the connection."""
         if connection is self._connection:
             event(logger, logging.INFO, "peer closed connection", peer=self._peer, channel=self._name, reason=error or "closed")
@@ -256,13 +200,13 @@ class _Channel:
         if self._name != "forward":
             self._network.on_unreachable(self._peer)
 
-    def on_garbage(self, connection: _Connection, error: WireError) -> None:
+    def on_garbage(self, connection: PeerSocket, error: WireError) -> None:
         """The peer broke the protocol; it is not gone, so this is no news about it."""
         if connection is self._connection:
             event(logger, logging.WARNING, "closing connection", peer=self._peer, channel=self._name, reason=error)
             self._abandon(connection, FailureReason.DISCONNECTED)
 
-    def _abandon(self, connection: _Connection, reason: FailureReason) -> None:
+    def _abandon(self, connection: PeerSocket, reason: FailureReason) -> None:
         self._connection = None
         connection.drop()
         self._back_off()
@@ -291,7 +235,7 @@ class _Channel:
         if deadlines and self._timer is None:
             self._timer = self._loop.call_at(min(deadlines), self._on_deadline)
 
-    def _sent(self) -> deque[_Request]:
+    def _sent(self) -> deque[PeerRequest]:
         return self._connection.unanswered if self._connection is not None else deque()
 
 
@@ -309,8 +253,10 @@ class TcpNetwork:
         codec: PeerCodec,
         on_unreachable: UnreachableCallback,
         response_bytes_max: int,
+        allowed: PeerAddresses | None = None,
     ) -> None:
         self.loop = loop
+        self.allowed = allowed or PeerAddresses()
         self.client_id = peer_client_id(node_id)
         self.timing = timing
         self.codec = codec
@@ -319,6 +265,9 @@ class TcpNetwork:
         self._node_id = node_id
         #: Where each peer is reached; negative numbers stand for addresses whose node is not known.
         self.addresses: dict[NodeId, Endpoint] = {}
+        #: The address that a connection to each of them led to last.
+        self.reached_at: dict[NodeId, str] = {}
+        self._refusals = RefusalLog(logger)
         #: What the settings say, which may be newer than the log: voters that all have moved could not tell each other.
         self._given = dict(peers)
         self._channels: dict[NodeId, dict[str, _Channel]] = {}
@@ -345,8 +294,7 @@ class TcpNetwork:
 
     def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
         """See `ports.Network`."""
-        asking = ask_kraft_versions(Endpoint(host, port), self.client_id, self.timing.request_timeout_ms / 1000)
-        task = self.loop.create_task(asking)
+        task = self.loop.create_task(self._probe(Endpoint(host, port)))
         self._probes.add(task)
 
         def answered(task: asyncio.Task[KraftVersions | FailureReason]) -> None:
@@ -355,6 +303,18 @@ class TcpNetwork:
                 done(task.result())
 
         task.add_done_callback(answered)
+
+    async def _probe(self, address: Endpoint) -> KraftVersions | FailureReason:
+        """What the endpoint said is for the log alone: anybody may name an address. A failure takes as long as no answer
+        does, or its time would tell what is there."""
+        gives_up_at = self.loop.time() + self.timing.request_timeout_ms / 1000
+        found = await ask_kraft_versions(address, self.client_id, self.timing.request_timeout_ms / 1000, self.allowed)
+        if isinstance(found, ProbeFailed):
+            event(logger, logging.WARNING, "endpoint of a voter not confirmed", address=address, reason=found.detail)
+            await asyncio.sleep(max(0.0, gives_up_at - self.loop.time()))
+            return found.reason
+        event(logger, logging.INFO, "endpoint of a voter confirmed", address=address, versions=found)
+        return found
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: DoneCallback) -> None:
         channels = self._channels.get(peer)
@@ -368,7 +328,7 @@ class TcpNetwork:
         else:
             channel = channels[_CHANNEL_OF.get(type(rpc), "forward")]
         api_key, version, message = self.codec.encode_request(peer, rpc)
-        channel.send(_Request(rpc, done, self.loop.time() + timeout_ms / 1000, api_key, version, message))
+        channel.send(PeerRequest(rpc, done, self.loop.time() + timeout_ms / 1000, api_key, version, message))
 
     def connected_peers(self) -> list[NodeId]:
         return [peer for peer, channels in self._channels.items() if any(each.is_connected for each in channels.values())]
@@ -381,6 +341,15 @@ class TcpNetwork:
         """A request of `peer` arrived, so its process runs and listens."""
         for channel in self._channels.get(peer, {}).values():
             channel.reconnect_now()
+
+    def note_reached(self, peer: NodeId, transport: asyncio.BaseTransport) -> None:
+        """Where a peer was reached, it lives: requests from there may well be its own."""
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self.reached_at[peer] = plain_address(name[0])
+
+    def note_refused(self, peer: NodeId, error: AddressRefused) -> None:
+        self._refusals.note(self.loop.time(), "not connecting to a peer", peer=peer, reason=error)
 
     def close(self) -> None:
         """Close every connection; requests under way are not reported any more."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from raftlake.ports import ListenerUse
+from raftlake.raft.types import NodeId
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.wire.api import RequestHeader
 
@@ -41,6 +42,9 @@ class Router(Protocol):
 
     def opened(self, connection: Connection) -> bool:
         """Count the connection; False when it is one too many."""
+
+    def claim(self, connection: Connection, node_id: NodeId) -> bool:
+        """The other side says that it is a node. Sets `connection.is_peer` where a place of that node is free."""
 
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""

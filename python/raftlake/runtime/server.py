@@ -27,12 +27,14 @@ from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.driver import Driver
 from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.http import HttpFront
+from raftlake.runtime.known_peers import KnownPeers
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.log import configure_logging, event
 from raftlake.runtime.loop_watch import LoopWatch
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.moved_voters import MovedVoters
 from raftlake.runtime.node_log import NodeLog
+from raftlake.runtime.peer_address import PeerAddresses
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.recover import require_not_pending
@@ -145,7 +147,13 @@ class NodeServer:
         for name, listening in bound.items():
             self._listeners[name] = self._new_listener(_use_of(name, settings))
             await self._listeners[name].start(listening)
-        self._http = HttpFront(node, metrics, connections_max=settings.connections_max, on_fatal=self._driver.fail)
+        self._http = HttpFront(
+            node,
+            metrics,
+            connections_max=settings.connections_max,
+            addresses=settings.new_address_limit(),
+            on_fatal=self._driver.fail,
+        )
         await self._http.start(http_socket)
         self._sample()
         self._watch = LoopWatch(self._loop, metrics.note_lag)
@@ -172,6 +180,7 @@ class NodeServer:
             codec=self._codec,
             on_unreachable=self._on_unreachable,
             response_bytes_max=settings.request_bytes_max,
+            allowed=PeerAddresses(settings.peer_networks),
         )
         self._node = node = ReplicaNode(
             config,
@@ -199,6 +208,8 @@ class NodeServer:
                 request_bytes_max=self._settings.request_bytes_max, idle_seconds=self._settings.connections_idle_ms / 1000
             ),
             connections_max=self._settings.connections_max,
+            addresses=self._settings.new_address_limit(),
+            peers=KnownPeers(self.node, self._network),
             use=use,
             room=self._room,
             on_fatal=self._driver.fail,

@@ -81,6 +81,8 @@ TEXTS = frozenset(
         "controller.listener",
         "http.listener",
         "advertised.http.listener",
+        "max.connections.per.ip",
+        "peer.address.allow",
     }
 )
 TIER = frozenset({"tier.uri", "tier.target.lag.ms", "tier.flush.bytes"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from raftlake.ports import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, NodeConfig
+from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.setting_names import NUMBERS, TIER, Given, gather
 from raftlake.runtime.values import (
     NODE_ID_MAX,
@@ -26,6 +28,7 @@ from raftlake.runtime.values import (
     parse_endpoint,
     parse_int,
     parse_listeners,
+    parse_networks,
     parse_servers,
     parse_topic,
     parse_topic_id,
@@ -69,6 +72,10 @@ class Settings:
     snapshot_interval_ms: int
     snapshot_fetch_bytes_max: int
     connections_max: int
+    #: Of one address; None: half of `connections_max`, and loopback is spared.
+    connections_per_address: int | None
+    #: Where peers may be; empty: anywhere.
+    peer_networks: tuple[IPv4Network | IPv6Network, ...]
     #: Clients' connections that are idle for longer are closed.
     connections_idle_ms: int
     request_bytes_max: int
@@ -84,6 +91,11 @@ class Settings:
         if is_wildcard(own.host):
             own = Endpoint(self.advertised_listener.host, own.port)
         return {self.node_id: own, **self.voters, **unknown}
+
+    def new_address_limit(self) -> AddressLimit:
+        """How many connections one address may have at one listener."""
+        given = self.connections_per_address
+        return AddressLimit(max(1, self.connections_max // 2) if given is None else given, spares_loopback=given is None)
 
     def node_config(self, *, cluster_id: str | None, directory_id: bytes) -> NodeConfig:
         """What the driver is told; the ids come from the data directory's meta.properties."""
@@ -194,6 +206,8 @@ def _build(reader: _Reader) -> Settings:
         snapshot_interval_ms=reader.number("metadata.log.max.snapshot.interval.ms"),
         snapshot_fetch_bytes_max=reader.number("quorum.fetch.snapshot.max.bytes"),
         connections_max=reader.number("max.connections"),
+        connections_per_address=reader.parse("max.connections.per.ip", _parse_connections),
+        peer_networks=reader.parse("peer.address.allow", parse_networks) or (),
         connections_idle_ms=reader.number("connections.max.idle.ms"),
         request_bytes_max=_request_bytes_max(reader),
         queued_request_bytes_max=reader.number("queued.max.request.bytes"),
@@ -259,6 +273,10 @@ def _advertised_http(reader: _Reader, http: Endpoint, advertised: Endpoint) -> E
     if given is not None:
         return given
     return Endpoint(advertised.host, http.port) if is_wildcard(http.host) else http
+
+
+def _parse_connections(key: str, value: str) -> int:
+    return parse_int(key, value, low=1, high=NUMBERS["max.connections"].high)
 
 
 def _parse_http(key: str, value: str) -> Endpoint:

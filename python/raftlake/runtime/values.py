@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from raftlake.errors import ConfigError, WireError
 from raftlake.raft.types import NodeId
@@ -108,6 +109,18 @@ def parse_servers(key: str, value: str) -> tuple[Endpoint, ...]:
             raise fail(key, value, f"{entry.strip()!r} is no address to connect to; {accepted}")
         servers.append(endpoint)
     return tuple(servers)
+
+
+def parse_networks(key: str, value: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """`10.0.0.0/8,fd00::/8,127.0.0.1`, separated by commas."""
+    networks: list[IPv4Network | IPv6Network] = []
+    for entry in value.split(","):
+        try:
+            networks.append(ip_network(entry.strip()))
+        except ValueError as error:
+            accepted = "accepted is a list like 10.0.0.0/8,192.168.1.7,fd00::/8, without bits set behind the prefix"
+            raise fail(key, value, f"{entry.strip()!r} is no network; {accepted}") from error
+    return tuple(networks)
 
 
 def is_wildcard(host: str) -> bool:
