@@ -22,6 +22,7 @@ from raftlake.replica.quorum import static_voters
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.http import HttpFront
+from raftlake.runtime.http_hosts import AllowedHosts
 from raftlake.runtime.http_watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.sockets import bind
@@ -128,6 +129,7 @@ async def http_front(
         metrics,
         connections_max=connections_max,
         addresses=addresses or AddressLimit(1 << 30),
+        hosts=AllowedHosts(["h"]),
         on_fatal=fatal.append,
         watchers=watchers,
     )

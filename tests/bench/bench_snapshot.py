@@ -44,7 +44,8 @@ class TxnConnection(HttpConnection):
         ops = [{"put": {"key": f"bench/{number:08d}", "value": VALUE}} for number in range(first, first + KEYS_PER_TXN)]
         body = json.dumps({"ops": ops}).encode()
         self.sent_at = time.perf_counter()
-        self.transport.write(b"POST /v1/txn HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        head = b"POST /v1/txn HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self.transport.write(head % len(body) + body)
 
 
 def measure(directory: Path) -> Iterator[Result]:

@@ -14,11 +14,11 @@ from load import Load, LoadConnection
 
 def get_request() -> tuple[bytes, bytes]:
     """What stands before and behind the key."""
-    return b"GET /v1/kv/", b" HTTP/1.1\r\nHost: bench\r\n\r\n"
+    return b"GET /v1/kv/", b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def put_request(value: bytes) -> tuple[bytes, bytes]:
-    return b"PUT /v1/kv/", b" HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%s" % (len(value), value)
+    return b"PUT /v1/kv/", b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(value), value)
 
 
 class HttpConnection(LoadConnection, asyncio.Protocol):

@@ -11,7 +11,10 @@ ADMISSION = "raftlake.runtime.admission"
 ADDRESS = "raftlake.runtime.peer_address"
 
 LISTENERS = ("unit/test_runtime_listener_apis.py",)
+HOSTS = "raftlake.runtime.http_hosts"
+
 PLACES = ("unit/test_runtime_admission.py",)
+PAGES = ("unit/test_runtime_http_hosts.py",)
 ADDRESSES = ("unit/test_runtime_peer_address.py",)
 
 
@@ -181,4 +184,63 @@ PEER_ADDRESSES = (
     ),
 )
 
-HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES)
+BROWSERS = (
+    mutant(
+        "any-host-name-served",
+        "CVE-2018-5702, etcd's CVE-2018-1098: DNS rebinding makes a site's name lead to a node",
+        HOSTS,
+        '        if not self.allows(parts["host"]):',
+        "        if False:",
+        PAGES,
+    ),
+    mutant(
+        "host-name-known-by-its-beginning",
+        "DNS rebinding: anybody owns names that begin like ours",
+        HOSTS,
+        'name.endswith("." + LOOPBACK)',
+        'name.startswith(LOOPBACK + ".") or "localhost" in name',
+        PAGES,
+    ),
+    mutant(
+        "origin-compared-without-its-port",
+        "another program of the same machine is another site",
+        HOSTS,
+        '    return (named["port"] or default) == (host["port"] or default)',
+        "    return True",
+        PAGES,
+    ),
+    mutant(
+        "page-of-another-site-served",
+        "a POST of text/plain needs no leave, whichever site's page sends it",
+        HOSTS,
+        "        if origin is not None and not _is_same(origin.lower(), parts):",
+        '        if origin == "null":',
+        PAGES,
+    ),
+    mutant(
+        "watch-served-to-any-page",
+        "what answers by itself has to look at Host and Origin by itself",
+        "raftlake.runtime.http",
+        "        try:\n            self._hosts.check(request)\n            await self._watchers",
+        "        try:\n            await self._watchers",
+        PAGES,
+    ),
+    mutant(
+        "json-seen-in-a-parameter-of-text",
+        "a browser sends text/plain with any parameter unasked",
+        HOSTS,
+        '    if given.partition(";")[0].strip().lower().encode() != JSON:',
+        "    if JSON.decode() not in given.lower():",
+        PAGES,
+    ),
+    mutant(
+        "old-http-writes-without-a-host",
+        "HTTP/1.0 has no Host, and is no browser's: it may read",
+        HOSTS,
+        'if request.version != "1.0" or request.method not in _READING or origin is not None:',
+        'if request.version != "1.0":',
+        PAGES,
+    ),
+)
+
+HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS)

@@ -109,7 +109,7 @@ class KvClient:
             "ops": [{"put": {"key": key, "text": value.decode()}} for key in (first, second)],
         }
         invoked_us = self._record.now_us()
-        answer = await self._write("POST", "/v1/txn", json.dumps(body).encode(), "")
+        answer = await self._write("POST", "/v1/txn", json.dumps(body).encode(), "content-type: application/json\r\n")
         result: Changed | Conflict | None = None
         if isinstance(answer, Answer) and answer.status == 200:
             result = Changed(_version(answer))

@@ -80,7 +80,7 @@ async def _exchange(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str, path: str, body: bytes, headers: str
 ) -> Answer:
     length = f"content-length: {len(body)}\r\n" if body else ""
-    writer.write(f"{method} {path} HTTP/1.1\r\nhost: soak\r\n{length}{headers}\r\n".encode() + body)
+    writer.write(f"{method} {path} HTTP/1.1\r\nhost: localhost\r\n{length}{headers}\r\n".encode() + body)
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     found = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
     answer_body = await reader.readexactly(int(found.get("content-length", "0")))

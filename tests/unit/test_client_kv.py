@@ -73,6 +73,8 @@ def test_a_failed_condition_names_the_versions_in_the_way() -> None:
         assert caught.value.current_version == 3
         with pytest.raises(KvConflict) as caught:
             await client.kv.txn({"a": 1, "b": 2}, [Put("c", b"\xff"), Delete("d")])
+        told = [headers["content-type"] for line, headers, _ in [*one.requests, *two.requests] if line == "POST /v1/txn"]
+        assert told == ["application/json"]
         assert caught.value.current == {"a": 4, "b": 0}
         body = json.loads([*one.requests, *two.requests][-1][2] or [*two.requests, *one.requests][-1][2])
         assert body == {
@@ -136,6 +138,7 @@ def test_a_read_without_an_answer_is_asked_again() -> None:
     [
         (400, ErrorCode.INVALID_REQUEST),
         (403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (421, ErrorCode.INVALID_REQUEST),
         (413, ErrorCode.MESSAGE_TOO_LARGE),
         (418, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],

@@ -247,7 +247,7 @@ def test_transactions() -> None:
 def test_a_wrong_transaction_names_its_part(body: Any, status: int, message: str) -> None:
     async def test(on: Front) -> None:
         content = body if isinstance(body, str) else json.dumps(body)
-        answer = await on.client.post("/v1/txn", content=content)
+        answer = await on.client.post("/v1/txn", content=content, headers={"content-type": "application/json"})
         assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
         assert on.node.kv.proposed == []
 

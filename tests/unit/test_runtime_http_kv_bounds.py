@@ -16,6 +16,8 @@ from raftlake.runtime.http_kv import LIST_BYTES_MAX, LIST_LIMIT_DEFAULT, LIST_LI
 from runtime_fakes import run, settle, until
 from runtime_http_fakes import FakeKv, Front, http_front
 
+JSON_BODY = {"content-type": "application/json"}
+
 
 def fronted(test: Callable[[Front], Awaitable[None]]) -> None:
     async def main() -> None:
@@ -174,7 +176,7 @@ def test_every_request_under_way_when_the_node_stops_is_answered(method: str, pa
         content = b'{"ops":[]}' if method == "POST" else b""
         asked = []
         for count in (1, 2):
-            asked.append(asyncio.create_task(on.client.request(method, path, content=content)))
+            asked.append(asyncio.create_task(on.client.request(method, path, content=content, headers=JSON_BODY)))
             await until(lambda count=count: len(waiting) == count)  # type: ignore[misc]
         on.front.close()
         ended = asyncio.create_task(on.front.wait_closed())

@@ -15,6 +15,8 @@ from raftlake.runtime.http_kv import CONDITION_FAILED
 from runtime_fakes import run
 from runtime_http_fakes import Front, http_front
 
+JSON_BODY = {"content-type": "application/json"}
+
 
 def fronted(test: Callable[[Front], Awaitable[None]]) -> None:
     async def main() -> None:
@@ -196,18 +198,18 @@ def test_a_node_that_hands_over_leadership_sends_no_client_to_itself(method: str
         content = b'{"ops":[]}' if method == "POST" else b""
         on.node.kv.outcome = ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=1)  # type: ignore[arg-type]
         for _ in range(2):
-            answer = await on.client.request(method, path, content=content)
+            answer = await on.client.request(method, path, content=content, headers=JSON_BODY)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
             assert "location" not in answer.headers and "nothing changed" in answer.json()["error"]
         # Its successor is known.
         for leader_id, location in ((2, "http://10.0.0.2:8092"), (3, "http://[::1]:8093")):
             on.node.kv.outcome = ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=leader_id)  # type: ignore[arg-type]
-            answer = await on.client.request(method, path, content=content)
+            answer = await on.client.request(method, path, content=content, headers=JSON_BODY)
             assert (answer.status_code, answer.headers["location"]) == (307, location + path)
             assert answer.json()["leaderId"] == leader_id
         # It leads again.
         on.node.kv.outcome = None
-        assert (await on.client.request(method, path, content=content)).status_code == 200
+        assert (await on.client.request(method, path, content=content, headers=JSON_BODY)).status_code == 200
 
     fronted(test)
 

@@ -40,6 +40,7 @@ from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestReject
 from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
 #: A node sends at least a comment in this time while a watch is open.
+_JSON = {"content-type": "application/json"}
 _WATCH_SILENCE_MS_MAX = 30_000
 
 
@@ -113,7 +114,7 @@ class AsyncKv:
             "compare": [{"key": key, "version": version} for key, version in compare.items()],
             "ops": [_operation(operation) for operation in ops],
         }
-        return await self._write("POST", "/v1/txn", timeout_ms, content=json.dumps(body).encode())
+        return await self._write("POST", "/v1/txn", timeout_ms, headers=_JSON, content=json.dumps(body).encode())
 
     async def watch(self, prefix: str = "", *, from_version: int | None = None) -> AsyncIterator[KvEvent]:
         """The changes below `prefix` with a version above `from_version` (None: from now on), each once, without a gap, over

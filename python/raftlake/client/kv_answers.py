@@ -22,6 +22,8 @@ REFUSALS = {
     403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     410: ErrorCode.OFFSET_OUT_OF_RANGE,
     413: ErrorCode.MESSAGE_TOO_LARGE,
+    # A node that is asked under a name it does not serve (http.allowed.hosts): trying again helps nobody.
+    421: ErrorCode.INVALID_REQUEST,
 }
 
 

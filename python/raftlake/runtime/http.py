@@ -19,6 +19,7 @@ from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.http_base import ByteBudget, HttpError, Request, Response, head_bytes, json_bytes, unavailable
 from raftlake.runtime.http_connection import HttpConnection
 from raftlake.runtime.http_exchange import Exchange, Waiter
+from raftlake.runtime.http_hosts import AllowedHosts
 from raftlake.runtime.http_kv import KvHandlers
 from raftlake.runtime.http_ops import OpsHandlers
 from raftlake.runtime.http_watch import Watchers
@@ -48,6 +49,7 @@ class HttpFront:
         *,
         connections_max: int,
         addresses: AddressLimit,
+        hosts: AllowedHosts,
         on_fatal: Callable[[RaftlakeError], None],
         watchers: Watchers | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class HttpFront:
         self._writers: dict[asyncio.Task[None], None] = {}
         self._connections_max = connections_max
         self._addresses = addresses
+        self._hosts = hosts
         self._metrics = metrics
         self._refusals = RefusalLog(logger)
         kv, ops = KvHandlers(node, metrics), OpsHandlers(node, metrics)
@@ -184,12 +187,13 @@ class HttpFront:
 
     def stream(self, exchange: Exchange) -> asyncio.Task[None] | None:
         request = exchange.request
-        if request.path == b"/v1/watch" and request.method == "GET" and not self._node.config.is_opaque:
-            return asyncio.get_running_loop().create_task(self._watch(request, exchange))
-        return None
+        if request.path != b"/v1/watch" or request.method != "GET" or self._node.config.is_opaque:
+            return None
+        return asyncio.get_running_loop().create_task(self._watch(request, exchange))
 
     async def serve(self, request: Request) -> Response:
         try:
+            self._hosts.check(request)
             if self._node.config.is_opaque and request.path.startswith(KEY_VALUE_PATHS):
                 raise HttpError(404, no_keys(self._node.config))
             return await self._answer(request)
@@ -221,6 +225,7 @@ class HttpFront:
 
     async def _watch(self, request: Request, exchange: Exchange) -> None:
         try:
+            self._hosts.check(request)
             await self._watchers.serve(request, exchange)
         except HttpError as error:
             exchange.answer(error.response())

@@ -63,6 +63,8 @@ class Request:
     query_string: bytes
     headers: tuple[tuple[bytes, bytes], ...]
     source: BodySource
+    #: Of HTTP.
+    version: str = "1.1"
 
     @property
     def target(self) -> bytes:

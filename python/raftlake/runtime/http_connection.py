@@ -202,9 +202,10 @@ class HttpConnection(asyncio.Protocol):
         self._is_first = False
         parser = self._parser
         line = (parser.get_method().decode("ascii"), *split_target(self._url))
-        exchange = self._arriving = Exchange(self, line, self._headers)
+        version = parser.get_http_version()
+        exchange = self._arriving = Exchange(self, line, self._headers, version)
         # Behind an upgrade the parser understands nothing: such a request is served as if it had not asked, and is the last.
-        exchange.keep_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive() and not parser.should_upgrade()
+        exchange.keep_alive = version != "1.0" and parser.should_keep_alive() and not parser.should_upgrade()
         exchange.expects_continue = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
 
     def on_body(self, data: bytes) -> None:

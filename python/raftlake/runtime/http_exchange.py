@@ -87,10 +87,12 @@ class App(Protocol):
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, connection: HttpConnection, request_line: tuple[str, bytes, bytes], headers: list[tuple[bytes, bytes]]):
+    def __init__(
+        self, connection: HttpConnection, line: tuple[str, bytes, bytes], headers: list[tuple[bytes, bytes]], version: str
+    ) -> None:
         self.connection = connection
-        method, path, query = request_line
-        self.request = Request(method, path, query, tuple(headers), self)
+        method, path, query = line
+        self.request = Request(method, path, query, tuple(headers), self, version)
         self.keep_alive = True
         self.expects_continue = False
         self.is_answered = False

@@ -36,6 +36,7 @@ from raftlake.runtime.http_base import (
     unavailable,
 )
 from raftlake.runtime.http_exchange import Waiter
+from raftlake.runtime.http_hosts import require_json
 from raftlake.runtime.metrics import NodeMetrics
 
 T = TypeVar("T")
@@ -122,6 +123,7 @@ class KvHandlers:
 
     async def txn(self, request: Request) -> Response:
         request.query()
+        require_json(request)
         with self._budget.hold(request.body_bytes(TXN_BODY_BYTES_MAX)):
             txn = parse_txn(await request.body(TXN_BODY_BYTES_MAX))
             result = await self._propose(request, txn)

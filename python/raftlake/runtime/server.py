@@ -152,6 +152,7 @@ class NodeServer:
             metrics,
             connections_max=settings.connections_max,
             addresses=settings.new_address_limit(),
+            hosts=settings.allowed_hosts,
             on_fatal=self._driver.fail,
         )
         await self._http.start(http_socket)

@@ -81,6 +81,7 @@ TEXTS = frozenset(
         "controller.listener",
         "http.listener",
         "advertised.http.listener",
+        "http.allowed.hosts",
         "max.connections.per.ip",
         "peer.address.allow",
     }

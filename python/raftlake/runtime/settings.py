@@ -19,6 +19,7 @@ from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, NodeConfig
 from raftlake.runtime.admission import AddressLimit
+from raftlake.runtime.http_hosts import AllowedHosts
 from raftlake.runtime.setting_names import NUMBERS, TIER, Given, gather
 from raftlake.runtime.values import (
     NODE_ID_MAX,
@@ -26,6 +27,7 @@ from raftlake.runtime.values import (
     is_wildcard,
     parse_bool,
     parse_endpoint,
+    parse_hosts,
     parse_int,
     parse_listeners,
     parse_networks,
@@ -63,6 +65,8 @@ class Settings:
     controller_listener: Endpoint | None
     http_listener: Endpoint
     advertised_http_listener: Endpoint
+    #: Names that the HTTP front is asked under, beside its own; `*`: any.
+    http_hosts: tuple[str, ...]
     raft: RaftConfig
     segment_bytes: int
     retention_bytes: int
@@ -91,6 +95,12 @@ class Settings:
         if is_wildcard(own.host):
             own = Endpoint(self.advertised_listener.host, own.port)
         return {self.node_id: own, **self.voters, **unknown}
+
+    @property
+    def allowed_hosts(self) -> AllowedHosts:
+        """The names under which the HTTP front is asked."""
+        listeners = (self.listener, self.advertised_listener, self.http_listener, self.advertised_http_listener)
+        return AllowedHosts([*self.http_hosts, *(listener.host for listener in listeners if listener.host)])
 
     def new_address_limit(self) -> AddressLimit:
         """How many connections one address may have at one listener."""
@@ -197,6 +207,7 @@ def _build(reader: _Reader) -> Settings:
         controller_listener=controller_listener,
         http_listener=http,
         advertised_http_listener=_advertised_http(reader, http, advertised),
+        http_hosts=reader.parse("http.allowed.hosts", parse_hosts) or (),
         raft=_raft(reader),
         segment_bytes=reader.number("log.segment.bytes"),
         retention_bytes=reader.number("retention.bytes"),

@@ -19,6 +19,7 @@ from raftlake.wire.ids import id_from_text
 NODE_ID_MAX = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]*\]|[^:\[\]/@\s]*):(?P<port>\d{1,5})")
 
 
@@ -121,6 +122,15 @@ def parse_networks(key: str, value: str) -> tuple[IPv4Network | IPv6Network, ...
             accepted = "accepted is a list like 10.0.0.0/8,192.168.1.7,fd00::/8, without bits set behind the prefix"
             raise fail(key, value, f"{entry.strip()!r} is no network; {accepted}") from error
     return tuple(networks)
+
+
+def parse_hosts(key: str, value: str) -> tuple[str, ...]:
+    """`raft.example,raft-1.example`, separated by commas; `*` stands for all names."""
+    hosts = tuple(entry.strip() for entry in value.split(","))
+    for host in hosts:
+        if host != "*" and not _HOST_NAME.fullmatch(host):
+            raise fail(key, value, f"{host!r} is no host name; accepted is a list of names without a port, or *")
+    return hosts
 
 
 def is_wildcard(host: str) -> bool:
