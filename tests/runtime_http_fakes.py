@@ -16,15 +16,19 @@ from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine
 from raftlake.ports import ReadOffsetResult
+from raftlake.raft.types import ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.quorum import static_voters
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock
-from raftlake.runtime.http import HttpFront
+from raftlake.runtime.http import HttpFront, Serves
 from raftlake.runtime.http_hosts import AllowedHosts
+from raftlake.runtime.http_ops import OpsHandlers
 from raftlake.runtime.http_watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
+from raftlake.runtime.metrics_page import MetricsPage
+from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.wire.quorum import QuorumDescription
 from runtime_fakes import LOOPBACK, address_of
@@ -102,6 +106,34 @@ class FakeHttpNode:
         return self.described
 
 
+class FakeClock:
+    def __init__(self) -> None:
+        self.us = 1_000_000_000
+
+    def now_us(self) -> int:
+        return self.us
+
+    def now_ms(self) -> int:
+        return self.us // 1000
+
+    def advance_ms(self, ms: int) -> None:
+        self.us += ms * 1000
+
+
+def partition(log_end: int, *, leads: bool) -> Any:
+    core = SimpleNamespace(
+        role_name="Leader" if leads else "Follower",
+        is_leader=leads,
+        leader_id=1,
+        voted_key=ReplicaKey(2) if leads else None,  # type: ignore[arg-type]
+        epoch=3,
+        log_start=0,
+        log_end=log_end,
+        log_end_position=SimpleNamespace(epoch=3),
+    )
+    return SimpleNamespace(core=core, high_watermark=log_end - 1)
+
+
 @dataclass
 class Front:
     front: HttpFront
@@ -119,14 +151,19 @@ async def http_front(
     addresses: AddressLimit | None = None,
     heartbeat_seconds: float = 60.0,
     stall_seconds: float = 60.0,
+    serves: Serves = Serves.ALL,
 ) -> AsyncIterator[Front]:
     node: Any = FakeHttpNode()
     fatal: list[RaftlakeError] = []
     metrics = NodeMetrics(node, SystemClock(), dict)
+    clock = SystemClock()
+    page = MetricsPage(node, metrics, Slices(asyncio.get_running_loop(), clock.now_us), clock.now_us, partitions_max=1000)
     watchers = Watchers(node, heartbeat_seconds=heartbeat_seconds, stall_seconds=stall_seconds)
     front = HttpFront(
         node,
         metrics,
+        OpsHandlers(node, page),
+        serves=serves,
         connections_max=connections_max,
         addresses=addresses or AddressLimit(1 << 30),
         hosts=AllowedHosts(["h"]),

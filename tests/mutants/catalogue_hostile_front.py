@@ -13,7 +13,10 @@ ADDRESS = "raftlake.runtime.peer_address"
 LISTENERS = ("unit/test_runtime_listener_apis.py",)
 HOSTS = "raftlake.runtime.http_hosts"
 
+PAGE = "raftlake.runtime.metrics_page"
+
 PLACES = ("unit/test_runtime_admission.py",)
+SCRAPES = ("unit/test_runtime_metrics_page.py",)
 PAGES = ("unit/test_runtime_http_hosts.py",)
 ADDRESSES = ("unit/test_runtime_peer_address.py",)
 
@@ -243,4 +246,64 @@ BROWSERS = (
     ),
 )
 
-HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS)
+METRICS = (
+    mutant(
+        "metrics-built-in-one-piece",
+        "1.3 s of the loop for 10,000 partitions at each scrape",
+        PAGE,
+        "            _write([(group, partition) for group, partition in piece if shows_all or group == own], families)\n"
+        "            yield\n",
+        "            _write([(group, partition) for group, partition in piece if shows_all or group == own], families)\n",
+        SCRAPES,
+    ),
+    mutant(
+        "every-scrape-builds-a-page",
+        "concurrent scrapes share one",
+        PAGE,
+        "        if len(self._waiting) == 1:\n",
+        "        if self._waiting:\n",
+        SCRAPES,
+    ),
+    mutant(
+        "page-of-metrics-kept-for-good",
+        "a page is kept for a second",
+        PAGE,
+        "if self._page is not None and self._now_us() - self._built_us < KEPT_US:",
+        "if self._page is not None:",
+        SCRAPES,
+    ),
+    mutant(
+        "series-of-some-partitions",
+        "above the bound no partition has series of its own",
+        PAGE,
+        "for group, _ in hosted[: self._partitions_max + 2]) <= self._partitions_max",
+        "for group, _ in hosted[: self._partitions_max]) <= self._partitions_max",
+        SCRAPES,
+    ),
+    mutant(
+        "slice-without-end",
+        "between two slices the loop serves everything else",
+        "raftlake.runtime.slices",
+        "                if self._now_us() - began_us >= self._slice_us:\n                    break\n",
+        "",
+        ("unit/test_runtime_slices.py",),
+    ),
+    mutant(
+        "health-where-the-keys-are-filled",
+        "slow clients of one listener cannot starve the other",
+        "raftlake.runtime.http_fronts",
+        'await self._add("http", Serves.ALL if for_ops is None else Serves.DATA, listening)',
+        'await self._add("http", Serves.DATA, listening)',
+        ("unit/test_runtime_server.py",),
+    ),
+    mutant(
+        "keys-served-at-the-listener-of-operations",
+        "http.ops.listener changes nothing",
+        "raftlake.runtime.http",
+        "            if self._serves is Serves.OPS:\n",
+        "            if False:\n",
+        ("unit/test_runtime_http_fronts.py",),
+    ),
+)
+
+HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS, *METRICS)

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
-from raftlake.raft.types import ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.runtime.metrics import Latency, NodeMetrics, Rate
-from runtime_http_fakes import FakeHttpNode
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.us = 1_000_000_000
-
-    def now_us(self) -> int:
-        return self.us
-
-    def now_ms(self) -> int:
-        return self.us // 1000
-
-    def advance_ms(self, ms: int) -> None:
-        self.us += ms * 1000
-
-
-def partition(log_end: int, *, leads: bool) -> Any:
-    core = SimpleNamespace(
-        role_name="Leader" if leads else "Follower",
-        is_leader=leads,
-        leader_id=1,
-        voted_key=ReplicaKey(2) if leads else None,  # type: ignore[arg-type]
-        epoch=3,
-        log_start=0,
-        log_end=log_end,
-        log_end_position=SimpleNamespace(epoch=3),
-    )
-    return SimpleNamespace(core=core, high_watermark=log_end - 1)
+from raftlake.runtime.metrics import SAMPLE_PIECE, Latency, NodeMetrics, Rate
+from runtime_http_fakes import FakeClock, FakeHttpNode, partition
 
 
 def build() -> tuple[NodeMetrics, FakeHttpNode, FakeClock]:
@@ -52,31 +20,35 @@ def build() -> tuple[NodeMetrics, FakeHttpNode, FakeClock]:
 
 def samples(metrics: NodeMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     found = {}
-    for family in text_string_to_metric_families(metrics.text().decode()):
+    for family in text_string_to_metric_families(metrics.node_text().decode()):
         assert family.documentation
         for sample in family.samples:
             found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
     return found
 
 
-def test_gauges_of_every_group() -> None:
-    metrics, node, _ = build()
-    node.partitions = {METADATA_GROUP: partition(10, leads=True), GroupId("t", 2): partition(20, leads=False)}
+def test_what_is_measured_for_the_node_as_a_whole() -> None:
+    metrics, _, _ = build()
     found = samples(metrics)
-    meta, data = (("partition", "0"), ("topic", "__cluster_metadata")), (("partition", "2"), ("topic", "t"))
-    assert found["raftlake_current_state", (meta[0], ("state", "leader"), meta[1])] == 1
-    assert found["raftlake_current_state", (data[0], ("state", "follower"), data[1])] == 1
-    values = {
-        "current_leader": 1, "current_vote": 2, "current_epoch": 3, "high_watermark": 9, "log_start_offset": 0,
-        "log_end_offset": 10, "log_end_epoch": 3,
-    }  # fmt: skip
-    for name, value in values.items():
-        assert found[f"raftlake_{name}", meta] == value
-    assert found["raftlake_current_vote", data] == -1
     assert found["raftlake_connections", (("listener", "client"),)] == 4
     assert found["raftlake_queued_request_bytes", ()] == 77
     assert found["raftlake_number_of_voters", ()] == 2
     assert found["raftlake_process_resident_memory_bytes", ()] > 0
+
+
+def test_thousands_of_logs_are_looked_at_a_piece_at_a_time() -> None:
+    metrics, node, clock = build()
+    node.partitions = {GroupId("t", index): partition(10, leads=True) for index in range(3 * SAMPLE_PIECE)}
+    assert len(list(metrics.sample())) == 3
+    for index in range(3 * SAMPLE_PIECE):
+        node.partitions[GroupId("t", index)].core.log_end = 11
+    # One is gone amid the next look.
+    looking = metrics.sample()
+    next(looking)
+    del node.partitions[GroupId("t", 5)]
+    clock.advance_ms(1000)
+    assert len(list(looking)) == 2
+    assert metrics._appended.total == 3 * SAMPLE_PIECE
 
 
 def test_requests_are_counted_by_api() -> None:
@@ -102,7 +74,7 @@ def test_rates_tell_appends_from_fetches() -> None:
     for second in range(5):
         node.partitions[METADATA_GROUP].core.log_end = second * 10
         node.partitions[GroupId("t", 0)].core.log_end = second * 3
-        metrics.sample()
+        list(metrics.sample())
         clock.advance_ms(1000)
     found = samples(metrics)
     assert found["raftlake_append_records_rate", ()] == 10
@@ -110,7 +82,7 @@ def test_rates_tell_appends_from_fetches() -> None:
     # A log that was cut, or that is gone, is no record less.
     node.partitions[METADATA_GROUP].core.log_end = 5
     del node.partitions[GroupId("t", 0)]
-    metrics.sample()
+    list(metrics.sample())
     assert samples(metrics)["raftlake_append_records_rate", ()] == pytest.approx(8)
 
 

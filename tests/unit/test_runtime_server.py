@@ -231,3 +231,19 @@ def test_a_leader_waits_only_for_those_who_may_succeed_it(
         assert server._drained.is_set() == drained
 
     run(main())
+
+
+def test_health_and_metrics_at_a_listener_of_their_own(tmp_path: Path) -> None:
+    format_data_dir(tmp_path, 1, "c")
+    settings = settings_of(tmp_path, http_ops_listener=str(free_address()))
+
+    async def test(server: NodeServer, client: httpx.AsyncClient) -> None:
+        assert (await client.get("/metrics")).status_code == 404
+        async with httpx.AsyncClient(base_url=f"http://{settings.http_ops_listener}", trust_env=False) as ops:
+            await until(server.node.is_ready)
+            assert (await ops.get("/health/ready")).status_code == 200
+            text = (await ops.get("/metrics")).text
+            assert 'raftlake_connections{listener="ops"} 1.0' in text and "raftlake_log_end_offset{" in text
+        server.stop()
+
+    assert with_server(settings, test) == 0

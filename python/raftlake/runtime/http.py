@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum
 from typing import Any, TypeVar
 
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
@@ -34,9 +35,20 @@ SWEEP_SECONDS = 5.0
 #: Answers of more than one piece that may be on their way at the same time.
 LARGE_ANSWERS_BYTES_MAX = 128 * 1024 * 1024
 KEY_VALUE_PATHS = (b"/v1/kv", b"/v1/txn", b"/v1/watch")
+OPS_PATHS = (b"/metrics", b"/health/live", b"/health/ready")
 
 Handler = Callable[[Request], Coroutine[Waiter[Any], None, Response]]
 KeyHandler = Callable[[Request, bytes], Coroutine[Waiter[Any], None, Response]]
+
+
+class Serves(Enum):
+    """What a front is for. The quorum is described by all of them."""
+
+    ALL = "all"
+    #: Keys; health and metrics have a listener of their own (`http.ops.listener`).
+    DATA = "data"
+    #: Health and metrics, which slow clients of the other one cannot keep waiting.
+    OPS = "ops"
 
 
 class HttpFront:
@@ -46,7 +58,9 @@ class HttpFront:
         self,
         node: ReplicaNode,
         metrics: NodeMetrics,
+        ops: OpsHandlers,
         *,
+        serves: Serves = Serves.ALL,
         connections_max: int,
         addresses: AddressLimit,
         hosts: AllowedHosts,
@@ -70,16 +84,14 @@ class HttpFront:
         self._hosts = hosts
         self._metrics = metrics
         self._refusals = RefusalLog(logger)
-        kv, ops = KvHandlers(node, metrics), OpsHandlers(node, metrics)
+        self._serves = serves
+        kv = KvHandlers(node, metrics)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
-        self._routes: Mapping[bytes, Mapping[str, Handler]] = {
-            b"/v1/kv": _reading(kv.list),
-            b"/v1/txn": {"POST": kv.txn},
-            b"/v1/quorum": _reading(ops.quorum),
-            b"/metrics": _reading(ops.metrics),
-            b"/health/live": _reading(ops.live),
-            b"/health/ready": _reading(ops.ready),
-        }
+        self._routes: dict[bytes, Mapping[str, Handler]] = {b"/v1/quorum": _reading(ops.quorum)}
+        if serves is not Serves.OPS:
+            self._routes |= {b"/v1/kv": _reading(kv.list), b"/v1/txn": {"POST": kv.txn}}
+        if serves is not Serves.DATA:
+            self._routes |= dict(zip(OPS_PATHS, map(_reading, (ops.metrics, ops.live, ops.ready)), strict=True))
 
     # --- life ---
 
@@ -187,15 +199,14 @@ class HttpFront:
 
     def stream(self, exchange: Exchange) -> asyncio.Task[None] | None:
         request = exchange.request
-        if request.path != b"/v1/watch" or request.method != "GET" or self._node.config.is_opaque:
+        if request.path != b"/v1/watch" or request.method != "GET" or self._node.config.is_opaque or self._serves is Serves.OPS:
             return None
         return asyncio.get_running_loop().create_task(self._watch(request, exchange))
 
     async def serve(self, request: Request) -> Response:
         try:
             self._hosts.check(request)
-            if self._node.config.is_opaque and request.path.startswith(KEY_VALUE_PATHS):
-                raise HttpError(404, no_keys(self._node.config))
+            self._require_served(request.path)
             return await self._answer(request)
         except HttpError as error:
             return error.response()
@@ -211,6 +222,16 @@ class HttpFront:
             return Response(500, json_bytes({"error": "internal error, see the node's log"}))
 
     # --- requests ---
+
+    def _require_served(self, path: bytes) -> None:
+        """404 for what is served elsewhere, or by other quorums."""
+        if self._serves is Serves.DATA and path in OPS_PATHS:
+            raise HttpError(404, "health and metrics are served at http.ops.listener alone")
+        if path.startswith(KEY_VALUE_PATHS):
+            if self._serves is Serves.OPS:
+                raise HttpError(404, "keys are served at http.listener; this is http.ops.listener")
+            if self._node.config.is_opaque:
+                raise HttpError(404, no_keys(self._node.config))
 
     def _answer(self, request: Request) -> Coroutine[Waiter[Any], None, Response]:
         path = request.path

@@ -41,7 +41,7 @@ class Response:
     """A whole answer. `offset` is the log offset it reflects (X-Raftlake-Offset); None means what this node has applied."""
 
     status: int
-    body: bytes = b""
+    body: bytes | bytearray = b""
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
     offset: int | None = None

@@ -17,7 +17,7 @@ from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http_base import HttpError, Request, Response, json_bytes, parse_count
 from raftlake.runtime.http_exchange import Waiter
-from raftlake.runtime.metrics import NodeMetrics
+from raftlake.runtime.metrics_page import MetricsPage
 from raftlake.wire.quorum import (
     QuorumDescription,
     describe_quorum_request,
@@ -34,13 +34,18 @@ LEADER_SECONDS = 0.5
 class OpsHandlers:
     """Handlers for the routes of operations."""
 
-    def __init__(self, node: ReplicaNode, metrics: NodeMetrics) -> None:
+    def __init__(self, node: ReplicaNode, page: MetricsPage) -> None:
         self._node = node
-        self._metrics = metrics
+        self._page = page
 
     async def metrics(self, request: Request) -> Response:
         request.query()
-        return Response(200, self._metrics.text(), PROMETHEUS_TEXT)
+        waiter: Waiter[bytearray | None] = Waiter()
+        self._page.ask(waiter.set)
+        page = await waiter
+        if page is None:
+            raise HttpError(500, "internal error, see the node's log")
+        return Response(200, page, PROMETHEUS_TEXT)
 
     async def live(self, request: Request) -> Response:
         """The loop runs and nothing has stopped the node."""

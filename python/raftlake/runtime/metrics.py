@@ -1,6 +1,6 @@
 """What a node measures, under KRaft's metric names (`kafka.raft:type=raft-metrics`) with the prefix `raftlake_`.
 
-Gauges are read from the cores at the moment of a scrape. Rates and latencies come from samples of the last 30 seconds, as in
+Gauges are read at the moment of a scrape. Rates and latencies come from samples of the last 30 seconds, as in
 Kafka: `sample` is called once a second and compares each group's log end with the one before; latencies are noted as they
 happen. Costs nothing per record.
 """
@@ -8,7 +8,7 @@ happen. Costs nothing per record.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -18,11 +18,11 @@ from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition import Partition
 from raftlake.runtime.clock import SystemClock
 
 WINDOW_SECONDS = 30
-_GROUP_LABELS = ["topic", "partition"]
+#: Partitions that are looked at before others may use the loop.
+SAMPLE_PIECE = 100
 
 
 class Latency:
@@ -124,10 +124,12 @@ class NodeMetrics:
         """A connection was closed because of a limit."""
         self.refused[setting] = self.refused.get(setting, 0) + 1
 
-    def sample(self) -> None:
-        """Once a second: how far the logs have come."""
+    def sample(self) -> Generator[None, None, None]:
+        """Once a second: how far the logs have come. Yields now and then, since there may be thousands."""
         ends: dict[GroupId, int] = {}
-        for group, partition in self._node.partitions.items():
+        for number, (group, partition) in enumerate(list(self._node.partitions.items()), 1):
+            if number % SAMPLE_PIECE == 0:
+                yield
             log_end = partition.core.log_end
             ends[group] = log_end
             grown = log_end - self._log_ends.get(group, log_end)
@@ -139,8 +141,8 @@ class NodeMetrics:
         self._appended.sample(now_ms)
         self._fetched.sample(now_ms)
 
-    def text(self) -> bytes:
-        """The Prometheus text of everything."""
+    def node_text(self) -> bytes:
+        """The Prometheus text of what is measured for the node as a whole; `metrics_page` has the partitions."""
         return generate_latest(self._registry)
 
     def _on_role(self, group: GroupId, report: ReportRole) -> None:
@@ -156,7 +158,6 @@ class NodeMetrics:
             self._leaderless_since_us = None
 
     def collect(self) -> Iterator[Metric]:
-        yield from _group_gauges(self._node)
         now_us = self._clock.now_us()
         lag = self.loop_lag.read(now_us)[1]
         yield GaugeMetricFamily("raftlake_loop_lag_ms_max", "Longest pause of the loop in the last 30 s, in ms", value=lag)
@@ -194,34 +195,3 @@ class _NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         return self._metrics.collect()
-
-
-#: KRaft's name, what it says, and where it is read.
-_GAUGES: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
-    ("current_leader", "Id of the known leader, -1 for none", lambda partition: partition.core.leader_id),
-    (
-        "current_vote",
-        "Id of the node voted for in this epoch, -1 for none",
-        lambda partition: -1 if partition.core.voted_key is None else partition.core.voted_key.id,
-    ),
-    ("current_epoch", "Epoch of the quorum as known here", lambda partition: partition.core.epoch),
-    ("high_watermark", "First offset that is not known to be committed", lambda partition: partition.high_watermark),
-    ("log_start_offset", "First offset of the log", lambda partition: partition.core.log_start),
-    ("log_end_offset", "Next offset of the log", lambda partition: partition.core.log_end),
-    ("log_end_epoch", "Epoch of the last record", lambda partition: partition.core.log_end_position.epoch),
-)
-
-
-def _group_gauges(node: ReplicaNode) -> Iterator[Metric]:
-    partitions = list(node.partitions.items())
-    state = GaugeMetricFamily(
-        "raftlake_current_state", "1 for the role that the replica plays", labels=[*_GROUP_LABELS, "state"]
-    )
-    for group, partition in partitions:
-        state.add_metric([group.topic, str(group.partition), partition.core.role_name.lower()], 1)
-    yield state
-    for name, text, read in _GAUGES:
-        family = GaugeMetricFamily(f"raftlake_{name}", text, labels=_GROUP_LABELS)
-        for group, partition in partitions:
-            family.add_metric([group.topic, str(group.partition)], read(partition))
-        yield family

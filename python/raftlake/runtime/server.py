@@ -26,7 +26,7 @@ from raftlake.runtime import loop as loops
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.driver import Driver
 from raftlake.runtime.frame_room import FrameRoom
-from raftlake.runtime.http import HttpFront
+from raftlake.runtime.http_fronts import HttpFronts
 from raftlake.runtime.known_peers import KnownPeers
 from raftlake.runtime.listener import Listener
 from raftlake.runtime.log import configure_logging, event
@@ -40,6 +40,7 @@ from raftlake.runtime.peers import TcpNetwork
 from raftlake.runtime.recover import require_not_pending
 from raftlake.runtime.router import ConnectionLimits
 from raftlake.runtime.settings import Settings
+from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
 from raftlake.storage.directory import FileLogDirectory
@@ -111,7 +112,8 @@ class NodeServer:
         self._node: ReplicaNode | None = None
         self._room = FrameRoom(settings.queued_request_bytes_max)
         self._listeners: dict[str, Listener] = {}
-        self._http: HttpFront | None = None
+        self._http: HttpFronts | None = None
+        self._slices: Slices | None = None
         self._metrics: NodeMetrics | None = None
         self._moved: MovedVoters | None = None
         self._sampler: asyncio.TimerHandle | None = None
@@ -143,19 +145,13 @@ class NodeServer:
         node.start()
         if node.fatal is not None:
             raise node.fatal
-        http_socket = bound.pop("http")
+        for_http, for_ops = bound.pop("http"), bound.pop("ops", None)
         for name, listening in bound.items():
             self._listeners[name] = self._new_listener(_use_of(name, settings))
             await self._listeners[name].start(listening)
-        self._http = HttpFront(
-            node,
-            metrics,
-            connections_max=settings.connections_max,
-            addresses=settings.new_address_limit(),
-            hosts=settings.allowed_hosts,
-            on_fatal=self._driver.fail,
-        )
-        await self._http.start(http_socket)
+        assert self._slices is not None
+        self._http = HttpFronts(settings, node, metrics, self._slices, self._clock.now_us, self._driver.fail)
+        await self._http.start(for_http, for_ops)
         self._sample()
         self._watch = LoopWatch(self._loop, metrics.note_lag)
         self._watch.start()
@@ -198,6 +194,7 @@ class NodeServer:
         log.listen_to(node)
         self._moved = MovedVoters(node, self._network.connected_peers, log.moved)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
+        self._slices = Slices(self._loop, self._clock.now_us)
         self._metrics = NodeMetrics(node, self._clock, self._connection_counts, lambda: self._room.held)
 
     def _new_listener(self, use: ListenerUse) -> Listener:
@@ -250,7 +247,7 @@ class NodeServer:
                 await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS)
             except TimeoutError:
                 event(logger, logging.WARNING, "stopping without a successor", node=self._settings.node_id)
-        fronts: list[Listener | HttpFront] = [*self._listeners.values(), *([] if self._http is None else [self._http])]
+        fronts: list[Listener | HttpFronts] = [*self._listeners.values(), *([] if self._http is None else [self._http])]
         for front in fronts:
             front.close()
         try:
@@ -344,13 +341,14 @@ class NodeServer:
 
     def _connection_counts(self) -> Mapping[str, int]:
         counts = {name: listener.connection_count for name, listener in self._listeners.items()}
-        counts["http"] = 0 if self._http is None else self._http.connection_count
-        return counts
+        return counts | ({} if self._http is None else self._http.connection_counts())
 
     def _sample(self) -> None:
-        assert self._metrics is not None and self._moved is not None
-        self._metrics.sample()
+        assert self._metrics is not None and self._moved is not None and self._slices is not None
         self._moved.sample(self._clock.now_ms())
+        self._slices.run(self._metrics.sample(), self._on_sampled)
+
+    def _on_sampled(self, _: None) -> None:
         self._sampler = self._loop.call_later(SAMPLE_SECONDS, self._sample)
 
 
@@ -358,6 +356,8 @@ def _listening(settings: Settings) -> dict[str, tuple[Endpoint, str]]:
     found = {"client": (settings.listener, "listeners"), "http": (settings.http_listener, "http.listener")}
     if settings.controller_listener is not None:
         found["controller"] = (settings.controller_listener, "controller.listener")
+    if settings.http_ops_listener is not None:
+        found["ops"] = (settings.http_ops_listener, "http.ops.listener")
     return found
 
 

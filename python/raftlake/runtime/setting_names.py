@@ -61,6 +61,7 @@ NUMBERS: Mapping[str, Number] = {
     "metadata.log.max.snapshot.interval.ms": Number(3_600_000, 1, _LONG_MAX),
     "quorum.fetch.snapshot.max.bytes": Number(MIB, 1024, 8 * MIB),
     "max.connections": Number(2000, 1, 1_000_000),
+    "metrics.max.partitions": Number(1000, 0, 1_000_000),
     "connections.max.idle.ms": Number(600_000, 1_000, _LONG_MAX),
     "socket.request.max.bytes": Number(100 * MIB, 64 * 1024, 2**31 - 1),
     "queued.max.request.bytes": Number(256 * MIB, 64 * 1024, _LONG_MAX),
@@ -82,6 +83,7 @@ TEXTS = frozenset(
         "http.listener",
         "advertised.http.listener",
         "http.allowed.hosts",
+        "http.ops.listener",
         "max.connections.per.ip",
         "peer.address.allow",
     }

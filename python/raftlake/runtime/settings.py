@@ -65,6 +65,10 @@ class Settings:
     controller_listener: Endpoint | None
     http_listener: Endpoint
     advertised_http_listener: Endpoint
+    #: A second HTTP listener, for health and metrics.
+    http_ops_listener: Endpoint | None
+    #: Above so many partitions they have no series of their own in the metrics.
+    metrics_partitions_max: int
     #: Names that the HTTP front is asked under, beside its own; `*`: any.
     http_hosts: tuple[str, ...]
     raft: RaftConfig
@@ -100,7 +104,8 @@ class Settings:
     def allowed_hosts(self) -> AllowedHosts:
         """The names under which the HTTP front is asked."""
         listeners = (self.listener, self.advertised_listener, self.http_listener, self.advertised_http_listener)
-        return AllowedHosts([*self.http_hosts, *(listener.host for listener in listeners if listener.host)])
+        own = [listener.host for listener in (*listeners, self.http_ops_listener) if listener is not None and listener.host]
+        return AllowedHosts([*self.http_hosts, *own])
 
     def new_address_limit(self) -> AddressLimit:
         """How many connections one address may have at one listener."""
@@ -193,7 +198,8 @@ def _build(reader: _Reader) -> Settings:
     advertised = _advertised(reader, listener, voters.get(node_id))
     _require_peers_address(reader, voters.get(node_id), (listener, advertised), controller_listener)
     http = reader.parse("http.listener", _parse_http) or Endpoint(listener.host, 8092)
-    _require_distinct(reader, listener, controller_listener, http)
+    ops = reader.parse("http.ops.listener", _parse_http)
+    _require_distinct(reader, listener, controller_listener, http, ops)
     _check_retention(reader)
     return Settings(
         node_id=node_id,
@@ -207,6 +213,8 @@ def _build(reader: _Reader) -> Settings:
         controller_listener=controller_listener,
         http_listener=http,
         advertised_http_listener=_advertised_http(reader, http, advertised),
+        http_ops_listener=ops,
+        metrics_partitions_max=reader.number("metrics.max.partitions"),
         http_hosts=reader.parse("http.allowed.hosts", parse_hosts) or (),
         raft=_raft(reader),
         segment_bytes=reader.number("log.segment.bytes"),
@@ -298,11 +306,15 @@ def _parse_controller(key: str, value: str) -> Endpoint:
     return parse_endpoint(key, value, scheme="CONTROLLER")
 
 
-def _require_distinct(reader: _Reader, listener: Endpoint, controller: Endpoint | None, http: Endpoint) -> None:
+def _require_distinct(
+    reader: _Reader, listener: Endpoint, controller: Endpoint | None, http: Endpoint, ops: Endpoint | None
+) -> None:
     """No two of our own listeners on one port of one address (port 0 is a new one each time)."""
     named = [("listeners", listener), ("http.listener", http)]
     if controller is not None:
         named.append(("listeners" if reader.text("controller.listener") is None else "controller.listener", controller))
+    if ops is not None:
+        named.append(("http.ops.listener", ops))
     for index, (name, endpoint) in enumerate(named):
         for other_name, other in named[:index]:
             if endpoint == other and endpoint.port != 0:
