@@ -162,7 +162,7 @@ async def http_front(
     front = HttpFront(
         node,
         metrics,
-        OpsHandlers(node, page),
+        OpsHandlers(node, page, "/srv/node 1"),
         serves=serves,
         connections_max=connections_max,
         addresses=addresses or AddressLimit(1 << 30),

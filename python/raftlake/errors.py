@@ -13,6 +13,7 @@ Every other package may import this module; it imports nothing of ours. The fami
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 
@@ -135,6 +136,21 @@ class ConfigError(RaftlakeError):
 
 class InvariantViolation(RaftlakeError):
     """Something that can never happen did: our own bug. The node stops and keeps its disk as evidence."""
+
+
+#: Characters of an error text that a client is told.
+CLIENT_TEXT_MAX = 500
+#: Files and directories of this machine. Paths of our own HTTP front and keys of our own are no secrets.
+_PATH = re.compile(r"(?<![\w'\"`/.:])/(?!raftlake/|v1/|health/)(?:[^\s/'\",;:]+/)+(?P<last>[^\s/'\",;:]*)")
+
+
+def for_clients(text: str, root: str = "") -> str:
+    """An error text as a client may see it: of bounded length, since it may repeat what the client sent, and with the names of
+    files instead of their paths. `root` is a directory whose name is left out too, blanks in it or not."""
+    if root := root.rstrip("/"):
+        text = text.replace(root + "/", "").replace(root, ".")
+    text = _PATH.sub(lambda path: path["last"] or "a directory", text[: 10 * CLIENT_TEXT_MAX])
+    return text if len(text) <= CLIENT_TEXT_MAX else text[: CLIENT_TEXT_MAX - 1] + "…"
 
 
 def one_line(error: RaftlakeError) -> str:

@@ -15,8 +15,11 @@ HOSTS = "raftlake.runtime.http_hosts"
 
 PAGE = "raftlake.runtime.metrics_page"
 
+ERRORS = "raftlake.errors"
+
 PLACES = ("unit/test_runtime_admission.py",)
 SCRAPES = ("unit/test_runtime_metrics_page.py",)
+TOLD = ("unit/test_texts_for_clients.py",)
 PAGES = ("unit/test_runtime_http_hosts.py",)
 ADDRESSES = ("unit/test_runtime_peer_address.py",)
 
@@ -306,4 +309,47 @@ METRICS = (
     ),
 )
 
-HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS, *METRICS)
+TEXTS = (
+    mutant(
+        "error-text-without-end",
+        "a topic's name of 32,000 characters, told back, does not fit into the answer",
+        ERRORS,
+        "return text if len(text) <= CLIENT_TEXT_MAX else",
+        "return text if True else",
+        TOLD,
+    ),
+    mutant(
+        "paths-told-to-clients",
+        "how this machine's disks are laid out is nobody's business",
+        ERRORS,
+        '    text = _PATH.sub(lambda path: path["last"] or "a directory", text[: 10 * CLIENT_TEXT_MAX])',
+        "    text = text[: 10 * CLIENT_TEXT_MAX]",
+        TOLD,
+    ),
+    mutant(
+        "health-tells-the-data-directory",
+        "a directory's name may hold blanks, behind which no rule sees a path",
+        "raftlake.runtime.http_ops",
+        "for_clients(reason, self._root)",
+        "for_clients(reason)",
+        TOLD,
+    ),
+    mutant(
+        "problem-over-http-told-in-full",
+        "a refusal repeats what the client sent",
+        "raftlake.runtime.http_base",
+        'json_bytes({"error": for_clients(str(self)), **self.facts})',
+        'json_bytes({"error": str(self), **self.facts})',
+        TOLD,
+    ),
+    mutant(
+        "refused-batch-told-in-full",
+        "Produce has a codec of its own, and so its answers",
+        "raftlake.replica.apis.produce",
+        "        result.error_message = for_clients(result.error_message)\n",
+        "        pass\n",
+        TOLD,
+    ),
+)
+
+HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS, *METRICS, *TEXTS)

@@ -241,7 +241,7 @@ class HttpFront:
             _for_method({"GET": None}, request)
         routes = self._routes.get(path)
         if routes is None:
-            raise HttpError(404, f"no such path: {path.decode('ascii', 'replace')}")
+            raise HttpError(404, f"no such path: {path.decode('ascii', 'replace')!r}")
         return _for_method(routes, request)(request)
 
     async def _watch(self, request: Request, exchange: Exchange) -> None:

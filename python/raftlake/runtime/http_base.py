@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
+from raftlake.errors import for_clients
+
 JSON = b"application/json"
 BINARY = b"application/octet-stream"
 
@@ -33,7 +35,7 @@ class HttpError(Exception):
         self.facts = dict(facts or {})
 
     def response(self) -> Response:
-        return Response(self.status, json_bytes({"error": str(self), **self.facts}), headers=self.headers)
+        return Response(self.status, json_bytes({"error": for_clients(str(self)), **self.facts}), headers=self.headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class HttpFronts:
         self._metrics = metrics
         self._on_fatal = on_fatal
         page = MetricsPage(node, metrics, slices, now_us, partitions_max=settings.metrics_partitions_max)
-        self._ops = OpsHandlers(node, page)
+        self._ops = OpsHandlers(node, page, str(settings.data_dir))
         self._fronts: dict[str, HttpFront] = {}
 
     async def start(self, listening: socket.socket, for_ops: socket.socket | None) -> None:

@@ -10,7 +10,7 @@ import asyncio
 
 from kio.schema.describe_quorum.v2.response import DescribeQuorumResponse
 
-from raftlake.errors import RequestRejected, WireError
+from raftlake.errors import RequestRejected, WireError, for_clients
 from raftlake.ports import DescribeReply, DescribeRpc, PeerReply
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
@@ -34,9 +34,11 @@ LEADER_SECONDS = 0.5
 class OpsHandlers:
     """Handlers for the routes of operations."""
 
-    def __init__(self, node: ReplicaNode, page: MetricsPage) -> None:
+    def __init__(self, node: ReplicaNode, page: MetricsPage, root: str) -> None:
+        """`root` is the data directory, which nobody is told."""
         self._node = node
         self._page = page
+        self._root = root
 
     async def metrics(self, request: Request) -> Response:
         request.query()
@@ -51,7 +53,7 @@ class OpsHandlers:
         """The loop runs and nothing has stopped the node."""
         request.query()
         if self._node.fatal is not None:
-            return Response(503, json_bytes({"live": False, "error": str(self._node.fatal)}))
+            return Response(503, json_bytes({"live": False, "error": for_clients(str(self._node.fatal), self._root)}))
         return Response(200, json_bytes({"live": True, **self._impaired()}))
 
     async def ready(self, request: Request) -> Response:
@@ -63,8 +65,8 @@ class OpsHandlers:
 
     def _impaired(self) -> dict[str, object]:
         """The logs that are being repaired from other nodes, with what was found; nothing where all are sound."""
-        impaired = self._node.damage.impaired
-        return {"impaired": {str(group): reason for group, reason in impaired.items()}} if impaired else {}
+        found = {str(group): for_clients(reason, self._root) for group, reason in self._node.damage.impaired.items()}
+        return {"impaired": found} if found else {}
 
     async def quorum(self, request: Request) -> Response:
         """The quorum as its leader sees it, or, where no leader answers soon, what this node knows: then there are no

@@ -15,7 +15,7 @@ from typing import Any
 
 import kio.schema.errors
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, for_clients
 
 NO_THROTTLE = datetime.timedelta(0)
 
@@ -46,12 +46,15 @@ class Answers:
         self._module = _response_module(type(request).__module__)
 
     def make(self, class_name: str, /, **values: Any) -> Any:
-        """An instance of the response class `class_name` with those of `values` that its version knows."""
+        """An instance of the response class `class_name` with those of `values` that its version knows. What clients are told
+        of an error leaves through here."""
         cls = getattr(self._module, class_name)
         known = _fields_of(cls)
         chosen = {key: value for key, value in values.items() if key in known}
         if "throttle_time" not in chosen and _required_throttle(cls):
             chosen["throttle_time"] = NO_THROTTLE
+        if chosen.get("error_message"):
+            chosen["error_message"] = for_clients(chosen["error_message"])
         return cls(**chosen)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected, for_clients
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_TOPIC
@@ -108,6 +108,8 @@ def _answer_one(
 
 def _decide(result: ProducePartitionResult, partition: Partition | None) -> ProducePartitionResult:
     """Fill in what an answer says of the partition besides the outcome."""
+    if result.error_message:
+        result.error_message = for_clients(result.error_message)
     if partition is not None:
         result.log_start_offset = partition.log.start_offset
         if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id != NO_LEADER:
