@@ -5,6 +5,7 @@ Every other package may import this module; it imports nothing of ours. The fami
 - `WireError`: the peer's bytes are bad. Close that connection, keep serving.
 - `RequestRejected`: a request cannot be served; it is an answer (an error code), not a crash.
 - `StorageError`: the disk failed or holds damage. The node stops and names the file and the offset.
+- `PathOutside`: a StorageError of a name that leads out of the data directory. Nothing was touched; the group is left alone.
 - `DamagedData`: a StorageError of one log from an offset on; with other voters the replica is repaired instead.
 - `ConfigError`: a setting is wrong. The command refuses to start and names the key.
 - `InvariantViolation`: we are wrong. Stop the node, keep the disk.
@@ -119,6 +120,10 @@ class UnknownOutcome(RaftlakeError):
 
 class StorageError(RaftlakeError):
     """The disk failed or holds damage that may not be cut away. Names the file and, where known, the offset or position."""
+
+
+class PathOutside(StorageError):
+    """A path that was to be made or deleted is not one of the data directory. Nothing was touched."""
 
 
 class DamagedData(StorageError):

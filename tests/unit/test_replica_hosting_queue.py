@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, PathOutside
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
@@ -107,3 +107,40 @@ def test_a_crash_between_the_parts_leaves_nothing_for_good() -> None:
     cluster.run(3000)
     assert hosts_only_metadata(cluster.nodes[victim])
     assert list(cluster.disks[victim].logs) == [METADATA_GROUP]
+
+
+def test_a_name_that_leads_out_of_the_data_directory_stops_neither_the_node_nor_the_other_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Storage judges by itself, also where no one before it has looked at the name."""
+    cluster = Cluster()
+    groups = cluster.create_topic("wide", OPENED_AT_ONCE)
+    node = cluster.nodes[NodeId(2)]
+    disk = cluster.disks[NodeId(2)]
+    banned = {groups[1], groups[-1]}
+    delete, prepare = disk.delete, disk.prepare
+
+    def refusing(act: Callable[[Sequence[GroupId]], None]) -> Callable[[Sequence[GroupId]], None]:
+        def call(asked: Sequence[GroupId]) -> None:
+            if banned.intersection(asked):
+                raise PathOutside("leads elsewhere")
+            act(asked)
+
+        return call
+
+    monkeypatch.setattr(disk, "delete", refusing(delete))
+    remove(cluster, "wide")
+    cluster.run(1000)
+    assert hosts_only_metadata(node)
+    assert {group for group in groups if group in disk.logs} == banned
+    # And where they are opened: the names are known once the topic is.
+    monkeypatch.setattr(disk, "delete", delete)
+    monkeypatch.setattr(disk, "prepare", refusing(prepare))
+    banned.clear()
+    node.topics._queue._is_wanted = lambda _: True  # type: ignore[method-assign]
+    others = [GroupId("other", index, bytes(range(16))) for index in range(OPENED_AT_ONCE)]
+    banned.update(others[:2])
+    opened: list[GroupId] = []
+    node.topics._queue._open_group = opened.append  # type: ignore[method-assign]
+    node.topics._queue.open(others)
+    assert opened == others[2:] and node.fatal is None

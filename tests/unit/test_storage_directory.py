@@ -8,7 +8,7 @@ import pytest
 
 from contract.batches import data_of, fill, read_all
 from contract.file_faults import without_sync
-from raftlake.errors import StorageError
+from raftlake.errors import PathOutside, StorageError
 from raftlake.ports import GroupId
 from raftlake.storage.directory import FileLogDirectory
 
@@ -84,3 +84,19 @@ def test_leftovers_of_a_crash_are_swept(tmp_path: Path) -> None:
     (tmp_path / "a-0-delete").mkdir()
     FileLogDirectory(tmp_path, post=None).close()
     assert not (tmp_path / "a-0-delete").exists()
+
+
+def test_nothing_of_a_deletion_happens_when_one_of_its_names_leads_out(tmp_path: Path) -> None:
+    directory = FileLogDirectory(tmp_path, post=None)
+    good, bad = GroupId("a", 0), GroupId("../a", 0)
+    log = directory.open(good)
+    fill(log, 10)
+    for groups in ([good, bad], [bad, good]):
+        with pytest.raises(PathOutside):
+            directory.delete(groups)
+        with pytest.raises(PathOutside):
+            directory.prepare(groups)
+    assert directory.open(good) is log and log.end_offset > 0
+    directory.delete([good])
+    assert not (tmp_path / "a-0").exists()
+    directory.close()

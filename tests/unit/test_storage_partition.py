@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.errors import StorageError
+from raftlake.errors import PathOutside, StorageError
 from raftlake.ports import GroupId
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.partition import (
@@ -131,3 +131,58 @@ def test_a_failed_creation_of_many_leaves_none_that_is_not_whole(tmp_path: Path,
     assert list_partitions(tmp_path) == []
     sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+OUTSIDE = ["../pwned", "../../../pwned", "a/../../pwned", "/tmp/pwned", "a\0b", "sub/dir"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_name_that_leads_out_of_the_data_directory_is_neither_made_nor_deleted(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "data"
+    victim = tmp_path / "pwned-0"
+    for path in (root / "a", root / "sub", victim):
+        path.mkdir(parents=True)
+    (victim / "file").write_text("kept")
+    before = sorted(tmp_path.rglob("*"))
+    for groups in ([GroupId(name, 0)], [GroupId("good", 0), GroupId(name, 0)]):
+        with pytest.raises(PathOutside):
+            create_partitions(root, groups)
+        with pytest.raises(PathOutside):
+            remove_partitions(root, groups, Disposal(threaded=False))
+    with pytest.raises(PathOutside):
+        ensure_partition(root, GroupId(name, 0))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "data/other-0", "nowhere"])
+def test_a_directory_that_is_a_link_is_neither_made_nor_deleted(tmp_path: Path, target: str) -> None:
+    root = tmp_path / "data"
+    for path in (tmp_path / "elsewhere", root / "other-0"):
+        path.mkdir(parents=True)
+        (path / "1.log").write_text("kept")
+    (root / "a-0").symlink_to(tmp_path / target)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(PathOutside, match="a-0 leads to"):
+        create_partitions(root, [GroupId("a", 0)])
+    with pytest.raises(PathOutside, match="a-0 leads to"):
+        remove_partitions(root, [GroupId("a", 0)], Disposal(threaded=False))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_data_directory_may_be_reached_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    root = tmp_path / "link"
+    root.symlink_to(tmp_path / "real")
+    create_partitions(root, [GroupId("a", 0)])
+    assert list_partitions(root) == [GroupId("a", 0)]
+    remove_partitions(root, [GroupId("a", 0)], Disposal(threaded=False))
+    assert list_partitions(root) == []
+
+
+def test_a_leftover_that_is_a_link_is_not_swept(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "a-0-delete").symlink_to(tmp_path / "elsewhere")
+    sweep(root)
+    assert (tmp_path / "elsewhere").is_dir()

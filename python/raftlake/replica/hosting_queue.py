@@ -8,14 +8,18 @@ be done and nothing else: the next start finds the directories, and the topics' 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from raftlake.errors import PathOutside
 from raftlake.ports import GroupId
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
+
+logger = logging.getLogger("raftlake.hosting")
 
 #: Groups that are opened in one turn, groups that are deleted in one turn, and the time for everything else in between. Opening
 #: 64 at once took 100 to 300 ms of a turn.
@@ -52,7 +56,8 @@ class HostingQueue:
     def _work(self) -> None:
         self._is_waiting = False
         if self._to_delete:
-            self._node.hosting.delete([self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))])
+            doomed = [self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))]
+            _each_inside(doomed, self._node.hosting.delete)
         else:
             self._open_some()
         if self._to_delete or self._to_open:
@@ -66,6 +71,18 @@ class HostingQueue:
             # Its topic may have been deleted while it waited.
             if self._is_wanted(group) and group not in self._node.partitions:
                 chosen.append(group)
-        self._node.logs.prepare(chosen)
-        for group in chosen:
+        for group in _each_inside(chosen, self._node.logs.prepare):
             self._open_group(group)
+
+
+def _each_inside(groups: list[GroupId], act: Callable[[list[GroupId]], None]) -> list[GroupId]:
+    """Do it with all groups whose names stay in the data directory, and return those: one name stops neither the node nor the
+    others' groups."""
+    try:
+        act(groups)
+    except PathOutside as error:
+        if len(groups) > 1:
+            return [found for group in groups for found in _each_inside([group], act)]
+        logger.error("left alone: %s", error)
+        return []
+    return groups

@@ -25,6 +25,7 @@ from raftlake.storage.partition import (
     list_partitions,
     partition_path,
     remove_partitions,
+    require_inside,
     sweep,
 )
 from raftlake.storage.recovery import Recovery, list_segments, sync_ahead
@@ -97,6 +98,8 @@ class FileLogDirectory:
         create_partitions(self.path, [group for group in groups if self._points.of(group) is None])
 
     def delete(self, groups: Sequence[GroupId]) -> None:
+        for group in groups:
+            require_inside(self.path, group)
         for group in groups:
             log = self._logs.pop(group, None)
             if log is not None:

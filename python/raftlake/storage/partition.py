@@ -18,7 +18,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from raftlake.errors import StorageError
+from raftlake.errors import PathOutside, StorageError
 from raftlake.ports import GroupId
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
@@ -65,7 +65,20 @@ def parse_uuid(text: str) -> bytes:
 
 
 def partition_path(root: Path, group: GroupId) -> Path:
-    return root / str(group)
+    """Raises PathOutside for a name that is not one of an entry of `root`."""
+    name = str(group)
+    if "/" in name or "\0" in name:
+        raise PathOutside(f"{name[:255]!r} is not the name of a directory in {root}")
+    return root / name
+
+
+def require_inside(root: Path, group: GroupId) -> Path:
+    """The group's directory, which may be made or deleted. Raises PathOutside when it is a link, or is reached through one."""
+    path = partition_path(root, group)
+    real = os.path.realpath(path)
+    if real != os.path.join(os.path.realpath(root), path.name):
+        raise PathOutside(f"{path} leads to {real}: it is left alone")
+    return path
 
 
 def encode_metadata(topic_id: bytes) -> bytes:
@@ -105,8 +118,8 @@ def ensure_partition(root: Path, group: GroupId) -> Path:
 
 def create_partitions(root: Path, groups: Sequence[GroupId]) -> None:
     """The directories of those groups that have none, whatever incarnation it is of; durable when it returns. Raises
-    StorageError."""
-    absent = [group for group in groups if not partition_path(root, group).exists()]
+    StorageError, and PathOutside before anything is made."""
+    absent = [group for group in groups if not require_inside(root, group).exists()]
     if not absent:
         return
     if len(absent) == 1:
@@ -143,9 +156,12 @@ def _create_aside(root: Path, group: GroupId) -> None:
 
 
 def remove_partitions(root: Path, groups: Sequence[GroupId], disposal: Disposal) -> None:
-    """Delete the groups' directories; they are gone for good when this returns. Raises StorageError."""
+    """Delete the groups' directories; they are gone for good when this returns. Raises StorageError, and PathOutside before
+    anything is deleted."""
     removed: list[Path] = []
     path = root
+    for group in groups:
+        require_inside(root, group)
     try:
         for group in groups:
             path = partition_path(root, group)
@@ -178,7 +194,11 @@ def list_partitions(root: Path) -> list[GroupId]:
 def sweep(root: Path) -> None:
     """Remove what a crash left of creations and deletions. Raises StorageError."""
     for entry in _entries(root):
-        if entry.name.endswith((CREATE_SUFFIX, DELETE_SUFFIX)) and entry.is_dir() and _is_partition_name(entry.name):
+        if (
+            entry.name.endswith((CREATE_SUFFIX, DELETE_SUFFIX))
+            and entry.is_dir(follow_symlinks=False)
+            and _is_partition_name(entry.name)
+        ):
             try:
                 shutil.rmtree(root / entry.name)
             except OSError as error:
