@@ -52,6 +52,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.replica.config": "unit/test_replica_alone.py",
     "raftlake.replica.kv_restore": "unit/test_replica_snapshots.py",
     "raftlake.replica.node": "unit/test_replica_alone.py",
+    "raftlake.replica.refused_keys": "property/test_replica_hostile_keys.py",
     "raftlake.replica.snapshot_files": "unit/test_replica_snapshots.py",
     "raftlake.replica.snapshot_transfer": "unit/test_replica_snapshots.py",
     "raftlake.replica.voter_changes": "unit/test_replica_apis_voters_changes.py",

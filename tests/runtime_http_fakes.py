@@ -35,6 +35,13 @@ from runtime_fakes import LOOPBACK, address_of
 
 
 @dataclass
+class Counted:
+    """What counts something of a node."""
+
+    count: int = 0
+
+
+@dataclass
 class FakeKv:
     """Applies what is proposed at once, unless `outcome` says what becomes of it instead."""
 
@@ -44,6 +51,8 @@ class FakeKv:
     read_error: ErrorCode = ErrorCode.NONE
     reads: int = 0
     proposed: list[Txn] = field(default_factory=list)
+    gate: Counted = field(default_factory=Counted)
+    refused_keys: Counted = field(default_factory=Counted)
 
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
         assert linearizable

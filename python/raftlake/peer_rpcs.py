@@ -109,9 +109,11 @@ class ReadOffsetReply:
 
 @value
 class ProposeRpc:
-    """Key-value commands that a node forwards to the leader of the metadata log (a Produce to `__cluster_metadata-0`)."""
+    """Key-value commands that a node forwards to the leader of the metadata log (a Produce to `__cluster_metadata-0`). `source`
+    is who it says it is, -1 for nobody in particular."""
 
     batch: bytes
+    source: NodeId = NodeId(-1)
 
 
 @value

@@ -266,6 +266,15 @@ class ListenerUse(Enum):
         return self is not ListenerUse.CLIENTS
 
 
+class Origin(Enum):
+    """Who asks for something: what may be proposed depends on it."""
+
+    CLIENT = "client"
+    PEER = "peer"
+    #: The node that is asked, itself.
+    SELF = "self"
+
+
 @dataclass(slots=True)
 class PeerConnection:
     """What the server side remembers of one connection: `answer_sequence` is the driver's answer counter when it last
@@ -275,6 +284,11 @@ class PeerConnection:
     answer_sequence: int = 0
     fetch_session: int = 0
     listener: ListenerUse = ListenerUse.SHARED
+
+    @property
+    def origin(self) -> Origin:
+        """For whom a command is taken that looks like a node's."""
+        return Origin.PEER if self.listener.takes_peers else Origin.CLIENT
 
 
 #: The first and the last kraft.version that a node knows.
@@ -300,7 +314,7 @@ class Network(Protocol):
 __all__ = [
     "BatchSpan", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc", "ElectionStore", "FetchReply",
     "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "ListenerUse", "LogDirectory",
-    "LogStore", "Network",
+    "LogStore", "Network", "Origin",
     "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc", "ReadOffsetReply",
     "ReadOffsetResult", "ReadOffsetRpc", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
     "TimestampAndOffset", "VoterReply", "VoterRpc",

@@ -218,7 +218,7 @@ def test_read_offset(wanted: list[GroupId], cluster_id: str | None, at_ms: int, 
 
 @given(st.binary(min_size=1, max_size=5000), errors, int64)
 def test_proposals(batch: bytes, error: ErrorCode, offset: int) -> None:
-    rpc = ProposeRpc(batch=batch)
+    rpc = ProposeRpc(batch=batch, source=1)  # type: ignore[arg-type]
     header, heard = carried(rpc)
     assert heard == rpc
     reply = ProposeReply(error=error, base_offset=offset)  # type: ignore[arg-type]

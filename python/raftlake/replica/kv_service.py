@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from raftlake.errors import CorruptBatch, ErrorCode, WireError
-from raftlake.kv.commands import Txn, decode, encode
+from raftlake.errors import ErrorCode, WireError
+from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine, TxnResult
-from raftlake.ports import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
+from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.kv_restore import KvRestore, release
 from raftlake.replica.partition import Partition, PendingAppend
+from raftlake.replica.proposals import ProposalGate
 from raftlake.replica.recent_results import RecentResults
+from raftlake.replica.refused_keys import RefusedKeys
 from raftlake.replica.timers import Timer
-from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers, validate
+from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -60,8 +62,10 @@ class KvService:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self.machine = StateMachine()
+        self.gate = ProposalGate(node)
+        self.refused_keys = RefusedKeys(node)
         #: Called after each apply that changed something, with the applied offset.
-        self.listeners: list[Callable[[int], None]] = []
+        self.listeners: list[Callable[[int], None]] = [self.refused_keys.on_applied]
         self._collected: list[tuple[bytes, ProposeDone]] = []
         self._results = RecentResults(RESULTS_KEPT_MIN)
         self._awaiting: dict[int, tuple[ProposeDone, Timer]] = {}
@@ -104,11 +108,11 @@ class KvService:
 
     # --- proposals ---
 
-    def propose(self, txn: Txn, done: ProposeDone) -> None:
+    def propose(self, txn: Txn, done: ProposeDone, origin: Origin = Origin.CLIENT) -> None:
         """Propose at this node. Everything proposed in one turn is one batch: one append, one sync."""
         self._node.begin_input()
         partition = self._partition
-        if self._node.config.is_opaque:
+        if self._node.config.is_opaque or self.gate.refusal(txn, origin, self._node.config.node_id) is not None:
             done(ProposeOutcome(ProposeStatus.REFUSED))
             return
         if partition is None or not partition.core.is_leader:
@@ -123,7 +127,7 @@ class KvService:
         return partition.core.leader_id if partition is not None and partition.core.hears_leader else NO_LEADER
 
     def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
-        """Propose here or at the leader; what is refused is tried again until the propose timeout."""
+        """Propose what this node itself wants, here or at the leader; where none leads, again until the propose timeout."""
         self._node.begin_input()
         _Forwarding(self._node, txn, done).attempt()
 
@@ -161,20 +165,19 @@ class KvService:
         else:
             self._append(partition, batch, on_committed)
 
-    def receive(self, rpc: ProposeRpc, reply: Callable[[PeerReply], None]) -> None:
-        """Commands that another node forwards. They are decoded before they may enter the log."""
+    def receive(self, rpc: ProposeRpc, origin: Origin, reply: Callable[[PeerReply], None]) -> None:
+        """A command that another node forwards. It is decoded, and judged by who sends it, before it may enter the log."""
         partition = self._partition
         if self._node.config.is_opaque or partition is None or not partition.core.is_leader:
             reply(ProposeReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         try:
-            headers = validate(rpc.batch)
-            if len(headers) != 1 or headers[0].is_control:
-                raise CorruptBatch("forwarded commands must be one batch of data records")
-            for record in decode_records(rpc.batch):
-                decode(record.value or b"")
+            refusal = self.gate.forwarded(rpc, origin)
         except WireError:
             reply(ProposeReply(error=ErrorCode.INVALID_RECORD))
+            return
+        if refusal is not None:
+            reply(ProposeReply(error=ErrorCode.POLICY_VIOLATION))
             return
         batch = bytearray(rpc.batch)
         self._append(partition, batch, lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base))))
@@ -317,14 +320,14 @@ class _Forwarding:
         if node.config.is_opaque:
             self._done(ProposeOutcome(ProposeStatus.REFUSED))
         elif leader_id == node.config.node_id:
-            node.kv.propose(self._txn, self._on_outcome)
+            node.kv.propose(self._txn, self._on_outcome, Origin.SELF)
         elif leader_id == NO_LEADER:
             self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
         else:
             now_ms = node.clock.wall_ms()
             record = Record(offset=0, timestamp_ms=now_ms, key=None, value=encode(self._txn))
             batch = build_batch([record], base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
-            node.network.send(leader_id, ProposeRpc(batch=bytes(batch)), self._on_reply)
+            node.network.send(leader_id, ProposeRpc(batch=bytes(batch), source=node.config.node_id), self._on_reply)
 
     def _on_reply(self, reply: PeerReply | FailureReason) -> None:
         self._node.begin_input()

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.kv.history import Compacted
 from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, node_key
 from raftlake.raft.roles import Leader
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.reserved import NodeAddresses, Refused, decode_cluster, decode_node
 from raftlake.wire.ids import id_to_text
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_MS = 2_000
 #: How often a leader looks for nodes that are gone.
 LOOK_INTERVAL_MS = 10_000
+#: Keys that one transaction of the leader deletes at most.
+DELETED_AT_ONCE = 100
 
 
 def addresses_value(config: NodeConfig) -> bytes:
@@ -36,14 +40,16 @@ def addresses_value(config: NodeConfig) -> bytes:
     return json.dumps(fields, sort_keys=True).encode()
 
 
-def node_id_in(key: str) -> NodeId:
-    """Whose address a key under NODES_PREFIX holds."""
-    return NodeId(int(key.removeprefix(NODES_PREFIX)))
+def cluster_value(cluster_id: str) -> bytes:
+    """What stands under the key of the cluster."""
+    return json.dumps({"cluster_id": cluster_id}).encode()
 
 
 class Membership:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
+        #: What the keys say that mean something.
+        self._known: dict[str, NodeAddresses] = {}
         self._http: dict[NodeId, Endpoint] = {}
         self._listeners: dict[NodeId, Endpoint] = {}
         self._next_attempt_ms = 0
@@ -75,23 +81,42 @@ class Membership:
 
     def _on_applied(self, applied_offset: int) -> None:
         machine = self._node.kv.machine
-        cluster = machine.get(CLUSTER_KEY)
-        if cluster is not None and self._node.cluster_id is None:
-            cluster_id = str(json.loads(cluster.value)["cluster_id"])
+        self._learn_cluster_id()
+        try:
+            while changes := machine.changes_since(NODES_PREFIX, self._seen_version):
+                for change in changes:
+                    self._seen_version = change.version
+                    self._on_change(change.key, change.value)
+        except Compacted:
+            present = dict(machine.list(NODES_PREFIX, None, 1 << 31)[0])
+            for key in [known for known in self._known if known not in present]:
+                self._on_change(key, None)
+            for key, entry in present.items():
+                self._on_change(key, entry.value)
+        self._seen_version = max(self._seen_version, applied_offset - 1)
+
+    def _learn_cluster_id(self) -> None:
+        if self._node.cluster_id is not None:
+            return
+        entry = self._node.kv.machine.get(CLUSTER_KEY)
+        cluster_id = None if entry is None else decode_cluster(entry.value)
+        if isinstance(cluster_id, str):
             self._node.cluster_id = cluster_id
             for listener in self.cluster_id_listeners:
                 listener(cluster_id)
-        listed = {node_id_in(key): entry for key, entry in machine.list(NODES_PREFIX, None, 10_000)[0]}
-        for node_id in [each for each in self._listeners if each not in listed]:
-            del self._listeners[node_id]
-            self._http.pop(node_id, None)
-        for node_id, entry in listed.items():
-            if entry.version > self._seen_version:
-                fields = json.loads(entry.value)
-                self._listeners[node_id] = Endpoint(fields["host"], fields["port"])
-                if fields.get("http_port"):
-                    self._http[node_id] = Endpoint(fields["http_host"], fields["http_port"])
-        self._seen_version = applied_offset - 1
+
+    def _on_change(self, key: str, value: bytes | None) -> None:
+        """A key got a value, or is gone (None). One that means nothing is as good as none."""
+        before = self._known.pop(key, None)
+        if before is not None:
+            del self._listeners[before.node_id]
+            self._http.pop(before.node_id, None)
+        found = None if value is None else decode_node(key, value)
+        if isinstance(found, NodeAddresses):
+            self._known[key] = found
+            self._listeners[found.node_id] = found.listener
+            if found.http is not None:
+                self._http[found.node_id] = found.http
 
     # --- telling ---
 
@@ -106,7 +131,7 @@ class Membership:
         # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
         if partition.core.leader_id == NO_LEADER or partition.high_watermark == 0:
             return
-        txn = self._missing() or self._gone()
+        txn = self._missing() or self._spoilt_cluster() or self._gone()
         if txn is not None:
             self._under_way = True
             self._next_attempt_ms = node.now_ms + RETRY_INTERVAL_MS
@@ -119,16 +144,26 @@ class Membership:
             if not node.partitions[node.config.quorum_group].is_serving:
                 return None
             cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
-            value = json.dumps({"cluster_id": cluster_id}).encode()
-            return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, value),))
+            return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
         key, value = node_key(node.config.node_id), self._own_value
         entry = machine.get(key)
         if entry is not None and entry.value == value:
             return None
         return Txn(compares=(Compare(key, 0 if entry is None else entry.version),), ops=(Put(key, value),))
 
+    def _spoilt_cluster(self) -> Txn | None:
+        """Write the cluster's id again where something else stands in its place: only nodes that know the id may."""
+        entry, cluster_id = self._node.kv.machine.get(CLUSTER_KEY), self._node.cluster_id
+        if entry is None or cluster_id is None or not isinstance(decode_cluster(entry.value), Refused):
+            return None
+        value = cluster_value(cluster_id)
+        if isinstance(decode_cluster(value), Refused):
+            return None
+        return Txn(compares=(Compare(CLUSTER_KEY, entry.version),), ops=(Put(CLUSTER_KEY, value),))
+
     def _gone(self) -> Txn | None:
-        """Delete the key of one node that is there no longer. A new leader waits until whoever is there has fetched from it."""
+        """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until whoever is
+        there has fetched from it."""
         node, now_ms = self._node, self._node.now_ms
         partition = node.partitions[node.config.quorum_group]
         core = partition.core
@@ -141,14 +176,20 @@ class Membership:
             return None
         self._next_look_ms = now_ms + LOOK_INTERVAL_MS
         node.fetch_server.confirm(partition.group)
+        doomed: list[tuple[str, int]] = []
         for key, entry in node.kv.machine.list(NODES_PREFIX, None, 10_000)[0]:
-            node_id = node_id_in(key)
-            seen = core.role.observers.get(node_id)
-            is_there = node_id == core.local.id or node_id in core.voters
+            known = self._known.get(key)
+            is_there = known is not None and (known.node_id == core.local.id or known.node_id in core.voters)
+            seen = None if known is None else core.role.observers.get(known.node_id)
             if not is_there and (seen is None or seen.fetched_at_ms <= expired_ms):
-                self._next_look_ms = now_ms
-                return Txn(compares=(Compare(key, entry.version),), ops=(Delete(key),))
-        return None
+                doomed.append((key, entry.version))
+        if not doomed:
+            return None
+        self._next_look_ms = now_ms
+        chosen = doomed[:DELETED_AT_ONCE]
+        return Txn(
+            compares=tuple(Compare(key, version) for key, version in chosen), ops=tuple(Delete(key) for key, _ in chosen)
+        )
 
     def _on_outcome(self, outcome: ProposeOutcome) -> None:
         self._under_way = False

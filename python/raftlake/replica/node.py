@@ -173,7 +173,7 @@ class ReplicaNode:
             case ReadOffsetRpc():
                 self.reads.receive(rpc, reply)
             case ProposeRpc():
-                self.kv.receive(rpc, reply)
+                self.kv.receive(rpc, connection.origin, reply)
             case DescribeRpc():
                 describe_for_peer(self, rpc, reply)
             case VoterRpc():

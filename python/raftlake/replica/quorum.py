@@ -6,12 +6,12 @@ one is what other groups and new topics are given. Knows nothing of how a set ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from raftlake.raft.types import NO_VOTERS, DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.raft.types import NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import Endpoint, NodeConfig
-from raftlake.wire.ids import id_from_text, id_to_text
+from raftlake.wire.ids import id_to_text
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -55,18 +55,6 @@ def voters_to_json(voters: VoterSet) -> list[dict[str, object]]:
         }
         for node_id in voters.ids
     ]
-
-
-def voters_from_json(fields: Iterable[Mapping[str, Any]]) -> VoterSet:
-    """Raises ValueError, KeyError, TypeError or WireError when it is none."""
-    voters = NO_VOTERS
-    for entry in fields:
-        key = ReplicaKey(NodeId(int(entry["id"])), DirectoryId(id_from_text(entry["directory"])))
-        places = tuple(VoterEndpoint(str(name), str(host), int(port)) for name, host, port in entry["endpoints"])
-        voters = voters.with_voter(key, places)
-    if not voters.voters:
-        raise ValueError("a topic without voters")
-    return voters
 
 
 class Quorum:

@@ -8,26 +8,23 @@ log.
 
 from __future__ import annotations
 
-import json
-import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ErrorCode, RequestRejected, WireError
+from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import TOPICS_PREFIX, topic_key
 from raftlake.ports import GroupId, ReadOffsetResult
 from raftlake.raft.events import CampaignRequested
-from raftlake.raft.types import Offset, VoterSet
+from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
 from raftlake.replica.hosting_queue import HostingQueue
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys
-from raftlake.replica.quorum import voters_from_json, voters_to_json
-from raftlake.wire.ids import id_from_text, id_to_text
+from raftlake.replica.reserved import Refused, Topic, decode_topic, fault_of_name
+from raftlake.wire.ids import id_to_text
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -35,56 +32,18 @@ if TYPE_CHECKING:
 #: Why a node cannot say that a topic does not exist.
 NO_LEADER_YET = "this node hears of no leader of the quorum"
 NOTHING_CHANGED = "the metadata log has no leader that could be reached; nothing was changed"
-NAME_LENGTH_MAX = 249
 FIRST_ELECTION_DELAY_MS = 200
 #: Longer where a topic has many groups: it takes the nodes different times to open them.
 FIRST_ELECTION_DELAY_MS_PER_GROUP = 2
-_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 CreateDone = Callable[["Topic | None", ErrorCode, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    name: str
-    topic_id: bytes
-    partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
-    #: Who votes in its groups until their own logs say so; None where they begin with the static voters.
-    voters: VoterSet | None = None
-
-    def groups(self) -> list[GroupId]:
-        return [GroupId(self.name, index, self.topic_id) for index in range(self.partitions)]
-
-    def encode(self) -> bytes:
-        value = {"id": id_to_text(self.topic_id), "partitions": self.partitions, "configs": dict(self.configs)}
-        if self.voters is not None:
-            value["voters"] = voters_to_json(self.voters)
-        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-
-    @staticmethod
-    def decode(name: str, value: bytes) -> Topic | None:
-        """The topic that a key's value describes; None when the value is none of ours."""
-        try:
-            fields = json.loads(value)
-            voters = voters_from_json(fields["voters"]) if "voters" in fields else None
-            configs = dict(fields.get("configs", {}))
-            topic = Topic(name, id_from_text(fields["id"]), int(fields["partitions"]), configs, voters)
-        except (ValueError, KeyError, TypeError, AttributeError, WireError):
-            return None
-        return topic if topic.partitions > 0 and len(topic.topic_id) == 16 else None
-
-
 def require_name(name: str) -> None:
     """Kafka's rule for topic names; RequestRejected(INVALID_TOPIC_EXCEPTION) otherwise."""
-    if name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
-        raise RequestRejected(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name[:NAME_LENGTH_MAX]!r} must be 1 to {NAME_LENGTH_MAX} of the characters a-z A-Z 0-9 . _ - "
-            "and not '.' or '..'",
-        )
-    if name == METADATA_TOPIC:
-        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is the quorum's own log")
+    fault = fault_of_name(name)
+    if fault is not None:
+        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
 
 
 class TopicRegistry:
@@ -95,9 +54,13 @@ class TopicRegistry:
         self._own = Topic(own.topic, own.topic_id, own.partition + 1)
         self._by_name: dict[str, Topic] = {own.topic: self._own}
         self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
+        #: What the keys say, by topic id and name, with the version of each key. Of several names for one id the oldest key
+        #: counts: two topics cannot share their groups.
+        self._claims: dict[bytes, dict[str, tuple[int, Topic]]] = {}
+        self._claimed: dict[str, bytes] = {}
         self._seen_version = 0
         self._is_current = False
-        self._queue = HostingQueue(node, lambda group: group.topic_id in self._by_id, self._open)
+        self._queue = HostingQueue(node, self._has, self._open)
         node.kv.listeners.append(self._on_applied)
 
     def get(self, name: str) -> Topic | None:
@@ -105,6 +68,10 @@ class TopicRegistry:
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    def _has(self, group: GroupId) -> bool:
+        topic = self._by_name.get(group.topic)
+        return topic is not None and topic.topic_id == group.topic_id
 
     def all(self) -> list[Topic]:
         """Every topic for clients, by name: all but the metadata log."""
@@ -141,7 +108,7 @@ class TopicRegistry:
             while changes := self._node.kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
                 for change in changes:
                     self._seen_version = change.version
-                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.value)
+                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.version, change.value)
         except Compacted:
             self._follow_all()
         self._seen_version = max(self._seen_version, applied_offset - 1)
@@ -149,26 +116,49 @@ class TopicRegistry:
     def _follow_all(self) -> None:
         """Too many changes at once to have kept each: compare with all keys."""
         entries, _ = self._node.kv.machine.list(TOPICS_PREFIX, None, 1 << 31)
-        present = {key.removeprefix(TOPICS_PREFIX): entry.value for key, entry in entries}
-        topics = [Topic.decode(name, value) for name, value in present.items()]
+        present = {key.removeprefix(TOPICS_PREFIX): entry for key, entry in entries}
+        topics = [self._decode(name, entry.value) for name, entry in present.items()]
         alive = {topic.topic_id for topic in topics if topic is not None}
         # Of what was found on disk the end may be among the changes that are no longer told.
         self._queue.delete(self._node.hosting.discard_but(alive))
-        for topic in self.all():
-            if topic.name not in present:
-                self._on_change(topic.name, None)
-        for name, value in present.items():
-            self._on_change(name, value)
+        for name in [known for known in self._claimed if known not in present]:
+            self._on_change(name, self._seen_version, None)
+        for name, entry in present.items():
+            self._on_change(name, entry.version, entry.value)
 
-    def _on_change(self, name: str, value: bytes | None) -> None:
-        topic = None if value is None else Topic.decode(name, value)
-        old = self._by_name.get(name)
-        if old is not None and (topic is None or old.topic_id != topic.topic_id):
-            del self._by_name[name], self._by_id[old.topic_id]
+    def _decode(self, name: str, value: bytes) -> Topic | None:
+        topic = decode_topic(name, value, self._node.config.partitions_max)
+        return None if isinstance(topic, Refused) else topic
+
+    def _on_change(self, name: str, version: int, value: bytes | None) -> None:
+        topic = None if value is None else self._decode(name, value)
+        concerned: dict[bytes, None] = {}
+        before = self._claimed.pop(name, None)
+        if before is not None:
+            del self._claims[before][name]
+            concerned[before] = None
+        if topic is not None:
+            self._claimed[name] = topic.topic_id
+            self._claims.setdefault(topic.topic_id, {})[name] = (version, topic)
+            concerned[topic.topic_id] = None
+        for topic_id in concerned:
+            self._settle(topic_id)
+
+    def _settle(self, topic_id: bytes) -> None:
+        """Let the topic of an id be what the oldest key of that id says."""
+        claims = self._claims[topic_id]
+        chosen = min(claims.values(), key=lambda claim: (claim[0], claim[1].name))[1] if claims else None
+        old = self._by_id.get(topic_id)
+        if old is not None and (chosen is None or old.name != chosen.name):
+            del self._by_name[old.name], self._by_id[topic_id]
             self._queue.delete(self._node.hosting.close(old.groups()))
-        if topic is None:
-            return
-        self._by_name[name] = topic
+        if chosen is None:
+            del self._claims[topic_id]
+        else:
+            self._host(chosen)
+
+    def _host(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         if topic.voters is not None:
             for group in topic.groups():
@@ -220,8 +210,13 @@ class TopicRegistry:
         self._node.kv.read(True, proven)
 
     def _propose(self, topic: Topic, done: CreateDone) -> None:
-        name, key = topic.name, topic_key(topic.name)
-        txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, topic.encode()),))
+        name, key, value = topic.name, topic_key(topic.name), topic.encode()
+        described = decode_topic(name, value, self._node.config.partitions_max)
+        if isinstance(described, Refused):
+            # The voters come from the quorum's log, where more may stand than a key can hold.
+            done(None, ErrorCode.POLICY_VIOLATION, f"the topic cannot be described: {described.reason}")
+            return
+        txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, value),))
 
         def on_outcome(outcome: ProposeOutcome) -> None:
             if outcome.status is ProposeStatus.DONE and outcome.result is not None:

@@ -8,7 +8,6 @@ nothing. Invariant: a node is refused that the log does not name as a voter, wit
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from raftlake.raft.types import NO_DIRECTORY, NO_VOTERS, NodeId, Offset, Replica
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.intact import headers_from
+from raftlake.replica.reserved import NodeAddresses, decode_node
 from raftlake.replica.snapshot_files import check, scan
 from raftlake.replica.start_points import READ_BYTES
 from raftlake.replica.voter_log import read_batch_voters
@@ -81,13 +81,10 @@ def registered(logs: FileLogDirectory) -> dict[NodeId, Endpoint]:
     """The addresses under NODES_PREFIX: from the snapshots, and over them from the log."""
     found: dict[NodeId, Endpoint] = {}
     for key, value in _values(logs):
-        if key.startswith(NODES_PREFIX):
-            try:
-                fields = json.loads(value)
-                found[NodeId(int(key.removeprefix(NODES_PREFIX)))] = Endpoint(str(fields["host"]), int(fields["port"]))
-            except (ValueError, KeyError, TypeError):
-                # Not what a node writes: it gives no address to ask.
-                continue
+        known = decode_node(key, value) if key.startswith(NODES_PREFIX) else None
+        # What no node writes gives no address to ask.
+        if isinstance(known, NodeAddresses):
+            found[known.node_id] = known.listener
     return found
 
 

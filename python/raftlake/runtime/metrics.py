@@ -187,6 +187,9 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_kv_keys", "Keys in the key-value space", value=keys)
         applied = self._node.kv.machine.applied_offset
         yield GaugeMetricFamily("raftlake_kv_applied_offset", "Next offset of the metadata log to apply", value=applied)
+        ignored, unasked = "Committed reserved entries that mean nothing", "Proposals that their sender may not make"
+        yield CounterMetricFamily("raftlake_ignored_keys", ignored, value=self._node.kv.refused_keys.count)
+        yield CounterMetricFamily("raftlake_refused_proposals", unasked, value=self._node.kv.gate.count)
 
 
 class _NodeCollector(Collector):

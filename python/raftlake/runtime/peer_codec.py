@@ -111,7 +111,7 @@ class PeerCodec:
         if header.api_key == ApiKey.READ_OFFSET:
             return peer_reads.decode_request(message, asking, self._directory.resolve_group)
         if header.api_key == ApiKey.PRODUCE and asking is not None:
-            return _decode_propose(message)
+            return _decode_propose(message, asking)
         if header.api_key == ApiKey.DESCRIBE_QUORUM and asking is not None:
             return DescribeRpc(request=message)
         if header.api_key in VOTER_KEYS and asking is not None:
@@ -299,14 +299,14 @@ class PeerCodec:
         return FetchReply(error=message.error, session_id=message.session_id, messages=tuple(parts))
 
 
-def _decode_propose(message: produce.ProduceRequest) -> ProposeRpc | None:
+def _decode_propose(message: produce.ProduceRequest, source: NodeId) -> ProposeRpc | None:
     """The proposal in a node's Produce; None when it is about any other topic."""
     if len(message.topics) != 1 or message.topics[0].name != METADATA_TOPIC:
         return None
     parts = message.topics[0].partitions
     if len(parts) != 1 or parts[0].index != 0 or parts[0].records is None:
         raise WireError("a proposal is one batch for partition 0 of the metadata log")
-    return ProposeRpc(batch=bytes(parts[0].records))
+    return ProposeRpc(batch=bytes(parts[0].records), source=source)
 
 
 def _encode_fetched(index: int, body: FetchResponse) -> fetch.FetchPartitionResult:

@@ -11,11 +11,11 @@ from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.apis.groups import NO_TRANSACTIONS
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, first_free_producer_id
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-BLOCK_SIZE = 1000
 PRODUCER_EPOCH_MAX = 32_767
 
 
@@ -40,8 +40,8 @@ class ProducerIds:
 
     def _ask_for_block(self) -> None:
         entry = self._node.kv.machine.get(PRODUCERS_NEXT_KEY)
-        start = 0 if entry is None else int(entry.value)
-        end = start + BLOCK_SIZE
+        start = first_free_producer_id(entry)
+        end = start + PRODUCER_IDS_BLOCK
         txn = Txn(
             compares=(Compare(PRODUCERS_NEXT_KEY, 0 if entry is None else entry.version),),
             ops=(Put(PRODUCERS_NEXT_KEY, b"%d" % end),),

@@ -1,0 +1,77 @@
+"""Counts the reserved entries that mean nothing (`reserved.Refused`), and logs each key once.
+
+Looks at every change below `/raftlake/`, and at all entries of a state that came from a snapshot, some at a time. Changes
+nothing: that an entry is ignored is the business of those who read it, by the same decoders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from raftlake.kv.history import Compacted
+from raftlake.kv.keys import RESERVED_PREFIX
+from raftlake.replica.reserved import Refused, decode
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+logger = logging.getLogger("raftlake.reserved")
+
+#: Keys that are remembered as told; beyond it the one told longest ago may be told again.
+TOLD_MAX = 1024
+#: Entries of a restored state that are looked at together, and the time for everything else in between.
+LISTED_AT_ONCE = 256
+PAUSE_MS = 1
+KEY_CHARACTERS_TOLD = 100
+
+
+class RefusedKeys:
+    """`count` is the number of entries that were refused since the start."""
+
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self.count = 0
+        self._seen_version = -1
+        #: The keys that were told, each with the version at which it was counted last.
+        self._told: OrderedDict[str, int] = OrderedDict()
+        #: A listing is under way, and how far it has come.
+        self._listed: str | None = None
+
+    def on_applied(self, applied_offset: int) -> None:
+        try:
+            while changes := self._node.kv.machine.changes_since(RESERVED_PREFIX, self._seen_version):
+                for change in changes:
+                    self._seen_version = change.version
+                    if change.value is not None:
+                        self._look(change.key, change.value, change.version)
+        except Compacted:
+            is_new = self._listed is None
+            self._listed = ""
+            if is_new:
+                self._list()
+        self._seen_version = max(self._seen_version, applied_offset - 1)
+
+    def _list(self) -> None:
+        entries, has_more = self._node.kv.machine.list(RESERVED_PREFIX, self._listed or None, LISTED_AT_ONCE)
+        for key, entry in entries:
+            self._listed = key
+            self._look(key, entry.value, entry.version)
+        if has_more:
+            self._node.timers.schedule(self._node.now_ms + PAUSE_MS, self._list)
+        else:
+            self._listed = None
+
+    def _look(self, key: str, value: bytes, version: int) -> None:
+        found = decode(key, value, version, self._node.config.partitions_max)
+        if not isinstance(found, Refused) or self._told.get(key, -1) >= version:
+            return
+        self.count += 1
+        if key not in self._told:
+            reason = "the reserved key %a means nothing and is ignored: %a"
+            logger.warning(reason, key[:KEY_CHARACTERS_TOLD], found.reason)
+        self._told[key] = version
+        self._told.move_to_end(key)
+        if len(self._told) > TOLD_MAX:
+            self._told.popitem(last=False)
