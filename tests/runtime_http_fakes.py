@@ -93,7 +93,7 @@ class FakeHttpNode:
         self.membership = SimpleNamespace(http_endpoint=self.http.get)
         self.quorum = SimpleNamespace(latest=static_voters(self.config))
         self.partitions: dict[Any, Any] = {}
-        self.role_listeners: list[Any] = []
+        self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
         self.damage = SimpleNamespace(impaired={}, listeners=[])
         self.fatal: RaftlakeError | None = None
         self.ready = True

@@ -70,6 +70,12 @@ def describe(facts: list[GroupFacts], cluster_id: str, *, is_resumed: bool) -> N
         print("A recovery of this directory was interrupted; it will be finished as it was planned.")
     rows = [["unknown" if value is None else str(value) for value in group_facts(each).values()] for each in facts]
     print_table(_COLUMNS, rows)
+    for each in facts:
+        if each.is_new_line:
+            print(
+                f"{each.group}: its epochs end at {each.election_epoch}, so it begins a new line of them at {each.new_epoch}."
+            )
+            print("The directory of every other node has to be emptied before that node is started again.")
     print(f"Cluster {cluster_id}. Of each group everything below LogEnd is kept, committed or not. What the lost nodes had")
     print("acknowledged at or above LogEnd is lost; this node cannot know how much that is. A record that was refused or timed")
     print("out may appear.")

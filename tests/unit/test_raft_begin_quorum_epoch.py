@@ -89,11 +89,22 @@ def test_a_wrong_voter_key_is_noticed_after_the_transition() -> None:
     assert replica.view == ("Follower", 7, 3)
 
 
-def test_a_stranger_as_leader_bumps_the_epoch_but_is_not_followed() -> None:
+def test_a_stranger_as_leader_is_refused_and_raises_no_epoch() -> None:
+    """A voter set that stays static has no other leaders."""
     replica = Replica.follower(epoch=6)
-    replica.begin(9, 7)
-    assert replica.view == ("Unattached", 7, -1)
-    assert replica.begin(9, 7).error is ErrorCode.INVALID_REQUEST
+    for epoch in (7, 8, EPOCH_MAX):
+        assert replica.begin(9, epoch).error is ErrorCode.INVALID_REQUEST
+        assert replica.end(9, epoch).error is ErrorCode.INVALID_REQUEST
+    assert replica.view == ("Follower", 6, 2)
+    assert replica.begin(3, 7).error is ErrorCode.NONE
+    assert replica.view == ("Follower", 7, 3)
+
+
+def test_a_stranger_may_lead_where_the_log_says_who_votes() -> None:
+    """KIP-853: our copy of the log may be older than the voter that leads now."""
+    replica = Replica.follower(epoch=6, directory=b"mine")
+    assert replica.begin(9, 7).error is ErrorCode.NONE
+    assert replica.view == ("Follower", 7, 9)
 
 
 # --- the leader's side ----------------------------------------------------------------------------------------------

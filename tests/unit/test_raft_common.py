@@ -7,7 +7,7 @@ import pytest
 from raftkit.replica import Replica
 from raftlake.errors import ErrorCode
 from raftlake.raft.handlers.common import handle_common_response, is_for_us, validate_voter_only_request
-from raftlake.raft.types import EPOCH_MAX, NO_DIRECTORY, DirectoryId, Epoch, NodeId
+from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, NO_DIRECTORY, DirectoryId, Epoch, NodeId
 
 MINE, OTHER = DirectoryId(b"mine".ljust(16, b"\0")), DirectoryId(b"other".ljust(16, b"\0"))
 
@@ -26,13 +26,15 @@ def learn(replica: Replica, *, error: ErrorCode = ErrorCode.NONE, leader: int = 
         (-1, 6, ErrorCode.INVALID_REQUEST),
         (1, 7, ErrorCode.INVALID_REQUEST),
         (2, EPOCH_MAX + 1, ErrorCode.INVALID_REQUEST),
-        (2, EPOCH_MAX, ErrorCode.NONE),
+        (2, EPOCH_MAX, ErrorCode.INVALID_REQUEST),
+        (2, 6 + EPOCH_LEAP_MAX, ErrorCode.NONE),
+        (2, 7 + EPOCH_LEAP_MAX, ErrorCode.INVALID_REQUEST),
         (9, 6, ErrorCode.NONE),
     ],
 )
 def test_the_epoch_is_checked_before_the_sender(remote: int, epoch: int, error: ErrorCode) -> None:
     replica = Replica.unattached(epoch=6)
-    assert validate_voter_only_request(replica.core, NodeId(remote), Epoch(epoch)) is error
+    assert validate_voter_only_request(replica.core, NodeId(remote), Epoch(epoch), replica.now_ms) is error
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,7 @@ ACTIONS: dict[str, do.Action] = {
     "Prospective epoch=4 leader=2 (fetch timeout)": do.ReportRole(
         role="Prospective", epoch=E(4), leader_id=N(2), reason="fetch timeout"
     ),
+    "refused epoch=5000000 of 3": do.ReportRefusedEpoch(source=N(3), epoch=E(5_000_000), own_epoch=E(4)),
 }
 
 EVENTS: dict[str, on.Event] = {

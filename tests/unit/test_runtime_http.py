@@ -62,6 +62,12 @@ def test_health() -> None:
             for path in ("live", "ready"):
                 answer = await on.client.get(f"/health/{path}")
                 assert (answer.status_code, answer.json()["impaired"]) == (200, {"orders-0": "x.log is damaged at byte 61"})
+            on.node.damage.impaired.clear()
+            on.node.reports.alarms["orders-0"] = "refused epoch 9"
+            for path in ("live", "ready"):
+                answer = await on.client.get(f"/health/{path}")
+                assert (answer.status_code, answer.json()["epochs"]) == (200, {"orders-0": "refused epoch 9"})
+                assert "impaired" not in answer.json()
             on.node.ready = False
             assert (await on.client.get("/health/ready")).status_code == 503
             assert (await on.client.get("/health/live")).status_code == 200

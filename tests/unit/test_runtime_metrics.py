@@ -51,6 +51,15 @@ def test_thousands_of_logs_are_looked_at_a_piece_at_a_time() -> None:
     assert metrics._appended.total == 3 * SAMPLE_PIECE
 
 
+def test_what_was_refused_is_counted() -> None:
+    metrics, node, _ = build()
+    node.kv.gate.count, node.kv.refused_keys.count, node.reports.refused_epochs = 3, 4, 5
+    found = samples(metrics)
+    assert found["raftlake_refused_proposals_total", ()] == 3
+    assert found["raftlake_ignored_keys_total", ()] == 4
+    assert found["raftlake_refused_epochs_total", ()] == 5
+
+
 def test_requests_are_counted_by_api() -> None:
     metrics, _, _ = build()
     for api in ("FETCH", "FETCH", "PRODUCE"):
@@ -98,7 +107,7 @@ def test_commit_latency_is_measured_below_a_millisecond() -> None:
 
 def test_election_latency_is_the_time_without_a_known_leader() -> None:
     metrics, node, clock = build()
-    (on_role,) = node.role_listeners
+    (on_role,) = node.reports.role_listeners
 
     def report(group: GroupId, leader_id: int) -> None:
         on_role(group, ReportRole(role="Follower", epoch=1, leader_id=leader_id, reason=""))  # type: ignore[arg-type]

@@ -17,13 +17,15 @@ from raftlake.runtime.node_log import NodeLog
 
 def listening() -> Any:
     """The log of node 1, behind the listeners that a node calls."""
-    node: Any = SimpleNamespace(role_listeners=[], damage=SimpleNamespace(listeners=[]), own_vote=SimpleNamespace(listeners=[]))
+    node: Any = SimpleNamespace(
+        reports=SimpleNamespace(role_listeners=[]), damage=SimpleNamespace(listeners=[]), own_vote=SimpleNamespace(listeners=[])
+    )
     NodeLog(NodeId(1), METADATA_GROUP).listen_to(node)
     return node
 
 
 def test_the_quorums_own_role_is_news_and_a_partitions_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    (role,) = listening().role_listeners
+    (role,) = listening().reports.role_listeners
     report = ReportRole(role="Leader", epoch=Epoch(3), leader_id=NodeId(1), reason="elected")
     with caplog.at_level(logging.INFO):
         role(GroupId("flights", 0), report)

@@ -196,6 +196,15 @@ class ReportRole:
     reason: str
 
 
+@value
+class ReportRefusedEpoch:
+    """`source` named an epoch so far above ours that only damage or malice can have brought it about; it was not taken in."""
+
+    source: NodeId
+    epoch: Epoch
+    own_epoch: Epoch
+
+
 Action = (
     SaveElectionState
     | AppendRecords
@@ -217,4 +226,5 @@ Action = (
     | AnswerRead
     | AnswerVoterChange
     | ReportRole
+    | ReportRefusedEpoch
 )

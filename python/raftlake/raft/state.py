@@ -56,6 +56,8 @@ class GroupState:
         "is_resigning",
         "is_voter",
         "leader_id",
+        "leaps_from",
+        "leaps_since_ms",
         "local",
         "log_end",
         "log_generation",
@@ -95,6 +97,9 @@ class GroupState:
         self.use_latest_voters()
 
         self.epoch = Epoch(0)
+        #: The epoch that we had, and when, as the count of what others may add to it began.
+        self.leaps_from = Epoch(0)
+        self.leaps_since_ms = 0
         #: The leader of `epoch` if known. A resigned leader says that it knows none.
         self.leader_id: NodeId = NO_LEADER
         self.voted_key: ReplicaKey | None = None

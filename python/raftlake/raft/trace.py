@@ -116,6 +116,8 @@ def _describe_action(action: object) -> str | None:
         case do.AnswerRead():
             view = _view(action.error, action.leader_id, action.leader_epoch)
             return f"answer read #{action.read_id} offset={action.offset} {view}"
+        case do.ReportRefusedEpoch():
+            return f"refused epoch={action.epoch} of {action.source}"
         case do.ReportRole():
             return f"{action.role} epoch={action.epoch} leader={_node(action.leader_id)} ({action.reason})"
         case _:

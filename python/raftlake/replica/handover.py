@@ -49,7 +49,7 @@ class Handover:
         if self._settling:
             node.timers.schedule(node.now_ms + SETTLE_MS, self._end_settling)
         if self._leaderless:
-            node.role_listeners.append(self._on_role)
+            node.reports.role_listeners.append(self._on_role)
             node.timers.schedule(node.now_ms + HOLD_MS, self._end_holding)
 
     def is_done(self) -> bool:

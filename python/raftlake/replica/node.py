@@ -54,6 +54,7 @@ from raftlake.replica.own_vote import OwnVote
 from raftlake.replica.partition import Partition
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reads import ReadService
+from raftlake.replica.reports import Reports
 from raftlake.replica.snapshot_transfer import SnapshotTransfer
 from raftlake.replica.snapshots import Snapshots
 from raftlake.replica.syncer import LogSyncer
@@ -95,7 +96,7 @@ class ReplicaNode:
         self.fatal: RaftlakeError | None = None
         self.partitions: dict[GroupId, Partition] = {}
         self.timers = TimerQueue(self.request_turn)
-        self.role_listeners: list[Callable[[GroupId, do.ReportRole], None]] = []
+        self.reports = Reports(self)
         self._dirty: dict[GroupId, Partition] = {}
         self._to_append: dict[GroupId, Partition] = {}
         self._fetchers: dict[NodeId, PeerFetcher] = {}
@@ -347,7 +348,9 @@ class ReplicaNode:
             case do.MendReplica():
                 self.damage.mended(group)
             case do.ReportRole():
-                self._report(partition, action)
+                self.reports.role(partition, action)
+            case do.ReportRefusedEpoch():
+                self.reports.refused_epoch(group, action)
             case _:
                 self.snapshot_transfer.perform(partition, action)
 
@@ -365,13 +368,10 @@ class ReplicaNode:
         else:
             self.control.send(PeerMessage(partition.group, action.request), action)
 
-    def _report(self, partition: Partition, action: do.ReportRole) -> None:
-        if not partition.core.is_leader:
-            partition.on_leadership_lost(keep_new=self.handover.holds(partition))
+    def tell_fetchers(self, group: GroupId, leader_id: NodeId) -> None:
+        """Who leads a group now is to be fetched from, and nobody else."""
         for fetcher in self._fetchers.values():
-            fetcher.on_role(partition.group, action.leader_id)
-        for listener in self.role_listeners:
-            listener(partition.group, action)
+            fetcher.on_role(group, leader_id)
 
     # --- questions ---
 

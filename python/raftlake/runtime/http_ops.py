@@ -54,19 +54,24 @@ class OpsHandlers:
         request.query()
         if self._node.fatal is not None:
             return Response(503, json_bytes({"live": False, "error": for_clients(str(self._node.fatal), self._root)}))
-        return Response(200, json_bytes({"live": True, **self._impaired()}))
+        return Response(200, json_bytes({"live": True, **self._alarms()}))
 
     async def ready(self, request: Request) -> Response:
         """Requests that need the quorum can be served."""
         request.query()
         ready = self._node.is_ready()
         leader_id = self._node.metadata_leader_id
-        return Response(200 if ready else 503, json_bytes({"ready": ready, "leaderId": leader_id, **self._impaired()}))
+        return Response(200 if ready else 503, json_bytes({"ready": ready, "leaderId": leader_id, **self._alarms()}))
 
-    def _impaired(self) -> dict[str, object]:
-        """The logs that are being repaired from other nodes, with what was found; nothing where all are sound."""
-        found = {str(group): for_clients(reason, self._root) for group, reason in self._node.damage.impaired.items()}
-        return {"impaired": found} if found else {}
+    def _alarms(self) -> dict[str, object]:
+        """The logs that are being repaired from other nodes, with what was found, and the groups whose epochs somebody tried to
+        raise too far; nothing where all is well."""
+        alarms = {"impaired": self._node.damage.impaired, "epochs": self._node.reports.alarms}
+        return {
+            name: {str(group): for_clients(reason, self._root) for group, reason in found.items()}
+            for name, found in alarms.items()
+            if found
+        }
 
     async def quorum(self, request: Request) -> Response:
         """The quorum as its leader sees it, or, where no leader answers soon, what this node knows: then there are no

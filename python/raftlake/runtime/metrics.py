@@ -99,7 +99,7 @@ class NodeMetrics:
         self._leaderless_since_us: int | None = clock.now_us()
         self.requests: dict[str, int] = {}
         self.refused: dict[str, int] = {}
-        node.role_listeners.append(self._on_role)
+        node.reports.role_listeners.append(self._on_role)
         self._registry = CollectorRegistry()
         self._registry.register(_NodeCollector(self))
         ProcessCollector(namespace="raftlake", registry=self._registry)
@@ -190,6 +190,8 @@ class NodeMetrics:
         ignored, unasked = "Committed reserved entries that mean nothing", "Proposals that their sender may not make"
         yield CounterMetricFamily("raftlake_ignored_keys", ignored, value=self._node.kv.refused_keys.count)
         yield CounterMetricFamily("raftlake_refused_proposals", unasked, value=self._node.kv.gate.count)
+        leaps = "Epochs of other nodes that were not taken in, since they leap too far"
+        yield CounterMetricFamily("raftlake_refused_epochs", leaps, value=self._node.reports.refused_epochs)
 
 
 class _NodeCollector(Collector):

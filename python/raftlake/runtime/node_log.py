@@ -19,7 +19,7 @@ class NodeLog:
         self._quorum_group = quorum_group
 
     def listen_to(self, node: ReplicaNode) -> None:
-        node.role_listeners.append(self.role)
+        node.reports.role_listeners.append(self.role)
         node.damage.listeners.append(self.damage)
         node.own_vote.listeners.append(self.own_vote)
 

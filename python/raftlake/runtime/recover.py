@@ -5,6 +5,10 @@ is. Each group's log gets a control batch (kraft.version, voters: this node alon
 can have reached, and its election state that epoch; the directory gets a new id, and the metadata log a key that tells of it.
 An old node that comes back is no voter here and follows the higher epoch: its log is cut to what this one says.
 
+Where epochs come to an end (2^31 - 2 is the last), a new line of them begins behind the records of the log, which holds none of
+the epochs that are given up. An old node that still names one of them leaps too far to
+be believed (`raft.leaps`), whatever it says, and stays outside until it begins anew with an empty directory.
+
 Owns the order: a plan is written durably first, under `recovery-pending`, and each step can be done again, so that a recovery
 that was killed anywhere is finished by the next one. Until then `serve` refuses the directory. Nothing is cut or deleted.
 """
@@ -20,7 +24,16 @@ from raftlake.errors import ConfigError, StorageError
 from raftlake.kv.commands import encode, put
 from raftlake.kv.keys import INCARNATION_KEY
 from raftlake.ports import BatchSpan, GroupId
-from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, Offset, ReplicaKey
+from raftlake.raft.types import (
+    EPOCH_LEAP_MAX,
+    EPOCH_MAX,
+    DirectoryId,
+    ElectionState,
+    Epoch,
+    NodeId,
+    Offset,
+    ReplicaKey,
+)
 from raftlake.replica.config import Endpoint
 from raftlake.runtime.lost_majority import require_lost_majority, survey
 from raftlake.runtime.settings import Settings
@@ -37,6 +50,8 @@ PENDING_NAME = "recovery-pending"
 VERSION = 0
 #: The others may have held elections that this node never heard of; nobody holds so many while a majority is lost.
 EPOCHS_AHEAD = 1_000
+#: A log is not recovered in an epoch above this one: as many have to be left as one leap may take.
+EPOCH_USABLE_MAX = EPOCH_MAX - EPOCH_LEAP_MAX
 NO_TIMESTAMP = -1
 LISTENER = "PLAINTEXT"
 
@@ -57,6 +72,25 @@ class GroupFacts:
     impaired: str | None
     #: The epoch that the recovery gives it.
     new_epoch: Epoch
+
+    @property
+    def is_new_line(self) -> bool:
+        """The epochs had come to an end, and begin again behind the records."""
+        return self.new_epoch < self.election_epoch
+
+
+def epoch_behind(group: GroupId, last_epoch: Epoch, election_epoch: Epoch) -> Epoch:
+    """The epoch that a group is recovered in. Raises ConfigError where none is left."""
+    following = Epoch(max(last_epoch, election_epoch) + EPOCHS_AHEAD)
+    if following <= EPOCH_USABLE_MAX:
+        return following
+    new_line = Epoch(last_epoch + EPOCHS_AHEAD)
+    if new_line + EPOCH_LEAP_MAX < election_epoch:
+        return new_line
+    raise ConfigError(
+        f"{group}: it holds records of epoch {last_epoch}, and there are none above {EPOCH_MAX} to go on with; nothing was "
+        "changed. Its records can be read with `raftlake dump --records`: append them to a quorum that begins anew"
+    )
 
 
 def require_not_pending(data_dir: Path) -> None:
@@ -90,7 +124,7 @@ class Recovery:
         return self._pending is not None
 
     def examine(self) -> list[GroupFacts]:
-        """Read every log through. Raises StorageError at the first damage."""
+        """Read every log through. Raises StorageError at the first damage, and ConfigError for a log without an epoch left."""
         groups = self._logs.groups()
         if self._quorum_group not in groups:
             raise StorageError(f"{self.data_dir} holds no log of {self._quorum_group}: there is nothing to recover from")
@@ -127,7 +161,7 @@ class Recovery:
             election_epoch=election.epoch,
             committed=max([log.start_offset, *(known.offset for known in self._logs.snapshots.ids(group))]) or None,
             impaired=None if noted is None else noted[1],
-            new_epoch=planned or Epoch(max(last_epoch, election.epoch) + EPOCHS_AHEAD),
+            new_epoch=planned or epoch_behind(group, last_epoch, election.epoch),
         )
 
     def require_confirmed(self, confirmed: str) -> None:
@@ -151,6 +185,7 @@ class Recovery:
         directory_id = DirectoryId(pending.directory_id)
         for each in facts:
             self._begin_epoch(self._logs.open(each.group), each.new_epoch, directory_id)
+        self._elections.forget_past()
         write_meta(
             self.data_dir,
             MetaProperties(node_id=self.meta.node_id, directory_id=directory_id, cluster_id=self.meta.cluster_id),

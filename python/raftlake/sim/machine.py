@@ -132,8 +132,8 @@ class Machine:
             request_turn=partial(self._request_turn, incarnation),
         )
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
-        self.node.role_listeners.append(self._spring_trap)
-        self.node.role_listeners.append(self._announce_leader)
+        self.node.reports.role_listeners.append(self._spring_trap)
+        self.node.reports.role_listeners.append(self._announce_leader)
         self._enter(incarnation, self.node.start)
         if self.node is not None:
             self._arm(self.node)

@@ -47,7 +47,7 @@ class NodeWatch:
         #: Groups that changed since the last turn ended.
         self._touched: list[ReplicaState] = []
         self._roles: dict[GroupId, str] = {}
-        node.role_listeners.append(self._on_role)
+        node.reports.role_listeners.append(self._on_role)
 
     def look(self) -> None:
         """Compare every group with what it was, and report what moved."""

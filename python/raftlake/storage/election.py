@@ -88,6 +88,11 @@ class FileElectionStore:
             except OSError as error:
                 raise storage_error("delete", path, error) from error
 
+    def forget_past(self) -> None:
+        """What was saved before the last state of each group is not read again, should a file be damaged later: an epoch that a
+        recovery took back must not return. Raises StorageError."""
+        self._journal.forget_past()
+
     def close(self) -> None:
         self._journal.close()
 

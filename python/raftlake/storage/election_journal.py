@@ -126,6 +126,11 @@ class ElectionJournal:
             if size > COMPACT_RATIO * self._live_size:
                 self._rewrite()
 
+    def forget_past(self) -> None:
+        """Keep the last state of each group alone. Raises StorageError."""
+        if self.states:
+            self._rewrite()
+
     def close(self) -> None:
         for file in self._files:
             file.close()

@@ -31,9 +31,12 @@ def on_begin_request(group: GroupState, request_id: int, request: BeginQuorumEpo
 
 
 def _accept(group: GroupState, request: BeginQuorumEpochRequest, now_ms: int) -> ErrorCode:
-    error = validate_voter_only_request(group, request.leader_id, request.leader_epoch)
+    error = validate_voter_only_request(group, request.leader_id, request.leader_epoch, now_ms)
     if error is not ErrorCode.NONE:
         return error
+    if request.leader_epoch > group.epoch and not group.is_followable(request.leader_id):
+        # It can lead no epoch of ours, so that it has none to tell. (A voter set in the log may be newer than our copy of it.)
+        return ErrorCode.INVALID_REQUEST
     reason = "begin quorum epoch"
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, reason, now_ms):
         return ErrorCode.INVALID_REQUEST

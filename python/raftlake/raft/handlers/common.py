@@ -7,19 +7,21 @@ and validateVoterOnlyRequest).
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.raft import elections
+from raftlake.raft import elections, leaps
 from raftlake.raft.roles import Follower
 from raftlake.raft.state import GroupState
 from raftlake.raft.types import ANY_VOTER, EPOCH_MAX, NO_DIRECTORY, NO_LEADER, DirectoryId, Epoch, NodeId
 
 
-def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epoch) -> ErrorCode:
-    """FENCED_LEADER_EPOCH for an old epoch, INVALID_REQUEST for a remote without an id or with ours, else NONE."""
+def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epoch, now_ms: int) -> ErrorCode:
+    """FENCED_LEADER_EPOCH for an old epoch, INVALID_REQUEST for one far above ours and for a remote without an id or with ours,
+    else NONE."""
     if epoch < group.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if remote_id < 0 or remote_id == group.local.id or epoch > EPOCH_MAX:
         return ErrorCode.INVALID_REQUEST
-    return ErrorCode.NONE
+    may_enter = leaps.may_enter(group, epoch, remote_id, now_ms, is_answer=False)
+    return ErrorCode.NONE if may_enter else ErrorCode.INVALID_REQUEST
 
 
 def is_for_us(group: GroupState, voter_id: NodeId, directory_id: DirectoryId) -> bool:
@@ -44,6 +46,8 @@ def handle_common_response(
 ) -> bool:
     """React to leader, epoch and the errors that mean the same everywhere; True when nothing else is to be done."""
     if epoch < group.epoch or epoch > EPOCH_MAX or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        return True
+    if not leaps.may_enter(group, epoch, source, now_ms, is_answer=True):
         return True
     if epoch > group.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         elections.learn_leader(group, epoch, leader_id, f"response of replica {source}", now_ms)

@@ -37,9 +37,11 @@ def on_end_request(group: GroupState, request_id: int, request: EndQuorumEpochRe
 
 
 def _accept(group: GroupState, request: EndQuorumEpochRequest, now_ms: int) -> ErrorCode:
-    error = validate_voter_only_request(group, request.leader_id, request.leader_epoch)
+    error = validate_voter_only_request(group, request.leader_id, request.leader_epoch, now_ms)
     if error is not ErrorCode.NONE:
         return error
+    if request.leader_epoch > group.epoch and not group.is_followable(request.leader_id):
+        return ErrorCode.INVALID_REQUEST
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, "end quorum epoch", now_ms):
         return ErrorCode.INVALID_REQUEST
     role = group.role

@@ -35,7 +35,7 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
     is_illegal = last.epoch > request.epoch if request.pre_vote else last.epoch >= request.epoch
     if last.offset < 0 or last.epoch < 0 or is_illegal:
         return ErrorCode.INVALID_REQUEST, False
-    error = validate_voter_only_request(group, request.candidate.id, request.epoch)
+    error = validate_voter_only_request(group, request.candidate.id, request.epoch, now_ms)
     if error is not ErrorCode.NONE:
         return error, False
     if request.epoch > group.epoch:

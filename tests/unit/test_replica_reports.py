@@ -1,0 +1,70 @@
+"""What a node tells of itself: forged epochs are counted and told, and leave the quorum as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.ports import ControlRpc, PeerConnection, PeerMessage
+from raftlake.raft.actions import ReportRole
+from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, Request, VoteRequest
+from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.node import ReplicaNode
+from replica_cluster import Cluster
+
+STRANGER, VOTER = NodeId(77), NodeId(2)
+
+
+def forged(source: NodeId, epoch: Epoch) -> list[Request]:
+    return [
+        BeginQuorumEpochRequest(leader_id=source, leader_epoch=epoch),
+        EndQuorumEpochRequest(leader_id=source, leader_epoch=epoch, preferred_candidates=()),
+        VoteRequest(
+            candidate=ReplicaKey(source), epoch=epoch, log_end=OffsetAndEpoch(Offset(2**40), Epoch(epoch - 1)), pre_vote=False
+        ),
+    ]
+
+
+def ask(cluster: Cluster, node: ReplicaNode, request: Request) -> Any:
+    replies: list[Any] = []
+    message = PeerMessage(METADATA_GROUP, request)
+    node.receive(PeerConnection(), ControlRpc(cluster_id=node.cluster_id, messages=(message,)), replies.append)
+    cluster.run(1_000, until=lambda: bool(replies))
+    return replies[0].messages[0].body
+
+
+@pytest.mark.parametrize("directories", [False, True])
+@pytest.mark.parametrize("source", [STRANGER, VOTER])
+def test_a_forged_epoch_is_refused_counted_and_told_and_the_leader_goes_on(
+    directories: bool, source: NodeId, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(directories=directories)
+    cluster.run(2_000)
+    leader = cluster.leader()
+    source = source if source != leader.config.node_id else NodeId(1)
+    before = leader.partitions[METADATA_GROUP].core.epoch
+    asked = [node for node in cluster.nodes.values() if node.config.node_id != source]
+    for node in asked:
+        for request in forged(source, EPOCH_MAX):
+            assert ask(cluster, node, request).error is ErrorCode.INVALID_REQUEST
+        assert node.reports.refused_epochs == 3
+        alarm = node.reports.alarms[METADATA_GROUP]
+        assert f"refused epoch {EPOCH_MAX} of node {source}" in alarm and "empty directory" in alarm
+    assert cluster.leader() is leader
+    assert {node.partitions[METADATA_GROUP].core.epoch for node in cluster.nodes.values()} == {before}
+    told = [record for record in caplog.records if record.name == "raftlake.epochs"]
+    assert len(told) == 2 * len(asked), "the first one, and the second"
+    cluster.create_topic("afterwards")
+
+
+def test_an_alarm_is_raised_before_epochs_have_come_to_an_end() -> None:
+    cluster = Cluster(1)
+    node = cluster.leader()
+    partition = node.partitions[METADATA_GROUP]
+    usable = EPOCH_MAX - EPOCH_LEAP_MAX
+    for epoch, is_alarming in ((usable, False), (usable + 1, True)):
+        node.reports.role(partition, ReportRole(role="Leader", epoch=Epoch(epoch), leader_id=NodeId(1), reason="test"))
+        assert ("recover" in node.reports.alarms.get(METADATA_GROUP, "")) is is_alarming
