@@ -9,6 +9,7 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
+from raftlake.replica.apis import producers
 from raftlake.replica.hosting_queue import OPENED_AT_ONCE
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
@@ -185,12 +186,12 @@ def test_a_restart_does_not_touch_the_data_of_a_topic_that_replaced_another() ->
 # --- producer ids ---
 
 
-def _producer_id(cluster: Cluster, node: object, **fields: Any) -> Any:
-    schema = _schema("init_producer_id", 4)
+def _producer_id(cluster: Cluster, node: object, version: int = 4, **fields: Any) -> Any:
+    schema = _schema("init_producer_id", version)
     request = schema.InitProducerIdRequest(
         transactional_id=fields.pop("transactional_id", None), transaction_timeout=_timeout(), **fields
     )
-    return cluster.ask(node, ApiKey.INIT_PRODUCER_ID, request, version=4)  # type: ignore[arg-type]
+    return cluster.ask(node, ApiKey.INIT_PRODUCER_ID, request, version=version)  # type: ignore[arg-type]
 
 
 def test_producer_ids_are_unique_over_nodes_and_restarts() -> None:
@@ -206,12 +207,89 @@ def test_producer_ids_are_unique_over_nodes_and_restarts() -> None:
     assert len(set(taken)) == len(taken) == 12
 
 
-def test_a_known_producer_gets_its_next_epoch_and_a_transactional_one_is_refused(cluster: Cluster) -> None:
-    node = cluster.leader()
-    answer = _producer_id(cluster, node, producer_id=5, producer_epoch=3)
-    assert (answer.producer_id, answer.producer_epoch) == (5, 4)
-    refused = _producer_id(cluster, node, transactional_id="tx")
+def test_a_transactional_producer_is_refused(cluster: Cluster) -> None:
+    refused = _producer_id(cluster, cluster.leader(), transactional_id="tx")
     assert int(refused.error_code) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _written(cluster: Cluster, topic: str, epoch: int, partitions: int = 1) -> int:
+    """A producer that has written in `epoch`, to the last partition of a topic; its id."""
+    producer_id = int(_producer_id(cluster, cluster.leader()).producer_id)
+    group = cluster.create_topic(topic, partitions)[-1]
+    data = batch(b"x", producer_id=producer_id, producer_epoch=epoch, base_sequence=0)
+    assert cluster.produce(group, data).error is ErrorCode.NONE
+    cluster.run(1_000)
+    return producer_id
+
+
+def _epoch(cluster: Cluster, node: object, producer_id: int, epoch: int, version: int = 4) -> tuple[int, int, int]:
+    """(error, producer id, epoch) of an answer."""
+    answer = _producer_id(cluster, node, version, producer_id=producer_id, producer_epoch=epoch)
+    return int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch)
+
+
+def test_the_next_epoch_is_for_who_names_the_one_that_was_written_last() -> None:
+    cluster = Cluster()
+    producer_id = _written(cluster, "t", 3, partitions=2)
+    for node in cluster.nodes.values():
+        for stale in (0, 2):
+            assert _epoch(cluster, node, producer_id, stale) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+        assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_producer_that_was_replaced_is_told_so_in_words_that_it_knows(version: int) -> None:
+    cluster = Cluster(1)
+    producer_id = _written(cluster, "t", 3)
+    error = ErrorCode.INVALID_PRODUCER_EPOCH if version < 4 else ErrorCode.PRODUCER_FENCED
+    assert _epoch(cluster, cluster.leader(), producer_id, 2, version) == (error, -1, -1)
+
+
+def test_a_retry_gets_the_epoch_that_was_given_until_something_is_written_in_it() -> None:
+    cluster = Cluster(1)
+    node = cluster.leader()
+    producer_id = _written(cluster, "t", 3)
+    for _ in range(3):
+        assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
+    group = cluster.create_topic("other")[0]
+    data = batch(b"x", producer_id=producer_id, producer_epoch=4, base_sequence=0)
+    assert cluster.produce(group, data).error is ErrorCode.NONE
+    assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.PRODUCER_FENCED, -1, -1)
+    assert _epoch(cluster, node, producer_id, 4) == (ErrorCode.NONE, producer_id, 5)
+    assert _epoch(cluster, node, producer_id, 5) == (ErrorCode.NONE, producer_id, 6)
+    assert _epoch(cluster, node, producer_id, 4) == (ErrorCode.PRODUCER_FENCED, -1, -1), "two epochs ago is no retry"
+
+
+@pytest.mark.parametrize("named", [4, 100, 32_766, 32_767])
+def test_who_names_an_epoch_that_nobody_has_seen_gets_a_new_id(named: int) -> None:
+    cluster = Cluster(1)
+    node = cluster.leader()
+    producer_id = _written(cluster, "t", 3)
+    for asked in (producer_id, 5_000):
+        error, given, epoch = _epoch(cluster, node, asked, named)
+        assert (error, epoch) == (ErrorCode.NONE, 0)
+        assert given not in (producer_id, 5_000)
+    assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
+
+
+def test_behind_the_last_epoch_comes_a_new_id() -> None:
+    cluster = Cluster(1)
+    producer_id = _written(cluster, "t", 32_766)
+    assert _epoch(cluster, cluster.leader(), producer_id, 32_766) == (ErrorCode.NONE, producer_id, 32_767)
+    error, given, epoch = _epoch(cluster, cluster.leader(), producer_id, 32_767)
+    assert (error, epoch) == (ErrorCode.NONE, 0) and given != producer_id
+
+
+def test_the_epochs_that_are_remembered_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "GIVEN_MAX", 2)
+    cluster = Cluster(1)
+    node = cluster.leader()
+    ids = [_written(cluster, f"t{number}", 3) for number in range(3)]
+    for producer_id in ids:
+        assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
+    # The one that was given first is forgotten: its unwritten epoch is one that nobody has seen.
+    assert _epoch(cluster, node, ids[0], 4)[1] not in ids
+    assert _epoch(cluster, node, ids[1], 4) == (ErrorCode.NONE, ids[1], 5)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,11 @@ class IdempotentProducer(Client):
         if granted is None:
             self.give_up()
             return
-        assert granted == (self._producer_id, self._epoch + 1), f"{granted} after epoch {self._epoch} of {self._producer_id}"
+        if granted[0] != self._producer_id:
+            # The node that was asked has not seen this epoch yet.
+            self._on_id(answer)
+            return
+        assert granted[1] == self._epoch + 1, f"{granted} after epoch {self._epoch} of {self._producer_id}"
         self.say(f"epoch {granted[1]} of producer {granted[0]}, given up: {len(self._under_way)}")
         self._epoch, self._next_sequence = granted[1], 0
         self._under_way.clear()
