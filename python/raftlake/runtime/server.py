@@ -45,6 +45,7 @@ from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
+from raftlake.storage.files import write_file
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta
 
 logger = logging.getLogger("raftlake.node")
@@ -371,7 +372,7 @@ def _use_of(name: str, settings: Settings) -> ListenerUse:
 def write_pid(data_dir: Path) -> None:
     """Tell scripts and people which process has the directory."""
     try:
-        (data_dir / PID_FILE).write_text(f"{os.getpid()}\n", encoding="ascii")
+        write_file(data_dir / PID_FILE, b"%d\n" % os.getpid(), sync=False)
     except OSError as error:
         raise StorageError(f"cannot write {data_dir / PID_FILE}: {error.strerror}") from error
 

@@ -19,6 +19,7 @@ from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.impairment import Damage, mark, read_impairment, unmark
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
+from raftlake.storage.modes import mend_modes
 from raftlake.storage.partition import (
     create_partitions,
     ensure_partition,
@@ -59,6 +60,7 @@ class FileLogDirectory:
         self._lock = DirectoryLock(path)
         try:
             sweep(path)
+            mend_modes(path)
             hosted = [partition_path(path, group) for group in list_partitions(path)]
             sync_ahead(hosted)
             self._points = RecoveryPoints(path)

@@ -26,7 +26,7 @@ from crc32c import crc32c
 from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import ElectionState
-from raftlake.storage.files import read_file, replace_file, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.files import FILE_MODE, read_file, replace_file, storage_error, sync_data, sync_directory, write_at
 
 FILE_NAME = "election-states"
 COPY_NAME = "election-states-copy"
@@ -82,7 +82,7 @@ class _File:
 
     def _open(self) -> None:
         is_new = not self.path.exists()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         if is_new:
             sync_directory(self.path.parent)
 

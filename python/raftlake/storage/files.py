@@ -20,6 +20,9 @@ from raftlake.errors import StorageError
 from raftlake.storage.disposal import Disposal
 
 IOV_MAX = os.sysconf("SC_IOV_MAX")
+#: What is in a data directory is for the node alone.
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
 #: Descriptors left to sockets, the interpreter and the files that are open only for a moment.
 DESCRIPTORS_RESERVED = 256
 
@@ -103,7 +106,7 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
 
 def write_file(path: Path, data: bytes, *, sync: bool) -> None:
     """Write a whole file, over what is there. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         write_at(descriptor, [data], 0, len(data))
         if sync:
@@ -114,7 +117,7 @@ def write_file(path: Path, data: bytes, *, sync: bool) -> None:
 
 def extend_file(path: Path, data: bytes, position: int) -> None:
     """Make the file end with `data` at `position`; created when absent. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         if data:
             write_at(descriptor, [data], position, len(data))
@@ -226,7 +229,7 @@ class PooledFile:
             return self._descriptor
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
         try:
-            self._descriptor = os.open(self.path, flags, 0o644)
+            self._descriptor = os.open(self.path, flags, FILE_MODE)
         except OSError as error:
             raise storage_error("create" if create else "open", self.path, error) from error
         self._close_when_unpinned = False

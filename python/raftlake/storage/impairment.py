@@ -14,7 +14,16 @@ from pathlib import Path
 from raftlake.errors import DamagedData
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.epochs import load as load_epochs
-from raftlake.storage.files import read_file, replace_file, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.files import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    read_file,
+    replace_file,
+    storage_error,
+    sync_data,
+    sync_directory,
+    write_at,
+)
 from raftlake.storage.index_files import SUFFIXES
 from raftlake.storage.log import RESET_FILE_NAME
 from raftlake.storage.recovery import list_segments
@@ -189,7 +198,7 @@ class Damage:
         for number in range(1_000):
             aside = self._path / f"{ASIDE_PREFIX}{self.offset:020d}{f'-{number}' if number else ''}"
             try:
-                aside.mkdir()
+                aside.mkdir(DIRECTORY_MODE)
                 sync_directory(self._path)
             except FileExistsError:
                 continue
@@ -209,7 +218,7 @@ class Damage:
         path = self._path / file_name(base)
         fresh = path.with_name(path.name + CUT_SUFFIX)
         source, _ = _open(path)
-        target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             for position in range(0, self.position, COPY_BYTES):
                 data = read_bytes(source, path, min(COPY_BYTES, self.position - position), position)

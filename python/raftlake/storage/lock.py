@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from raftlake.errors import StorageError
-from raftlake.storage.files import storage_error
+from raftlake.storage.files import FILE_MODE, storage_error
 
 FILE_NAME = ".lock"
 #: Linux names each boot; elsewhere every start counts as one after a power loss.
@@ -25,7 +25,7 @@ class DirectoryLock:
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise storage_error("open", self.path, error) from error
         try:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from raftlake.errors import StorageError
 from raftlake.raft.types import DirectoryId, NodeId
-from raftlake.storage.files import read_file, replace_file, storage_error
+from raftlake.storage.files import DIRECTORY_MODE, read_file, replace_file, storage_error
+from raftlake.storage.modes import mend_modes
 from raftlake.storage.partition import parse_uuid, uuid_text
 
 FILE_NAME = "meta.properties"
@@ -55,7 +56,7 @@ def format_directory(
 ) -> MetaProperties:
     """Make `path` (created when absent) the data directory of a node. Raises StorageError when it already is one."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         names = [entry.name for entry in path.iterdir()]
     except OSError as error:
         raise storage_error("create", path, error) from error
@@ -68,6 +69,7 @@ def format_directory(
         shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
         raise StorageError(f"{path} is not empty (it holds {shown}) and no data directory: give a directory of its own")
     meta = MetaProperties(node_id=node_id, directory_id=directory_id or DirectoryId(random_uuid()), cluster_id=cluster_id)
+    mend_modes(path)
     write_meta(path, meta)
     return meta
 

@@ -21,7 +21,7 @@ from crc32c import crc32c
 from raftlake.errors import PathOutside, StorageError
 from raftlake.ports import GroupId
 from raftlake.storage.disposal import Disposal
-from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
+from raftlake.storage.files import DIRECTORY_MODE, read_file, storage_error, sync_directory, write_file
 
 METADATA_NAME = "partition.metadata"
 _ADVICE = (
@@ -147,7 +147,7 @@ def _create_aside(root: Path, group: GroupId) -> None:
     temporary = _aside(root, group, CREATE_SUFFIX)
     try:
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+        temporary.mkdir(DIRECTORY_MODE)
         write_file(temporary / METADATA_NAME, encode_metadata(group.topic_id), sync=True)
         write_file(temporary / ELECTION_NAME, seal(NO_ELECTION), sync=True)
         sync_directory(temporary)

@@ -19,7 +19,7 @@ from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.disposal import Disposal
-from raftlake.storage.files import Chunk, read_at, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.files import FILE_MODE, Chunk, read_at, storage_error, sync_data, sync_directory, write_at
 from raftlake.storage.partition import partition_path
 
 SUFFIX = ".checkpoint"
@@ -140,7 +140,7 @@ class FileSnapshotWriter:
         if self._is_over:
             return
         try:
-            self._descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             self._error = storage_error("create", self._part, error)
 

@@ -1,0 +1,65 @@
+"""Who may read a data directory: its owner alone, whatever the umask of the process.
+
+Files are made with FILE_MODE and directories with DIRECTORY_MODE; what an earlier version made, or a copy brought along, is
+mended at the start. Settings that lie in the directory are not touched, nor what links lead to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from raftlake.storage.files import DIRECTORY_MODE, FILE_MODE, storage_error
+
+logger = logging.getLogger("raftlake.storage")
+
+#: Made by the file system, and its own.
+_FOREIGN = frozenset({"lost+found"})
+META_NAME = "meta.properties"
+
+
+def mend_modes(root: Path) -> int:
+    """Take from others what they may do with a data directory and all in it; how many modes were mended. What is not ours to
+    change is logged. Raises StorageError when the directory cannot be read."""
+    mended = 0
+    refused: list[str] = []
+    for path, mode, wanted in _found(root):
+        if mode == wanted:
+            continue
+        try:
+            os.chmod(path, wanted)
+            mended += 1
+        except FileNotFoundError:
+            continue
+        except OSError:
+            refused.append(path)
+    if refused:
+        told = "others may read %d files in %s, such as %a, and this process may not forbid it"
+        logger.warning(told, len(refused), root, refused[0])
+    return mended
+
+
+def _found(root: Path) -> Iterator[tuple[str, int, int]]:
+    """Each path with the mode that it has and the one that it should have."""
+    try:
+        yield str(root), stat.S_IMODE(root.stat().st_mode), DIRECTORY_MODE
+        yield from _below(str(root), is_top=True)
+    except OSError as error:
+        raise storage_error("look at", root, error) from error
+
+
+def _below(directory: str, *, is_top: bool) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            is_settings = is_top and entry.name.endswith(".properties") and entry.name != META_NAME
+            if is_settings or entry.name in _FOREIGN:
+                continue
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                yield entry.path, stat.S_IMODE(mode), DIRECTORY_MODE
+                yield from _below(entry.path, is_top=False)
+            elif stat.S_ISREG(mode):
+                yield entry.path, stat.S_IMODE(mode), FILE_MODE
