@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from raftlake.errors import DamagedData, StorageError
 from raftlake.peer_rpcs import (
@@ -36,6 +36,8 @@ from raftlake.peer_rpcs import (
 )
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
+
+T = TypeVar("T")
 
 
 class BatchSpan(NamedTuple):
@@ -295,6 +297,14 @@ class PeerConnection:
 KraftVersions = tuple[int, int]
 
 
+class Aside(Protocol):
+    """Work that takes long and needs nothing of the node."""
+
+    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do `job`, which raises nothing, without keeping the driver waiting; later, on the driver's thread, call `done` with
+        its result. Jobs are done one after another, and so are their calls of `done`, in the order of the calls of `submit`."""
+
+
 class Network(Protocol):
     """RPCs to peers. Never raises for a peer that is down: `done` is called with the reason, later, on the driver's thread."""
 
@@ -312,10 +322,10 @@ class Network(Protocol):
 
 
 __all__ = [
-    "BatchSpan", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc", "ElectionStore", "FetchReply",
+    "Aside", "BatchSpan", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc", "ElectionStore", "FetchReply",
     "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "ListenerUse", "LogDirectory",
-    "LogStore", "Network", "Origin",
-    "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc", "ReadOffsetReply",
+    "LogStore", "Network", "Origin", "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc",
+    "ReadOffsetReply",
     "ReadOffsetResult", "ReadOffsetRpc", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
     "TimestampAndOffset", "VoterReply", "VoterRpc",
 ]  # fmt: skip

@@ -136,7 +136,7 @@ def test_a_graceful_shutdown_ends_the_epochs_that_are_led() -> None:
 
     cluster.deliver = spy  # type: ignore[method-assign]
     stopping.resign()
-    cluster.run(300, until=stopping.is_drained)
+    cluster.run(300, until=stopping.handover.is_drained)
     assert set(ended) == set(led) != set()
 
 

@@ -181,7 +181,7 @@ def test_a_graceful_stop_hands_every_group_over_within_a_fraction_of_a_second() 
     cluster.run(1000)
     leader = cluster.leader()
     leader.resign()
-    cluster.run(300, until=leader.is_drained)
+    cluster.run(300, until=leader.handover.is_drained)
     assert all(cluster.leader(group) is not leader for group in [METADATA_GROUP, *groups])
 
 

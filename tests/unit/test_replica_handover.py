@@ -36,7 +36,7 @@ def test_a_leader_that_stops_amid_an_append_has_a_successor_within_a_few_round_t
         cluster.run(1000, until=lambda: any(node.partitions[group].is_serving for node in others))  # noqa: B023
         assert cluster.now_ms - began_ms < 50
         assert error_of(answers) is ErrorCode.NONE
-        cluster.run(1000, until=leader.is_drained)
+        cluster.run(1000, until=leader.handover.is_drained)
 
 
 def test_what_arrives_from_the_beginning_of_the_stop_on_is_refused_with_the_name_of_the_next_leader() -> None:
@@ -49,7 +49,7 @@ def test_what_arrives_from_the_beginning_of_the_stop_on_is_refused_with_the_name
     cluster.run(500, until=lambda: not leader.partitions[group].core.is_leader)
     amid_election = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"later")), version=9)
     assert not amid_settling and not amid_election
-    cluster.run(500, until=leader.is_drained)
+    cluster.run(500, until=leader.handover.is_drained)
     successor = cluster.leader(group)
     afterwards = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"too late")), version=9)
     cluster.run(1)

@@ -225,7 +225,7 @@ def test_a_leader_waits_only_for_those_who_may_succeed_it(
     async def main() -> None:
         server = NodeServer(settings_of(tmp_path), asyncio.get_running_loop())
         control = SimpleNamespace(resigned_since=lambda _: leaving)
-        server._node = SimpleNamespace(is_drained=lambda: successor, control=control)  # type: ignore[assignment]
+        server._node = SimpleNamespace(handover=SimpleNamespace(is_drained=lambda: successor), control=control)  # type: ignore[assignment]
         server._network = SimpleNamespace(peers_in_touch=lambda: in_touch)  # type: ignore[assignment]
         server._check_drained()
         assert server._drained.is_set() == drained

@@ -52,8 +52,11 @@ class Handover:
             node.reports.role_listeners.append(self._on_role)
             node.timers.schedule(node.now_ms + HOLD_MS, self._end_holding)
 
-    def is_done(self) -> bool:
-        """Every group has another leader."""
+    def is_drained(self) -> bool:
+        """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
+        return len(self._node.quorum.latest) == 1 or self._is_done()
+
+    def _is_done(self) -> bool:
         nobody_else = (NO_LEADER, self._node.config.node_id)
         return all(hosted.core.leader_id not in nobody_else for hosted in self._node.partitions.values())
 

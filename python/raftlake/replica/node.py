@@ -14,6 +14,7 @@ from typing import assert_never
 
 from raftlake.errors import DamagedData, InvariantViolation, RaftlakeError, StorageError
 from raftlake.ports import (
+    Aside,
     Clock,
     ControlRpc,
     DescribeRpc,
@@ -54,6 +55,7 @@ from raftlake.replica.own_vote import OwnVote
 from raftlake.replica.partition import Partition
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reads import ReadService
+from raftlake.replica.record_checks import RecordChecks
 from raftlake.replica.reports import Reports
 from raftlake.replica.snapshot_transfer import SnapshotTransfer
 from raftlake.replica.snapshots import Snapshots
@@ -81,6 +83,7 @@ class ReplicaNode:
         elections: ElectionStore,
         rng: Rng,
         request_turn: Callable[[], None],
+        aside: Aside | None = None,
     ) -> None:
         self.config = config
         self.cluster_id = config.cluster_id
@@ -117,6 +120,7 @@ class ReplicaNode:
         self.membership = Membership(self)
         self.voter_changes = VoterChanges(self)
         self.own_vote = OwnVote(self)
+        self.record_checks = RecordChecks(self, aside)
         self._apis = Apis(self)
         self.handover = Handover(self)
         self._housekeeping = Housekeeping(self)
@@ -134,10 +138,6 @@ class ReplicaNode:
         self.begin_input()
         self.request_turn()
         self.handover.begin()
-
-    def is_drained(self) -> bool:
-        """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
-        return len(self.quorum.latest) == 1 or self.handover.is_done()
 
     def fail(self, error: RaftlakeError) -> None:
         """Stop for good: the disk failed or an invariant broke. The shell sees `fatal` and ends the process."""

@@ -23,6 +23,7 @@ from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime import loop as loops
+from raftlake.runtime.aside import ThreadAside
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.driver import Driver
 from raftlake.runtime.frame_room import FrameRoom
@@ -112,6 +113,7 @@ class NodeServer:
         self._network: TcpNetwork | None = None
         self._node: ReplicaNode | None = None
         self._room = FrameRoom(settings.queued_request_bytes_max)
+        self._aside = ThreadAside(self._post)
         self._listeners: dict[str, Listener] = {}
         self._http: HttpFronts | None = None
         self._slices: Slices | None = None
@@ -188,6 +190,7 @@ class NodeServer:
             elections=self._elections,
             rng=random.SystemRandom(),
             request_turn=self._driver.request_turn,
+            aside=self._aside,
         )
         self._codec.attach(node, self._network.addresses)
         self._driver.attach(node)
@@ -276,7 +279,7 @@ class NodeServer:
         # Nobody is left to hand over to without peers, or when those in touch are handing over too.
         since_ms = self._clock.now_ms() - int(1000 * DRAIN_SECONDS)
         leaving = self.node.control.resigned_since(since_ms)
-        if self.node.is_drained() or all(peer in leaving for peer in self._network.peers_in_touch()):
+        if self.node.handover.is_drained() or all(peer in leaving for peer in self._network.peers_in_touch()):
             self._drained.set()
 
     # --- close ---
@@ -294,6 +297,7 @@ class NodeServer:
             listener.close()
         if self._network is not None:
             self._network.close()
+        self._aside.close()
         if self._elections is not None:
             self._elections.close()
         if self._logs is not None and self._fatal is None:

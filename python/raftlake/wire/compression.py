@@ -41,6 +41,11 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_UNCOMPRESSED = 0x80000000
 _LE_U32 = struct.Struct("<I")
 
+#: Above this size memory for an output is not filled with zeros first: for 64 MiB that takes longer than decompressing them.
+UNTOUCHED_BYTES_MIN = 1 << 20
+#: gzip is taken in pieces of this size where the whole is larger.
+_GZIP_PIECE_BYTES = 256 * 1024
+
 #: How cramjam says that the output did not fit (pinned by a test: the growth below depends on it).
 _OUTPUT_FULL = "failed to write whole buffer"
 
@@ -79,18 +84,38 @@ def decompress(codec: Compression, data: BytesLike, size_max: int = DECOMPRESSED
         raise CorruptBatch(f"{codec.name.lower()} payload is damaged: {error}") from error
 
 
-def _too_large(size_max: int) -> CorruptBatch:
-    return CorruptBatch(f"compressed payload holds more than the allowed {size_max} bytes")
+class PayloadTooLarge(CorruptBatch):
+    """A compressed payload holds more than its caller allows."""
 
 
-def _decompress_gzip(view: memoryview, size_max: int) -> bytes:
+def _too_large(size_max: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"compressed payload holds more than the allowed {size_max} bytes")
+
+
+def _output(size: int) -> memoryview:
+    """Memory for `size` bytes, whatever they are."""
+    if size < UNTOUCHED_BYTES_MIN:
+        return memoryview(bytearray(size))
+    # Clients start without it, as a rule.
+    import numpy as np
+
+    return np.empty(size, np.uint8).data
+
+
+def _decompress_gzip(view: memoryview, size_max: int) -> BytesLike:
     stream = zlib.decompressobj(wbits=31)
-    content = stream.decompress(view, size_max + 1)
-    if len(content) > size_max:
+    content = stream.decompress(view, min(size_max, UNTOUCHED_BYTES_MIN) + 1)
+    pieces: list[BytesLike] = [content]
+    size = len(content)
+    while content and size <= size_max and not stream.eof:
+        content = stream.decompress(stream.unconsumed_tail, _GZIP_PIECE_BYTES)
+        pieces.append(content)
+        size += len(content)
+    if size > size_max:
         raise _too_large(size_max)
     if not stream.eof:
         raise CorruptBatch("gzip payload ends early")
-    return content
+    return _joined(pieces, size)
 
 
 # cramjam ships no types: `codec` is one of its modules.
@@ -99,9 +124,9 @@ def _decompress_growing(codec: object, view: memoryview, size_max: int) -> memor
     decompress_into = codec.decompress_into  # type: ignore[attr-defined]
     capacity = min(size_max, max(64 * 1024, 4 * len(view)))
     while True:
-        output = bytearray(capacity)
+        output = _output(capacity)
         try:
-            return memoryview(output)[: decompress_into(view, output)]
+            return output[: decompress_into(view, output)]
         except cramjam.DecompressionError as error:
             if _OUTPUT_FULL not in str(error):
                 raise
@@ -113,23 +138,37 @@ def _decompress_growing(codec: object, view: memoryview, size_max: int) -> memor
 def _decompress_snappy(view: memoryview, size_max: int) -> BytesLike:
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, size_max)
-    output = bytearray()
+    output: list[BytesLike] = []
+    size = 0
     position = len(_XERIAL_HEADER)
     while position < len(view):
         (length,) = I32.unpack_from(view, position)
         position += 4
         if not 0 < length <= len(view) - position:
             raise CorruptBatch(f"snappy block of {length} bytes, {len(view) - position} are left")
-        output += _decompress_snappy_block(view[position : position + length], size_max - len(output))
+        output.append(_decompress_snappy_block(view[position : position + length], size_max - size))
+        size += len(output[-1])
         position += length
+    return _joined(output, size)
+
+
+def _joined(pieces: list[BytesLike], size: int) -> BytesLike:
+    if len(pieces) == 1:
+        return pieces[0]
+    output, position = _output(size), 0
+    for piece in pieces:
+        output[position : position + len(piece)] = piece
+        position += len(piece)
     return output
 
 
-def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
+def _decompress_snappy_block(block: memoryview, size_max: int) -> BytesLike:
     """Raw snappy states its size up front, and the decoder allocates that much: check it first."""
-    if cramjam.snappy.decompress_raw_len(block) > size_max:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > size_max:
         raise _too_large(size_max)
-    return bytes(cramjam.snappy.decompress_raw(block))
+    output = _output(size)
+    return output[: cramjam.snappy.decompress_raw_into(block, output)]
 
 
 def _compress_xerial(view: memoryview) -> bytes:

@@ -26,6 +26,9 @@ TOGETHER_MIN = 48
 #: Records that are looked at together, at most.
 BLOCK_RECORDS = 8_192
 
+#: A payload above this is read where it is.
+COPIED_BYTES_MAX = 1 << 20
+
 _INT32_BYTES_MAX = 5
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -39,8 +42,8 @@ def require_records(payload: BytesLike, count: int) -> None:
     """
     if count > RECORDS_MAX:
         raise RequestRejected(ErrorCode.INVALID_RECORD, f"a batch of {count} records; {RECORDS_MAX} are accepted at most")
-    # Single bytes are read faster from `bytes` than from a memoryview.
-    data = bytes(payload)
+    # Single bytes are read faster from `bytes` than from a memoryview, but a large copy keeps all threads waiting.
+    data = bytes(payload) if len(payload) <= COPIED_BYTES_MAX else memoryview(payload)
     if count < TOGETHER_MIN:
         first, position = _check_common(data, count)
     else:
@@ -52,7 +55,7 @@ def require_records(payload: BytesLike, count: int) -> None:
 # --- few ---------------------------------------------------------------------------------------------------------------------
 
 
-def _check_common(data: bytes, count: int) -> tuple[int, int]:
+def _check_common(data: bytes | memoryview, count: int) -> tuple[int, int]:
     """The first record that is not of the common shape (without headers, numbers of one or two bytes) and its position: all
     before it are sound. In one piece, because calls would be half of the time."""
     position = 0
@@ -93,7 +96,7 @@ def _check_common(data: bytes, count: int) -> tuple[int, int]:
 # --- one at a time -----------------------------------------------------------------------------------------------------------
 
 
-def _check_each(data: bytes, position: int, first: int, count: int) -> None:
+def _check_each(data: bytes | memoryview, position: int, first: int, count: int) -> None:
     """The records from the `first` on, which begins at `position`."""
     index = first
     try:
@@ -108,7 +111,7 @@ def _check_each(data: bytes, position: int, first: int, count: int) -> None:
         raise RequestRejected(ErrorCode.INVALID_RECORD, f"{where}: {reason}") from error
 
 
-def _check_one(data: bytes, position: int, index: int) -> int:
+def _check_one(data: bytes | memoryview, position: int, index: int) -> int:
     """Where the record at `position` ends."""
     length, position = _read_int(data, position)
     end = position + length
@@ -128,7 +131,7 @@ def _check_one(data: bytes, position: int, index: int) -> int:
     return end
 
 
-def _read_int(data: bytes, position: int) -> tuple[int, int]:
+def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """A zigzag varint of 32 bits."""
     byte = data[position]
     if byte < 0x80:
@@ -139,7 +142,7 @@ def _read_int(data: bytes, position: int) -> tuple[int, int]:
     return value, after
 
 
-def _skip_bytes(data: bytes, position: int) -> int:
+def _skip_bytes(data: bytes | memoryview, position: int) -> int:
     """Behind a key or a value, of which -1 says that it is null."""
     length, position = _read_int(data, position)
     if length < -1:
@@ -147,7 +150,7 @@ def _skip_bytes(data: bytes, position: int) -> int:
     return position + max(length, 0)
 
 
-def _skip_headers(data: bytes, position: int, count: int) -> int:
+def _skip_headers(data: bytes | memoryview, position: int, count: int) -> int:
     # A header has at least two bytes: its name's and its value's length.
     if not 0 < count <= (len(data) - position) // 2:
         raise WireError(f"{count} headers do not fit")
@@ -155,7 +158,7 @@ def _skip_headers(data: bytes, position: int, count: int) -> int:
         length, position = _read_int(data, position)
         if length < 0 or position + length > len(data):
             raise WireError(f"a header's name of {length} bytes")
-        data[position : position + length].decode()
+        str(data[position : position + length], "utf-8")
         position = _skip_bytes(data, position + length)
     return position
 
@@ -163,7 +166,7 @@ def _skip_headers(data: bytes, position: int, count: int) -> int:
 # --- many together -----------------------------------------------------------------------------------------------------------
 
 
-def _check_together(data: bytes, count: int) -> tuple[int, int]:
+def _check_together(data: bytes | memoryview, count: int) -> tuple[int, int]:
     """The first record that is still to be looked at and its position: all of them are behind it, or there is a doubt."""
     octets = np.frombuffer(data, np.uint8)
     first = position = 0
@@ -176,7 +179,7 @@ def _check_together(data: bytes, count: int) -> tuple[int, int]:
     return first, position
 
 
-def _ends(data: bytes, position: int, count: int) -> list[int]:
+def _ends(data: bytes | memoryview, position: int, count: int) -> list[int]:
     """Where each of `count` records ends by its length; none when one ends outside of the data. Lengths of more than three
     bytes are left to the careful way."""
     ends: list[int] = []
@@ -198,7 +201,7 @@ def _ends(data: bytes, position: int, count: int) -> list[int]:
     return ends if position <= len(data) else []
 
 
-def _is_sound(data: bytes, octets: Octets, position: int, ends: Positions, first: int) -> bool:
+def _is_sound(data: bytes | memoryview, octets: Octets, position: int, ends: Positions, first: int) -> bool:
     """Whether the records between `position` and `ends` are beyond doubt. Positions only grow, so one that went astray does
     not come back to its record's end."""
     begins = np.empty_like(ends)

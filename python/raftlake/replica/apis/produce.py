@@ -1,12 +1,14 @@
 """Produce (key 0): batches are checked, then passed into the log as they came.
 
 A batch that no reader can read would stop every reader of the partition for good, so each is checked by its header, its CRC and
-the frames of its records; compressed payloads are decompressed for that once and thrown away. What keys and values hold is
-nobody's business here. acks=1 waits for the majority like acks=all: this log has no weaker acknowledgement to give.
+the frames of its records (`replica.record_checks`); compressed payloads are decompressed for that once and thrown away. What
+keys and values hold is nobody's business here. acks=1 waits for the majority like acks=all: this log has no weaker
+acknowledgement to give.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,12 +17,11 @@ from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected, for_client
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
-from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
+from raftlake.replica.record_checks import RequestBudget
+from raftlake.wire.batches import BatchHeader, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
-from raftlake.wire.compression import decompress
 from raftlake.wire.produce import (
     ProducePartition,
     ProducePartitionResult,
@@ -29,7 +30,6 @@ from raftlake.wire.produce import (
     ProduceTopic,
     ProduceTopicResult,
 )
-from raftlake.wire.record_check import require_records
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -82,12 +82,19 @@ def produce(node: ReplicaNode, request: ProduceRequest, reply: Callable[[object]
         # The commonest request by far: its answer needs no gathering.
         (topic,) = request.topics
         (part,) = topic.partitions
-        _produce_one(node, request, topic, part, deadline_ms, partial(_answer_one, node, topic, part.index, reply))
+        budget = RequestBudget(len(part.records or b""))
+        _produce_one(node, request, topic, part, budget, deadline_ms, partial(_answer_one, node, topic, part.index, reply))
         return
+    times = Counter((topic.name, topic.topic_id, part.index) for topic in request.topics for part in topic.partitions)
+    budget = RequestBudget(sum(len(part.records or b"") for topic in request.topics for part in topic.partitions))
     collector = _Collector(node, request, reply)
     for topic_index, topic in enumerate(request.topics):
         for part_index, part in enumerate(topic.partitions):
-            _produce_one(node, request, topic, part, deadline_ms, partial(collector.put, topic_index, part_index))
+            answer = partial(collector.put, topic_index, part_index)
+            if times[topic.name, topic.topic_id, part.index] > 1:
+                answer(None, ErrorCode.INVALID_REQUEST, -1, f"partition {part.index} stands in the request more than once")
+            else:
+                _produce_one(node, request, topic, part, budget, deadline_ms, answer)
 
 
 def _answer_one(
@@ -135,6 +142,7 @@ def _produce_one(
     request: ProduceRequest,
     topic: ProduceTopic,
     part: ProducePartition,
+    budget: RequestBudget,
     deadline_ms: int,
     answer: Answer,
 ) -> None:
@@ -149,13 +157,30 @@ def _produce_one(
     except RequestRejected as rejected:
         done(rejected.code, -1, rejected.message)
         return
-    if not partition.core.is_leader and not node.handover.holds(partition):
+    if _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
     assert isinstance(part.records, bytearray | memoryview)
     idempotent = headers[0].producer_id != NO_PRODUCER
-    partition.appending.append(PendingAppend(part.records, headers, deadline_ms, done, idempotent, waits=request.acks != 0))
-    node.mark_appending(partition)
+    pending = PendingAppend(part.records, headers, deadline_ms, done, idempotent, waits=request.acks != 0)
+    node.record_checks.check(partition, budget, part.records, headers, partial(_append, node, partition, pending, done))
+
+
+def _is_elsewhere(node: ReplicaNode, partition: Partition) -> bool:
+    return not partition.core.is_leader and not node.handover.holds(partition)
+
+
+def _append(
+    node: ReplicaNode, partition: Partition, pending: PendingAppend, done: Answer, rejected: RequestRejected | None
+) -> None:
+    """The records were looked at; that may have taken a while."""
+    if rejected is not None:
+        done(rejected.code, -1, rejected.message)
+    elif partition.deleted or _is_elsewhere(node, partition):
+        done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    else:
+        partition.appending.append(pending)
+        node.mark_appending(partition)
 
 
 def group_of(node: ReplicaNode, name: str | None, topic_id: bytes | None, partition: int) -> GroupId:
@@ -166,7 +191,7 @@ def group_of(node: ReplicaNode, name: str | None, topic_id: bytes | None, partit
 
 
 def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: ProducePartition) -> list[BatchHeader]:
-    """The headers of the batches; RequestRejected names what is wrong with them."""
+    """The headers of the batches; RequestRejected names what is wrong with them or with the request."""
     if request.acks not in (-1, 0, 1):
         raise RequestRejected(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, got {request.acks}")
     if group.topic == METADATA_TOPIC:
@@ -184,12 +209,6 @@ def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: Pro
         headers = validate(part.records)
         for header in headers:
             _check_header(header)
-            payload = memoryview(part.records)[header.position + HEADER_BYTES : header.end_position]
-            if header.is_compressed:
-                payload = memoryview(decompress(header.compression, payload))
-            require_records(payload, header.record_count)
-        if node.config.is_opaque:
-            require_raft_records(part.records, headers)
     except CorruptBatch as corrupt:
         raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
     if len(headers) > 1 and any(header.producer_id != NO_PRODUCER for header in headers):
