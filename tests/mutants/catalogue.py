@@ -8,6 +8,7 @@ from tests.mutants.catalogue_corrections import CORRECTIONS
 from tests.mutants.catalogue_damage import DAMAGE
 from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
+from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
@@ -21,6 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PRODUCERS,
     *STORAGE,
     *FRONT,
+    *HOSTILE_APPLY,
     *HOSTILE_FRONT,
     *RUNTIME,
     *CONNECTOR,

@@ -12,7 +12,7 @@ from raftlake.kv.commands import Compare, Delete, Put, Txn, encode, put
 from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, PRODUCERS_NEXT_KEY, node_key, topic_key
 from raftlake.ports import ListenerUse, Origin, PeerConnection, ProposeReply, ProposeRpc
 from raftlake.raft.types import NodeId
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.membership import LOOK_INTERVAL_MS, cluster_value
 from raftlake.replica.node import ReplicaNode
@@ -215,6 +215,53 @@ def test_of_two_topics_with_one_id_the_older_key_counts_on_all_nodes_and_after_a
     seen_by_all(["b"])
     propose(cluster, Txn((), (Delete(topic_key("b")),)), Origin.SELF)
     seen_by_all([])
+
+
+@pytest.mark.parametrize("spoilt", [b"{}", b"\xff", b'{"host": "h", "port": 9092, "http_host": "h", "http_port": true}', None])
+def test_addresses_that_are_spoilt_are_forgotten_by_all_nodes_as_after_a_restart(
+    cluster: Cluster, spoilt: bytes | None
+) -> None:
+    whole = b'{"host": "h", "port": 9092, "http_host": "h", "http_port": 8080}'
+    nine = NodeId(9)
+
+    def known_by_all(listener: Endpoint | None, http: Endpoint | None) -> None:
+        cluster.run(
+            5_000,
+            until=lambda: all(
+                (node.membership.endpoint(nine), node.membership.http_endpoint(nine)) == (listener, http)
+                for node in cluster.nodes.values()
+            ),
+        )
+
+    def write(value: bytes | None) -> None:
+        propose(cluster, put(node_key(9), value) if value is not None else Txn((), (Delete(node_key(9)),)), Origin.SELF)
+
+    write(whole)
+    known_by_all(Endpoint("h", 9092), Endpoint("h", 8080))
+    write(ADDRESSES)
+    known_by_all(Endpoint("h", 9092), None)
+    write(whole)
+    write(spoilt)
+    known_by_all(None, None)
+    restarted = cluster.followers()[0].config.node_id
+    cluster.stop(restarted)
+    cluster.start(restarted)
+    known_by_all(None, None)
+    write(whole)
+    known_by_all(Endpoint("h", 9092), Endpoint("h", 8080))
+
+
+def test_a_topic_with_the_name_of_the_quorums_own_log_replaces_nothing(cluster: Cluster) -> None:
+    name = METADATA_GROUP.topic
+    key = topic_key(name)
+    for txn in (put(key, Topic(name, TOPIC_ID, 2).encode()), put(key, b"{}"), Txn((), (Delete(key),))):
+        propose(cluster, txn, Origin.SELF)
+        cluster.run(1_000)
+        for node in cluster.nodes.values():
+            assert list(node.partitions) == [METADATA_GROUP]
+            assert node.resolve_group(name, 0) == METADATA_GROUP
+            assert node.topics.by_id(TOPIC_ID) is None
+    cluster.create_topic("afterwards")
 
 
 def test_the_spoilt_id_of_the_cluster_is_written_anew_by_those_that_know_it(cluster: Cluster) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import queue
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +18,7 @@ from raftlake.replica.record_checks import (
     INLINE_BYTES,
     RequestBudget,
 )
+from raftlake.runtime.aside import ThreadAside
 from raftlake.wire import compression
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import validate
@@ -240,6 +244,33 @@ def test_a_bug_in_one_check_keeps_nobody_waiting(cluster: Cluster, monkeypatch: 
     cluster.run(1_000)
     assert result(first).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert (result(second).error, result(second).base_offset) == (ErrorCode.NONE, 1)
+
+
+def test_what_was_decompressed_is_let_go_of_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal that remembers where it was raised keeps 16 MiB until the garbage collector comes by, each time."""
+    (group,) = cluster.create_topic("t")
+    posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    aside = ThreadAside(posted.put)
+    cluster.leader().record_checks._aside = aside
+    outputs: list[weakref.ref[memoryview]] = []
+    output = compression._output
+
+    def noted(size: int) -> memoryview:
+        made = output(size)
+        outputs.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(compression, "_output", noted)
+    gc.disable()
+    try:
+        answers = send(cluster, group, zeros(60 * MIB))
+        posted.get(timeout=30)()
+        assert result(answers).error is ErrorCode.MESSAGE_TOO_LARGE
+        aside.close()
+        assert len(outputs) > 5
+        assert [each for each in outputs if each() is not None] == []
+    finally:
+        gc.enable()
 
 
 def test_an_idempotent_producers_batches_stay_in_order_around_a_large_one(cluster: Cluster) -> None:

@@ -133,7 +133,8 @@ def _attempt(look: Callable[..., bool]) -> RequestRejected | None:
     try:
         look(inline=False)
     except RequestRejected as rejected:
-        return rejected
+        # Not the one that was raised: its traceback would keep what was decompressed until the next full collection.
+        return RequestRejected(rejected.code, rejected.message)
     except Exception:
         # A bug in one check must not keep those behind it waiting for ever.
         logger.exception("failed to check the records of a request")

@@ -8,6 +8,7 @@ claim. (zstd may reserve, without touching it, a window of up to 128 MiB: its hi
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from enum import IntEnum
@@ -41,7 +42,8 @@ _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_UNCOMPRESSED = 0x80000000
 _LE_U32 = struct.Struct("<I")
 
-#: Above this size memory for an output is not filled with zeros first: for 64 MiB that takes longer than decompressing them.
+#: Above this size an output gets memory of its own: it goes back to the system at once, and nothing but the content is written
+#: to it. (Zeroing 64 MiB takes longer than decompressing them.)
 UNTOUCHED_BYTES_MIN = 1 << 20
 #: gzip is taken in pieces of this size where the whole is larger.
 _GZIP_PIECE_BYTES = 256 * 1024
@@ -96,10 +98,7 @@ def _output(size: int) -> memoryview:
     """Memory for `size` bytes, whatever they are."""
     if size < UNTOUCHED_BYTES_MIN:
         return memoryview(bytearray(size))
-    # Clients start without it, as a rule.
-    import numpy as np
-
-    return np.empty(size, np.uint8).data
+    return memoryview(mmap.mmap(-1, size))
 
 
 def _decompress_gzip(view: memoryview, size_max: int) -> BytesLike:

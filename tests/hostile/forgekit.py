@@ -1,0 +1,59 @@
+"""A client that says to be a node, frame by frame."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from siegekit import Siege
+
+from raftlake.ports import PeerRpc
+from raftlake.raft.types import NodeId
+from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
+from raftlake.wire.api import ApiKey, decode_response, encode_request
+
+LENGTH = struct.Struct(">i")
+
+
+class Forger:
+    """A connection of somebody who says to be a node."""
+
+    def __init__(self, address: str, claimed: int) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=10)
+        self._claimed = NodeId(claimed)
+        self._codec = PeerCodec(node_id=self._claimed, peers={})
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def say(self, rpc: PeerRpc) -> Any:
+        key, version, message = self._codec.encode_request(NodeId(1), rpc)
+        return self._codec.decode_reply(rpc, self.ask(key, version, message))
+
+    def ask(self, key: ApiKey, version: int, message: Any) -> Any:
+        """The answer."""
+        self._socket.sendall(b"".join(encode_request(key, version, 1, peer_client_id(self._claimed), message)))
+        head = self._take(LENGTH.size)
+        _, answer = decode_response(key, version, memoryview(self._take(LENGTH.unpack(head)[0])))
+        return answer
+
+    def _take(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = self._socket.recv(count - len(data))
+            assert piece, "the connection was closed"
+            data += piece
+        return data
+
+
+@contextlib.contextmanager
+def forgers(siege: Siege, claimed: int) -> Iterator[list[Forger]]:
+    with contextlib.ExitStack() as stack:
+        found = [Forger(node.address, claimed) for node in siege.quorum.nodes.values()]
+        for forger in found:
+            stack.callback(forger.close)
+        yield found

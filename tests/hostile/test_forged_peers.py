@@ -1,0 +1,117 @@
+"""Somebody who says to be a node: reserved keys, topics named like other directories, epochs without end, foreign producers.
+
+None of it needs a credential. What such a client may still do is in docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from forgekit import forgers
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+from kio.static.primitive import i16, i32Timedelta
+from siegekit import Siege
+
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import Txn, encode, put
+from raftlake.kv.keys import PRODUCERS_NEXT_KEY
+from raftlake.ports import ControlRpc, PeerMessage, ProposeRpc
+from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, VoteRequest
+from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.wire.api import ApiKey
+from raftlake.wire.batches import Record, build_batch
+from raftlake.wire.ids import id_to_text
+
+pytestmark = pytest.mark.process
+
+
+def batch_of(txn: Txn) -> bytes:
+    return bytes(build_batch([Record(offset=0, key=None, value=encode(txn))], timestamp_ms=1))
+
+
+HOSTILE = [
+    ("/raftlake/nodes/evil", b"{}"),
+    ("/raftlake/nodes/1", b"\xff"),
+    ("/raftlake/nodes/2", b'{"host": "evil", "port": 1}'),
+    ("/raftlake/cluster", b"[" * 10_000),
+    ("/raftlake/producers/next", b"1" * 5_000),
+    ("/raftlake/incarnation", b"{}"),
+    ("/raftlake/topics/x", b'{"id": "%s", "partitions": 1000000000}' % id_to_text(bytes(range(1, 17))).encode()),
+    ("/raftlake/topics/../../../pwned", b'{"id": "%s", "partitions": 1}' % id_to_text(bytes(range(1, 17))).encode()),
+    ("/raftlake/topics/__cluster_metadata", b'{"id": "%s", "partitions": 1}' % id_to_text(bytes(range(1, 17))).encode()),
+]
+
+
+def reserved(siege: Siege) -> dict[str, int]:
+    """The reserved keys, each with its version."""
+    node = next(iter(siege.quorum.nodes.values()))
+    url = f"http://{node.http_address}/v1/kv"
+    answer = httpx.get(url, params={"prefix": "/raftlake/"}, trust_env=False)
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return {entry["key"]: entry["version"] for entry in answer.json()["entries"]}
+
+
+def directories(siege: Siege) -> set[Path]:
+    """All that lies beside the nodes' directories, two levels up."""
+    root = siege.quorum.data_dir
+    return {path for place in (root, root.parent, root.parent.parent) for path in place.iterdir()}
+
+
+def test_a_proposal_of_a_forged_node_writes_no_reserved_key(siege: Siege) -> None:
+    before, places = reserved(siege), directories(siege)
+    with siege.attack("reserved keys by a Produce to the metadata log"), forgers(siege, 1) as found:
+        for key, value in HOSTILE:
+            answers = {forger.say(ProposeRpc(batch=batch_of(put(key, value)))).error for forger in found}
+            assert answers <= {ErrorCode.POLICY_VIOLATION, ErrorCode.NOT_LEADER_OR_FOLLOWER}, key
+            assert ErrorCode.POLICY_VIOLATION in answers, key
+    # The honest producers take their ids meanwhile.
+    untouched = {key: version for key, version in before.items() if key != PRODUCERS_NEXT_KEY}
+    assert {key: version for key, version in reserved(siege).items() if key != PRODUCERS_NEXT_KEY} == untouched
+    assert directories(siege) == places
+
+
+@pytest.mark.parametrize("claimed", [2, 77])
+def test_epochs_without_end_depose_nobody(siege: Siege, claimed: int) -> None:
+    requests = [
+        BeginQuorumEpochRequest(leader_id=NodeId(claimed), leader_epoch=EPOCH_MAX),
+        EndQuorumEpochRequest(leader_id=NodeId(claimed), leader_epoch=EPOCH_MAX, preferred_candidates=()),
+        VoteRequest(
+            candidate=ReplicaKey(NodeId(claimed)),
+            epoch=EPOCH_MAX,
+            log_end=OffsetAndEpoch(Offset(2**40), Epoch(EPOCH_MAX - 1)),
+            pre_vote=False,
+        ),
+    ]
+    with siege.attack(f"the last epoch by node {claimed}"), forgers(siege, claimed) as found:
+        for forger in found:
+            for request in requests:
+                rpc = ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, request),))
+                (part,) = forger.say(rpc).messages
+                assert part.body.error is ErrorCode.INVALID_REQUEST
+                assert part.body.leader_epoch < EPOCH_MAX
+    told = [
+        httpx.get(f"http://{node.http_address}/health/live", trust_env=False).json()
+        for node_id, node in siege.quorum.nodes.items()
+        if node_id != claimed
+    ]
+    assert all("refused epoch" in answer["epochs"]["__cluster_metadata-0"] for answer in told), json.dumps(told)
+
+
+def test_the_epoch_of_a_foreign_producer_is_not_given_out(siege: Siege) -> None:
+    with siege.attack("InitProducerId for the ids of others"), forgers(siege, 77) as found:
+        for forger in found:
+            for producer_id in range(20):
+                for epoch in (5, 1_000, 32_767):
+                    request = InitProducerIdRequest(
+                        transactional_id=None,
+                        transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=5)),
+                        producer_id=producer_id,  # type: ignore[arg-type]
+                        producer_epoch=i16(epoch),
+                    )
+                    answer = forger.ask(ApiKey.INIT_PRODUCER_ID, 4, request)
+                    assert int(answer.producer_id) != producer_id
