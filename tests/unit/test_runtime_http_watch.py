@@ -25,11 +25,18 @@ def put(on: Front, *keys: str) -> int:
 
 
 class Events:
-    """Reads events off a stream: each a dict of its fields, heartbeats as {"comment": ...}."""
+    """Reads events off a stream: each a dict of its fields, heartbeats as {"comment": ...}. `began`: the id that came first."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self._lines = response.aiter_lines()
+        self.began = -1
+
+    async def begin(self) -> Events:
+        first = await self.next()
+        assert first.keys() == {"comment", "id"}
+        self.began = int(first["id"])
+        return self
 
     async def next(self) -> dict[str, Any]:
         event: dict[str, Any] = {}
@@ -53,7 +60,7 @@ async def watching(on: Front, **query: str) -> AsyncIterator[Events]:
     async with on.client.stream("GET", "/v1/watch", params=query, headers=headers) as response:
         assert response.status_code == 200
         assert response.headers["content-type"] == "text/event-stream"
-        yield Events(response)
+        yield await Events(response).begin()
 
 
 def data_of(key: str, version: int) -> dict[str, Any]:
@@ -122,7 +129,10 @@ def test_the_position_that_counts_is_the_one_that_is_looked_at() -> None:
                 assert (await events.next())["id"] == "100"
             for wrong in ("x", "-1", "9" * 20):
                 answer = await on.client.get("/v1/watch", params={"from": "99"}, headers={"Last-Event-ID": wrong})
-                assert answer.status_code == 400
+                accepted = "accepted is a whole number from 0 to 9223372036854775807"
+                assert (answer.status_code, answer.json()) == (400, {"error": f"Last-Event-ID='{wrong}': {accepted}"})
+                answer = await on.client.get("/v1/watch", params={"from": wrong})
+                assert (answer.status_code, answer.json()) == (400, {"error": f"from='{wrong}': {accepted}"})
 
     run(main())
 

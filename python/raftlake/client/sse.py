@@ -19,8 +19,10 @@ class ServerSentEvent:
 class ServerSentEvents:
     def __init__(self) -> None:
         self._rest = b""
-        #: The last id seen, with an event or alone: where a reader that reconnects resumes.
+        #: Of the last event that is complete, also of one without data: where a reader that reconnects resumes.
         self.last_id: str | None = None
+        #: The last id seen. It counts when its event is complete: of an event that was cut nothing was handed out.
+        self._id: str | None = None
         self._name = ""
         self._data: list[str] = []
 
@@ -34,7 +36,9 @@ class ServerSentEvents:
         for line in lines:
             if line:
                 self._on_field(line.decode("utf-8", errors="replace"))
-            elif self._data:
+                continue
+            self.last_id = self._id
+            if self._data:
                 events.append(ServerSentEvent(self._name or "message", "\n".join(self._data)))
                 self._name, self._data = "", []
             else:
@@ -49,4 +53,4 @@ class ServerSentEvents:
         elif field == "event":
             self._name = value
         elif field == "id" and "\0" not in value:
-            self.last_id = value
+            self._id = value

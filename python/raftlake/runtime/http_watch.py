@@ -5,7 +5,8 @@ costs nothing but its connection. One that falls behind the history is told so a
 takes no bytes for `STALL_SECONDS` is closed.
 
 Events: `put` and `delete` with JSON data; the changes of one transaction follow one another and only the last one carries
-the id, so that a reader that resumes from the last id it saw never misses the rest of a transaction.
+the id, so that a reader that resumes from the last id it saw never misses the rest of a transaction. A stream begins with the
+id of where it stands, and each heartbeat carries it: an id without data moves a reader's resume point, and is no event to it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Watchers:
         """One watch, from the first header to its end. Raises HttpError before anything was sent, TimeoutError when the reader
         takes nothing."""
         cursor = _Cursor(self._machine, *parse_watch(request, self._machine))
-        first = cursor.take()
+        first = cursor.mark(b"watch") + cursor.take()
         wake = asyncio.Event()
         self._wakes[wake] = None
         exchange.on_gone = wake.set
@@ -91,14 +92,17 @@ class Watchers:
     async def _wait(self, cursor: _Cursor, wake: asyncio.Event) -> bytes:
         """The next changes, b"" when woken for another reason, or a heartbeat that moves the reader's resume point on."""
         try:
-            await asyncio.wait_for(wake.wait(), self._heartbeat_seconds)
+            async with asyncio.timeout(self._heartbeat_seconds):
+                await wake.wait()
         except TimeoutError:
-            return b": heartbeat\nid: %d\n\n" % cursor.version
+            return cursor.mark(b"heartbeat")
         return cursor.take()
 
     async def _send_piece(self, exchange: Exchange, piece: bytes) -> None:
         """Waits while the connection's buffer is full; a reader that takes nothing for too long loses the stream."""
-        await asyncio.wait_for(exchange.write_piece(piece), self._stall_seconds)
+        # Not by wait_for: it forgets a cancellation that comes as the piece has been taken.
+        async with asyncio.timeout(self._stall_seconds):
+            await exchange.write_piece(piece)
 
 
 class _Cursor:
@@ -108,6 +112,10 @@ class _Cursor:
         self._machine = machine
         self._prefix = prefix
         self.version = version
+
+    def mark(self, comment: bytes) -> bytes:
+        """Where the watcher stands, for its reader to resume from."""
+        return b": %s\nid: %d\n\n" % (comment, max(self.version, 0))
 
     def take(self) -> bytes:
         """The next changes as events, b"" when there are none yet. Raises Compacted."""
@@ -141,9 +149,8 @@ def parse_watch(request: Request, machine: StateMachine) -> tuple[str, int]:
     `from` of its first request and the id of the last event that it saw."""
     query = request.query("prefix", "from")
     last_id = request.header(b"last-event-id")
-    if last_id:
-        query["from"] = last_id
-    version = parse_count(query, "from", default=machine.applied_offset - 1, low=0, high=2**63 - 1)
+    positions, name = ({"Last-Event-ID": last_id}, "Last-Event-ID") if last_id else (query, "from")
+    version = parse_count(positions, name, default=machine.applied_offset - 1, low=0, high=2**63 - 1)
     assert version is not None
     try:
         machine.changes_since(query.get("prefix", ""), version, 1)
