@@ -108,7 +108,23 @@ def test_a_conflict_names_the_version_of_the_key_that_was_asked_for() -> None:
 # --- conditions ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("match", ['"0"', '"00"', '"7"', "*"])
+#: Entity-tags that no node gave: each is the number of a version, or none, in another spelling than a node's.
+NO_VERSION = [
+    '"0"',
+    '"00"',
+    '"02"',
+    '"002"',
+    '"+2"',
+    '"2.0"',
+    '"0x2"',
+    '"9223372036854775808"',
+    '"9999999999999999999"',
+    '""',
+    '"v2"',
+]
+
+
+@pytest.mark.parametrize("match", [*NO_VERSION, '"7"', "*"])
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 def test_if_match_never_matches_a_key_that_does_not_exist(method: str, match: str) -> None:
     """RFC 9110 §13.1.1. Version 0 is no version of an entry."""
@@ -123,12 +139,15 @@ def test_if_match_never_matches_a_key_that_does_not_exist(method: str, match: st
     fronted(test)
 
 
+@pytest.mark.parametrize("match", NO_VERSION)
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_version_0_does_not_match_a_key_that_exists_either(method: str) -> None:
+def test_a_tag_that_no_node_gave_does_not_match_a_key_that_exists_either(method: str, match: str) -> None:
+    """RFC 9110 §8.8.3.2: entity-tags are compared byte by byte. The key has version 2."""
+
     async def test(on: Front) -> None:
         await on.client.put("/v1/kv/other", content=b"")
         await on.client.put("/v1/kv/k", content=b"v")
-        answer = await on.client.request(method, "/v1/kv/k", headers={"If-Match": '"0"'})
+        answer = await on.client.request(method, "/v1/kv/k", headers={"If-Match": match})
         assert (answer.status_code, answer.json()) == (412, {"error": CONDITION_FAILED, "key": "k", "version": 2})
         entry = on.node.kv.machine.get("k")
         assert entry is not None and (entry.value, entry.version) == (b"v", 2)

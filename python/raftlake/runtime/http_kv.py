@@ -52,7 +52,9 @@ CONDITION_FAILED = "condition failed"
 #: Bodies of all requests under way together.
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _CONSISTENCY = ("linearizable", "stale")
-_ETAG = re.compile(r'"(\d{1,19})"', re.ASCII)
+#: An entity-tag (RFC 9110 §8.8.3), and one that a node gave: tags are compared byte by byte.
+_ENTITY_TAG = re.compile(r'"[\x21\x23-\x7e]*"')
+_VERSION = re.compile(r'"([1-9][0-9]{0,18})"')
 
 
 class KvHandlers:
@@ -200,11 +202,11 @@ def parse_condition(request: Request, key: str) -> tuple[Compare, ...]:
         return ()
     if match == "*":
         return (Compare(key, ANY),)
-    version = _ETAG.fullmatch(match)
-    if version is None or int(version[1]) >= 1 << 63:
+    if _ENTITY_TAG.fullmatch(match) is None:
         raise HttpError(400, f'If-Match: {match}: accepted is one version in quotes, as in "17", or *')
-    if int(version[1]) == ABSENT:
-        # No entry has version 0, and If-Match never matches what is absent (RFC 9110 §13.1.1): these two never hold together.
+    version = _VERSION.fullmatch(match)
+    if version is None or int(version[1]) >= 1 << 63:
+        # No entry has this tag, and If-Match never matches what is absent (RFC 9110 §13.1.1): these two never hold together.
         return Compare(key, ABSENT), Compare(key, ANY)
     return (Compare(key, int(version[1])),)
 
