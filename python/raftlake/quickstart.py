@@ -9,6 +9,7 @@ says, and no process behind.
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import tempfile
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -72,10 +74,15 @@ def run(data_dir: Path | None = None, rows: int | None = None) -> int:
     except RaftlakeError as error:
         console.print(f"[bold red]failed:[/] {error}", soft_wrap=True)
         if data_dir is None and directory is not None:
-            console.print(f"The data lies in {directory}.", soft_wrap=True)
+            console.print(f"The data lies in {directory}. {_how_to_remove(directory)}", soft_wrap=True)
         return 1
     console.print(f"[bold green]All agrees.[/] {time.perf_counter() - started:.0f} s in all.")
+    console.print(_how_to_remove(directory), soft_wrap=True)
     return 0
+
+
+def _how_to_remove(directory: Path) -> str:
+    return f"To remove the data: rm -r {escape(shlex.quote(str(directory)))}"
 
 
 def _own_directory(data_dir: Path | None) -> Path:

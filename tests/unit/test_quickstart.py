@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,7 +157,8 @@ def test_a_failed_tour_says_so_and_where_its_data_lies(
     ends(monkeypatch, QuickstartFailed("1 of 3 groups differ"))
     assert run() == 1
     (directory,) = temporary.iterdir()
-    assert capsys.readouterr().out == f"failed: 1 of 3 groups differ\nThe data lies in {directory}.\n"
+    lies = f"The data lies in {directory}. To remove the data: rm -r {directory}"
+    assert capsys.readouterr().out == f"failed: 1 of 3 groups differ\n{lies}\n"
 
 
 def test_a_tour_without_a_failure_ends_well(
@@ -165,6 +167,20 @@ def test_a_tour_without_a_failure_ends_well(
     ends(monkeypatch, None)
     assert run(data_dir=temporary / "new" / "folder") == 0
     assert capsys.readouterr().out.startswith("All agrees. ")
+
+
+@pytest.mark.parametrize("name", ["plain", "two words", "it's", "[bold]"])
+def test_the_last_line_removes_the_data_when_it_is_typed(
+    monkeypatch: pytest.MonkeyPatch, temporary: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    ends(monkeypatch, None)
+    assert run(data_dir=temporary / name / ("long-" * 20)) == 0
+    said = capsys.readouterr().out.splitlines()[-1].partition("To remove the data: ")[2]
+    subprocess.run(["sh", "-c", said], check=True)
+    assert [path.name for path in (temporary / name).iterdir()] == []
+    assert run() == 0
+    subprocess.run(["sh", "-c", capsys.readouterr().out.rpartition(": ")[2]], check=True)
+    assert [path.name for path in temporary.iterdir()] == [name]
 
 
 def test_a_stopped_tour_leaves_no_temporary_folder_and_keeps_the_users_own(
