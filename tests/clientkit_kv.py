@@ -19,11 +19,20 @@ class Raw:
     data: bytes
 
 
+@dataclass(frozen=True)
+class Box:
+    """The answer of something between client and node: without the offset that every answer of a node carries."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
 class Silence:
     """No answer, until the client has hung up."""
 
 
-Prepared = Answer | bytes | Raw | Silence | None
+Prepared = Answer | Box | bytes | Raw | Silence | None
 
 
 @dataclass
@@ -64,7 +73,10 @@ class Front:
         elif isinstance(answer, Silence):
             await reader.read()
         elif answer is not None:
-            status, extra, content = answer
+            if isinstance(answer, Box):
+                status, extra, content = answer.status, answer.headers, answer.body
+            else:
+                status, extra, content = answer[0], {"x-raftlake-offset": "8", **answer[1]}, answer[2]
             lines = [
                 f"HTTP/1.1 {status} X",
                 f"content-length: {len(content)}",

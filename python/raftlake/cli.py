@@ -1,9 +1,10 @@
 """The `raftlake` command: puts the commands together and turns errors into one line and an exit code.
 
-0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 130 after Ctrl-C, 141 where
-the reader of the output has gone (`| head`), as for any command that SIGPIPE ends. The commands are in `cli_node` (local,
-format, serve, dump), `cli_topics` (topics, produce, consume), `cli_kv`, `cli_recover` and `cli_quorum` (describe); each imports
-what it needs when it runs, so that `--help` is instant and a client needs no node code.
+0 only on success, 1 for an error (one line on stderr that names what is wrong), 2 for wrong usage, 3 where a change may have
+been carried out (the line says what to look at), 130 after Ctrl-C, 141 where the reader of the output has gone (`| head`), as
+for any command that SIGPIPE ends. The commands are in `cli_node` (local, format, serve, dump), `cli_topics` (topics, produce,
+consume), `cli_kv`, `cli_recover` and `cli_quorum` (describe); each imports what it needs when it runs, so that `--help` is
+instant and a client needs no node code.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typer.exceptions import TyperException
 from raftlake import cli_kv, cli_node, cli_quorum, cli_recover, cli_topics, cli_voters
 from raftlake.cli_output import note
 from raftlake.cli_streams import EXIT_BROKEN_PIPE, OutputClosed, give_up_output, open_streams
-from raftlake.errors import RaftlakeError, one_line
+from raftlake.errors import RaftlakeError, UnknownOutcome, one_line
+
+EXIT_UNKNOWN = 3
 
 app = typer.Typer(
     name="raftlake",
     help="A small Raft quorum: Kafka-protocol logs, linearizable state, a Spark connector.",
+    epilog=f"Exit codes: 0 success, 1 error, 2 wrong usage, {EXIT_UNKNOWN} the outcome of a change is not known.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -82,7 +86,7 @@ def failed(error: RaftlakeError) -> int:
     if isinstance(error, OutputClosed):
         return EXIT_BROKEN_PIPE
     note(f"raftlake: {one_line(error)}")
-    return 1
+    return EXIT_UNKNOWN if isinstance(error, UnknownOutcome) else 1
 
 
 def wrong_usage(error: TyperException) -> str:

@@ -73,7 +73,7 @@ def put(
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Set a key and print its new version."""
+    """Set a key and print its new version; exit code 3 when it is not known whether it was set."""
     if create and if_version is not None:
         raise typer.BadParameter("give one of --create and --if-version")
     if (value is None) == (file is None):
@@ -92,7 +92,7 @@ def delete(
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a key (fine when it does not exist) and print the version of the change."""
+    """Delete a key (fine when it does not exist) and print the version; exit code 3 when it is not known whether it is gone."""
     with connect(bootstrap_server, timeout_ms) as client:
         version = client.kv.delete(key, if_version=if_version)
     _print_version(key, version, as_json)

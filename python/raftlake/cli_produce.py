@@ -22,6 +22,10 @@ class ProduceFailed(RaftlakeError):
     """Not every line of the input was appended; the message says which."""
 
 
+class ProduceUnknown(ProduceFailed, UnknownOutcome):
+    """Of some lines it is not known whether they were appended."""
+
+
 def chunks(lines: Iterable[bytes], *, one_by_one: bool) -> Iterator[list[bytes]]:
     """Lines without their ends: one at a time from a terminal, many together from a file or pipe."""
     chunk: list[bytes] = []
@@ -49,7 +53,8 @@ def produce_lines(
             # Nothing of this chunk was sent.
             outcomes = (error,) * len(chunk)
         if any(isinstance(outcome, RaftlakeError) for outcome in outcomes):
-            raise ProduceFailed(failure_text(outcomes, appended))
+            is_unknown = any(isinstance(outcome, UnknownOutcome) for outcome in outcomes)
+            raise (ProduceUnknown if is_unknown else ProduceFailed)(failure_text(outcomes, appended))
         appended += len(chunk)
     return appended
 
@@ -79,7 +84,7 @@ def failure_text(outcomes: Sequence[AppendResult | RaftlakeError], appended_befo
     if refused:
         told.append(f"not input {_runs(refused)}")
     if unknown:
-        told.append(f"of input {_runs(unknown)} it is not known")
+        told.append(f"of input {_runs(unknown)} it is not known whether they were")
     return f"{failures[0]}; {', '.join(told)}; nothing behind line {appended_before + len(outcomes)} was sent"
 
 

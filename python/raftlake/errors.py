@@ -115,7 +115,7 @@ class RequestRejected(RaftlakeError):
 
 
 class UnknownOutcome(RaftlakeError):
-    """A write was sent, and whether it took effect is unknown: it may still appear."""
+    """A write was sent, and whether it took effect is unknown: it may still appear. `unknown_outcome` words the message."""
 
 
 class StorageError(RaftlakeError):
@@ -156,6 +156,11 @@ def for_clients(text: str, root: str = "") -> str:
         text = text.replace(root + "/", "").replace(root, ".")
     text = _PATH.sub(lambda path: path["last"] or "a directory", text[: 10 * CLIENT_TEXT_MAX])
     return text if len(text) <= CLIENT_TEXT_MAX else text[: CLIENT_TEXT_MAX - 1] + "…"
+
+
+def unknown_outcome(what: str, then: str) -> UnknownOutcome:
+    """The error of a change that no answer decides. `what` tells what came instead, `then` what the caller can do now."""
+    return UnknownOutcome(f"{what}; its outcome is not known: it may have been carried out, or may still be; {then}")
 
 
 def one_line(error: RaftlakeError) -> str:

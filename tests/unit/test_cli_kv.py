@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
@@ -15,7 +16,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from raftlake import cli_kv
+from clientkit_kv import Answer, Box, Front, answer_all, kv_test
+from raftlake import cli, cli_kv
+from raftlake.client import AsyncClient
 from raftlake.client.types import KvEntry, KvEvent, KvPage
 from raftlake.errors import ConfigError
 
@@ -157,6 +160,54 @@ def test_a_list_goes_on_until_the_last_page_or_the_limit(limit: int | None, spac
     keys = sorted(key for key in space.content if key != "other")[:limit]
     assert rows == [f"7\t{len(space.content[key])}\t{key}" for key in keys]
     assert max(asked["limit"] for asked in space.asked) <= 1_000
+
+
+@pytest.mark.parametrize("arguments", [["put", "K", "v", "--create"], ["put", "K", "v"], ["delete", "K", "--if-version", "3"]])
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (None, 3, "K; its outcome is not known: it may have been carried out, or may still be; read the key, then decide"),
+        (
+            (500, {}, b'{"error":"internal\\nerror"}'),
+            3,
+            "answered 500: internal error; its outcome is not known: it may have been",
+        ),
+        (Box(429, {}, b"slow down"), 3, "read the key, then decide"),
+        ((412, {}, b'{"error":"condition failed","key":"K","version":"q"}'), 3, "read the key, then decide"),
+        ((412, {}, b'{"error":"condition failed","key":"K","version":4}'), 1, "condition failed: 'K' is at version 4"),
+        ((413, {}, b'{"error":"the body is larger"}'), 1, "MESSAGE_TOO_LARGE: 413: the body is larger"),
+        ((200, {"etag": '"8"'}, b"{}"), 0, ""),
+    ],
+)
+def test_a_write_whose_outcome_is_not_known_says_so_and_has_an_exit_code_of_its_own(
+    arguments: list[str],
+    answer: Answer | Box | None,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, answer)
+        nodes = ",".join(map(str, client.config.bootstrap))
+        monkeypatch.setattr(sys, "argv", ["raftlake", "kv", *arguments, "-b", nodes])
+        assert await asyncio.to_thread(cli.run, cli.app) == code
+
+    kv_test(test)
+    told = capsys.readouterr()
+    if code == 0:
+        assert (told.out, told.err) == ("8\n", "")
+        return
+    assert told.err.startswith("raftlake: ") and told.err.count("\n") == 1 and words.removeprefix("K") in told.err
+
+
+def test_the_help_tells_the_exit_codes() -> None:
+    def help_of(commands: typer.Typer, *arguments: str) -> str:
+        return " ".join(CliRunner().invoke(commands, [*arguments, "--help"]).output.split())
+
+    assert f"{cli.EXIT_UNKNOWN} the outcome of a change is not known" in help_of(cli.app)
+    for command in ("put", "delete"):
+        assert f"exit code {cli.EXIT_UNKNOWN} when it is not known" in help_of(cli_kv.app, command)
 
 
 def test_a_list_shows_values_when_asked_for(space: Space) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+from kio.schema.errors import ErrorCode as KioError
+from kio.schema.types import TopicName
 
 from clientkit import DROP, FakeQuorum, run
-from clientkit_answers import create_topics
+from clientkit_answers import NO_THROTTLE, create_topics
 from raftlake.client import AsyncClient
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
@@ -44,8 +47,47 @@ def test_a_create_without_any_answer_is_an_unknown_outcome() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, unreachable_timeout_ms=100) as client:
             for _ in range(50):
                 quorum.nodes[1].once(ApiKey.CREATE_TOPICS, lambda *_: DROP)
-            with pytest.raises(UnknownOutcome):
+            with pytest.raises(UnknownOutcome, match=r"CREATE_TOPICS was sent, .*not known.*may have been carried out.*decide"):
                 await client.create_topic("t")
+
+    run(test())
+
+
+@pytest.mark.parametrize("message", [None, "the change was proposed and its outcome is unknown; look before trying again"])
+def test_a_change_that_a_node_does_not_know_the_outcome_of_is_an_unknown_outcome(message: str | None) -> None:
+    def created(*_: object) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            throttle_time=NO_THROTTLE,
+            topics=(
+                CreatableTopicResult(
+                    name=TopicName("t"),
+                    topic_id=None,
+                    error_code=KioError.request_timed_out,
+                    error_message=message,
+                    configs=None,
+                ),
+            ),
+        )
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=100) as client:
+            quorum.nodes[1].standing[ApiKey.CREATE_TOPICS] = created
+            with pytest.raises(UnknownOutcome) as caught:
+                await client.create_topic("t")
+            assert str(caught.value) == (
+                "create topic 't' was sent, and no answer decides; its outcome is not known: "
+                "it may have been carried out, or may still be; look whether it was, then decide"
+            )
+
+    run(test())
+
+
+def test_a_topic_without_leaders_says_that_it_was_created() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=200) as client:
+            quorum.add_topic("t", leader_id=-1)
+            with pytest.raises(UnknownOutcome, match=r"topic 't' was created, .* is not known: describe the topic before"):
+                await client.create_topic("t", exist_ok=True)
 
     run(test())
 

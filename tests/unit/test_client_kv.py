@@ -140,7 +140,7 @@ def test_a_read_without_an_answer_is_asked_again() -> None:
         (403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         (421, ErrorCode.INVALID_REQUEST),
         (413, ErrorCode.MESSAGE_TOO_LARGE),
-        (418, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (405, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 def test_refusals_are_definite(status: int, code: ErrorCode) -> None:
@@ -244,6 +244,47 @@ def test_events_do_not_depend_on_how_the_bytes_are_cut(step: int) -> None:
     found = [event for start in range(0, len(stream), step) for event in events.feed(stream[start : start + step])]
     assert found == [ServerSentEvent("put", "one\ntwo"), ServerSentEvent("message", "x"), ServerSentEvent("message", "")]
     assert events.last_id == "6"
+
+
+def test_the_id_of_an_event_counts_when_the_event_is_whole() -> None:
+    """WHATWG HTML §9.2.6: the id goes into a buffer, and from there to the stream when a blank line ends the event."""
+    events = ServerSentEvents()
+    assert (events.feed(b": watch\nid: 4"), events.last_id) == ([], None)
+    assert (events.feed(b"\n\nevent: put\nid: 5\n"), events.last_id) == ([], "4")
+    assert (events.feed(b"data: one\n"), events.last_id) == ([], "4")
+    assert (events.feed(b"\nid: 6\n"), events.last_id) == ([ServerSentEvent("put", "one")], "5")
+    # Without one of its own, an event has the id of the one before.
+    assert (events.feed(b"\ndata: two\n\n"), events.last_id) == ([ServerSentEvent("message", "two")], "6")
+
+
+@pytest.mark.parametrize("cut", [1, 10, 11, 16, 17, 18, 40, 61, 62])
+def test_a_watch_that_breaks_inside_an_event_gets_that_event_again(cut: int) -> None:
+    """A large value comes in many pieces, and its id before it."""
+
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        start = b": watch\nid: 4\n\n"
+        put = b'event: put\nid: 5\ndata: {"key":"a","version":5,"value":"eA=="}\n\n'
+        answer_all(one, two, start + put[:cut], start + put)
+        stream = client.kv.watch("", from_version=4)
+        assert await anext(stream) == KvEvent(key="a", version=5, value=b"x")
+        await stream.aclose()  # type: ignore[attr-defined]
+        lines = [line for line, _, _ in [*one.requests, *two.requests]]
+        assert lines == ["GET /v1/watch?prefix=&from=4"] * 2
+
+    kv_test(test)
+
+
+def test_where_a_watch_begins_is_no_event() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        put_a = b'event: put\nid: 9\ndata: {"key":"a","version":9,"value":""}\n\n'
+        answer_all(one, two, b": watch\nid: 8\n\n", b": watch\nid: 8\n\n" + put_a)
+        stream = client.kv.watch("p/")
+        assert (await anext(stream)).version == 9
+        await stream.aclose()  # type: ignore[attr-defined]
+        lines = sorted(line for line, _, _ in [*one.requests, *two.requests])
+        assert lines == ["GET /v1/watch?prefix=p%2F", "GET /v1/watch?prefix=p%2F&from=8"]
+
+    kv_test(test)
 
 
 def test_programs_without_an_event_loop_get_the_same() -> None:

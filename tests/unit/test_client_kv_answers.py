@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from clientkit_kv import Answer, Front, Raw, Silence, answer_all, kv_test
+from clientkit_kv import Answer, Box, Front, Raw, Silence, answer_all, kv_test
 from raftlake.client import AsyncClient, Client, Delete, KvConflict, Put
 from raftlake.client.kv_answers import front_of, may_have_happened
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
@@ -38,16 +38,20 @@ writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 CONFLICT: Answer = (412, {}, b'{"key":"k","version":5,"failed":[{"key":"k","version":5}]}')
 DONE: Answer = (200, {"etag": '"5"'}, b"{}")
 REFUSED: Answer = (503, {"retry-after": "1"}, b'{"error":"nothing changed"}')
-AMBIGUOUS: dict[str, Answer | Raw | None] = {
+ERROR = b'{"error":"slow down"}'
+AMBIGUOUS: dict[str, Answer | Box | Raw | None] = {
     "500": (500, {}, b'{"error":"internal error"}'),
     "500 with Retry-After": (500, {"retry-after": "1"}, b'{"error":"internal error"}'),
-    "502": (502, {}, b"<html>Bad Gateway</html>"),
-    "503 of no node": (503, {}, b"<html>Service Unavailable</html>"),
+    "502": Box(502, {}, b"<html>Bad Gateway</html>"),
+    "503": Box(503, {}, b"<html>Service Unavailable</html>"),
+    "503 with Retry-After": Box(503, {"retry-after": "1"}, b"<html>Service Unavailable</html>"),
+    "503 with Retry-After and JSON": Box(503, {"retry-after": "1"}, ERROR),
+    "503 with a node's offset": (503, {"retry-after": "1"}, b"<html>Service Unavailable</html>"),
     "504": (504, {}, b'{"error":"its outcome is unknown"}'),
     "504 with Retry-After": (504, {"retry-after": "1"}, b"{}"),
-    "507": (507, {}, b""),
-    "520": (520, {}, b""),
-    "202": (202, {}, b""),
+    "507": Box(507),
+    "520": Box(520),
+    "202": Box(202),
     "204": (204, {"etag": '"5"'}, b""),
     "200 without a version": (200, {}, b"{}"),
     "hangs up": None,
@@ -56,6 +60,30 @@ AMBIGUOUS: dict[str, Answer | Raw | None] = {
     "no HTTP": Raw(b"\x00\x01\x02\r\n\r\n"),
     "garbled body": (200, {"etag": '"5"', "content-encoding": "gzip"}, b"no gzip"),
 }
+#: Answers that no node gives: of what stands between, or in a shape that is not a node's.
+FOREIGN: list[Answer | Box] = [
+    Box(301, {"location": "https://elsewhere/"}),
+    (307, {}, b'{"error":"node 2 leads"}'),
+    (307, {"location": "/login"}, ERROR),
+    Box(308, {"location": "https://elsewhere/"}, ERROR),
+    *(Box(status, {}, ERROR) for status in (400, 403, 404, 405, 408, 413, 429)),
+    Box(404, {}, b"<html>Not Found</html>"),
+    (401, {}, ERROR),
+    (429, {"retry-after": "1"}, ERROR),
+    (400, {}, b'{"error":null}'),
+    (400, {}, b'["error"]'),
+    (400, {}, b"[" * 100_000),
+    (412, {}, b'{"error":"condition failed","key":"k","version":"q"}'),
+    (412, {}, b'{"error":"condition failed","key":"k","version":"3"}'),
+    (412, {}, b'{"error":"condition failed","key":"k","version":1.5}'),
+    (412, {}, b'{"error":"condition failed","key":"k","version":true}'),
+    (412, {}, b'{"error":"condition failed","key":"k","version":Infinity}'),
+    (412, {}, b'{"error":"condition failed","key":5,"version":3}'),
+    (412, {}, b'{"error":"condition failed","failed":[]}'),
+    (412, {}, b'{"failed":[{"key":"a","version":1},{"key":"b","version":"q"}]}'),
+    (412, {}, b'{"failed":[["key","version"]]}'),
+    Box(412, {}, b"<html>Precondition Failed</html>"),
+]
 ambiguous = pytest.mark.parametrize("answer", AMBIGUOUS.values(), ids=AMBIGUOUS)
 
 
@@ -65,12 +93,29 @@ def asked(one: Front, two: Front) -> int:
 
 @writes
 @ambiguous
-def test_a_write_that_may_have_happened_is_unknown_and_never_sent_again(write: Write, answer: Answer | Raw | None) -> None:
+def test_a_write_that_may_have_happened_is_unknown_and_never_sent_again(
+    write: Write, answer: Answer | Box | Raw | None
+) -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, answer, CONFLICT)
-        with pytest.raises(UnknownOutcome, match="/v1/"):
+        with pytest.raises(UnknownOutcome, match="/v1/") as caught:
             await write(client)
         assert asked(one, two) == 1
+        keys = "keys" if "/v1/txn" in str(caught.value) else "key"
+        told = f"; its outcome is not known: it may have been carried out, or may still be; read the {keys}, then decide"
+        assert str(caught.value).endswith(told)
+
+    kv_test(test)
+
+
+@writes
+def test_an_answer_that_no_node_gives_says_nothing_of_a_write(write: Write) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        for answer in FOREIGN:
+            answer_all(one, two, answer, CONFLICT)
+            with pytest.raises(UnknownOutcome, match=r"/v1/.*not known"):
+                await write(client)
+            assert one.answers == [CONFLICT], answer
 
     kv_test(test)
 
@@ -88,7 +133,7 @@ def test_a_write_without_an_answer_in_time_is_unknown_and_never_sent_again(write
 
 @pytest.mark.parametrize("kind", SYNC_WRITES)
 @pytest.mark.parametrize("answer", [AMBIGUOUS["500"], AMBIGUOUS["502"], None], ids=["500", "502", "hangs up"])
-def test_programs_without_an_event_loop_are_told_the_same(kind: str, answer: Answer | Raw | None) -> None:
+def test_programs_without_an_event_loop_are_told_the_same(kind: str, answer: Answer | Box | Raw | None) -> None:
     def work(bootstrap: list[str]) -> None:
         with Client(bootstrap) as client, pytest.raises(UnknownOutcome):
             SYNC_WRITES[kind](client)
@@ -103,7 +148,7 @@ def test_programs_without_an_event_loop_are_told_the_same(kind: str, answer: Ans
 
 @writes
 @pytest.mark.parametrize("answer", [AMBIGUOUS["500"], AMBIGUOUS["502"], None], ids=["500", "502", "hangs up"])
-def test_what_came_before_does_not_make_it_safe_to_send_again(write: Write, answer: Answer | None) -> None:
+def test_what_came_before_does_not_make_it_safe_to_send_again(write: Write, answer: Answer | Box | Raw | None) -> None:
     """The second write, which goes to the leader that is known; then one that was refused and redirected first."""
 
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
@@ -198,7 +243,7 @@ def test_a_conflict_is_one_only_where_nothing_was_sent_that_may_have_happened(wr
 
 
 @writes
-@pytest.mark.parametrize("status", [404, 405, 408, 429])
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 408, 413, 415, 421])
 def test_a_refusal_is_definite_for_every_kind_of_write(write: Write, status: int) -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         answer_all(one, two, (status, {}, b'{"error":"because"}'), DONE)
@@ -234,7 +279,8 @@ def test_a_read_without_an_answer_in_time_is_asked_again() -> None:
 
 def test_a_read_is_asked_again_after_all_of_these() -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
-        broken = [answer for name, answer in AMBIGUOUS.items() if name.startswith(("500", "502", "503", "504", "hangs up"))]
+        kinds = ("500", "502", "503", "504", "hangs up")
+        broken = [answer for name, answer in AMBIGUOUS.items() if name.startswith(kinds)]
         answer_all(one, two, *broken, (200, {"etag": '"5"'}, b"v"))
         entry = await client.kv.get("k", timeout_ms=20_000)
         assert entry is not None and (entry.value, entry.version) == (b"v", 5)
@@ -251,16 +297,41 @@ def test_a_list_that_there_is_not_is_refused() -> None:
     kv_test(test)
 
 
+def test_a_list_that_is_none_is_an_error_of_the_answer() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        for body in (b"{}", b"[]", b'{"entries":5,"more":false}', b'{"entries":["a"],"more":false}', b"<html>"):
+            answer_all(one, two, (200, {}, body))
+            with pytest.raises(WireError, match="/v1/kv"):
+                await client.kv.list("p")
+
+    kv_test(test)
+
+
+def test_a_read_has_no_condition_that_could_fail() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, (412, {"etag": '"5"'}, ERROR))
+        with pytest.raises(RequestRejected, match="412: slow down"):
+            await client.kv.get("k")
+
+    kv_test(test)
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "expected"),
     [
-        (200, {}, False),
         (201, {}, True),
         (299, {}, True),
-        (300, {}, False),
-        (307, {}, False),
+        (300, {}, True),
         (400, {}, False),
-        (499, {}, False),
+        (401, {}, True),
+        (404, {}, False),
+        (408, {}, False),
+        (410, {}, True),
+        (413, {}, False),
+        (415, {}, False),
+        (421, {}, False),
+        (429, {}, True),
+        (499, {}, True),
         (500, {}, True),
         (502, {"retry-after": "1"}, True),
         (503, {}, True),
@@ -270,7 +341,12 @@ def test_a_list_that_there_is_not_is_refused() -> None:
     ],
 )
 def test_after_which_answers_a_write_may_have_happened(status: int, headers: dict[str, str], expected: bool) -> None:
-    assert may_have_happened(httpx.Response(status, headers=headers)) is expected
+    request = httpx.Request("PUT", "http://h:1/v1/kv/k")
+    offset = {"X-Raftlake-Offset": "8"}
+    of_a_node = httpx.Response(status, headers={**headers, **offset}, content=ERROR, request=request)
+    assert may_have_happened(of_a_node) is expected
+    assert may_have_happened(httpx.Response(status, headers=headers, content=ERROR, request=request))
+    assert may_have_happened(httpx.Response(status, headers={**headers, **offset}, content=b"{}", request=request))
 
 
 @pytest.mark.parametrize("location", [None, "", "/v1/kv/k", "ftp://h/x", "http://", "http://h:port/"])

@@ -10,8 +10,8 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.remove_raft_voter.v0.response import RemoveRaftVoterResponse
 
 from clientkit import DROP, FakeQuorum, run
-from raftlake.client import AsyncClient
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.client import AsyncClient, NoReachableNode
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 
 DISK = b"d" * 16
@@ -54,3 +54,65 @@ def test_a_refusal_carries_the_leaders_reason() -> None:
     with pytest.raises(RequestRejected, match="would lose their majority") as caught:
         removing(answer(ErrorCode.NOT_ENOUGH_REPLICAS, "the voters would lose their majority"))
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def going_on(first: Any, then: Any) -> None:
+    """The leader answers `first`, and `then` as often as it is asked, until the time is over."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=300) as client:
+            quorum.nodes[1].once(ApiKey.REMOVE_RAFT_VOTER, lambda *_: first)
+            quorum.nodes[1].standing[ApiKey.REMOVE_RAFT_VOTER] = lambda *_: then
+            await client.remove_voter(3, DISK)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (DROP, DROP),
+        (DROP, answer(ErrorCode.NOT_CONTROLLER, "another node leads")),
+        (answer(ErrorCode.REQUEST_TIMED_OUT), answer(ErrorCode.REQUEST_TIMED_OUT)),
+    ],
+    ids=["no answer", "no answer, then another leader", "an answer without a reason"],
+)
+def test_a_change_that_may_have_been_made_is_an_unknown_outcome(first: Any, then: Any) -> None:
+    told = r"remove voter 3 was sent, .*not known.*may have been carried out.*look at the voters, then decide"
+    with pytest.raises(UnknownOutcome, match=told):
+        going_on(first, then)
+
+
+def test_a_change_whose_leader_goes_away_with_it_is_an_unknown_outcome() -> None:
+    """It is sent, and no node can be asked any more."""
+
+    async def test() -> None:
+        settings = {"request_timeout_ms": 2_000, "unreachable_timeout_ms": 200}
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, **settings) as client:
+
+            def leave(*_: object) -> Any:
+                quorum.nodes[1].standing[ApiKey.DESCRIBE_CLUSTER] = lambda *_: DROP
+                return DROP
+
+            quorum.nodes[1].once(ApiKey.REMOVE_RAFT_VOTER, leave)
+            with pytest.raises(UnknownOutcome, match="look at the voters"):
+                await client.remove_voter(3, DISK)
+
+    run(test())
+
+
+def test_a_change_that_was_never_sent_is_none_of_them() -> None:
+    async def test() -> None:
+        settings = {"request_timeout_ms": 2_000, "unreachable_timeout_ms": 200}
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, **settings) as client:
+            quorum.nodes[1].standing[ApiKey.DESCRIBE_CLUSTER] = lambda *_: DROP
+            with pytest.raises(NoReachableNode):
+                await client.remove_voter(3, DISK)
+
+    run(test())
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_change_that_the_leader_put_off_all_the_time_was_not_made(code: ErrorCode) -> None:
+    with pytest.raises(RequestRejected, match="another change"):
+        going_on(answer(code, "another change"), answer(code, "another change"))

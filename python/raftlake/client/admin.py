@@ -14,7 +14,7 @@ from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE
 from raftlake.client.types import Address, ClusterDescription, TopicDescription
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, unknown_outcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.quorum import DESCRIBE_QUORUM_VERSION, QuorumDescription, describe_quorum_request, quorum_description
 
@@ -63,7 +63,7 @@ class Admin:
             code, message = protocol.create_topic_result(answer)
             if code == ErrorCode.NONE or (code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or was_sent)):
                 return await self._wait_for_leaders(name, deadline)
-            await self._pause_or_raise(code, f"create topic {name!r}: {message}".removesuffix(": "), backoff, deadline)
+            await self._pause_or_raise(code, f"create topic {name!r}", backoff, deadline, message)
             was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
 
     async def delete_topic(self, name: str, timeout_ms: float | None = None) -> None:
@@ -85,7 +85,7 @@ class Admin:
             if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 self._cluster.forget_topic(name)
                 return
-            await self._pause_or_raise(code, f"delete topic {name!r}: {message}".removesuffix(": "), backoff, deadline)
+            await self._pause_or_raise(code, f"delete topic {name!r}", backoff, deadline, message)
             was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
 
     async def describe_cluster(self, timeout_ms: float | None = None) -> ClusterDescription:
@@ -172,16 +172,23 @@ class Admin:
                 if described.partitions and all(p.leader_id >= 0 for p in described.partitions):
                     return described
             if deadline.is_over():
-                raise UnknownOutcome(f"topic {name!r} was created, but not every partition has a leader yet")
+                raise UnknownOutcome(
+                    f"topic {name!r} was created, but not every partition has a leader yet; "
+                    "when all will have one is not known: describe the topic before you use it"
+                )
             await backoff.pause(deadline)
 
-    async def _pause_or_raise(self, code: ErrorCode, what: str, backoff: Backoff, deadline: Deadline) -> None:
+    async def _pause_or_raise(
+        self, code: ErrorCode, what: str, backoff: Backoff, deadline: Deadline, message: str | None = ""
+    ) -> None:
+        told = f"{what}: {message}" if message else what
         if code not in RETRIABLE:
-            raise RequestRejected(code, what)
+            raise RequestRejected(code, told)
         if deadline.is_over():
             if code == ErrorCode.REQUEST_TIMED_OUT:
-                raise UnknownOutcome(what if "outcome is unknown" in what else f"{what}: its outcome is unknown")
-            raise RequestRejected(code, what)
+                # The node says nothing else, in words of its own.
+                raise unknown_outcome(f"{what} was sent, and no answer decides", "look whether it was, then decide")
+            raise RequestRejected(code, told)
         await backoff.pause(deadline)
 
     def _deadline(self, timeout_ms: float | None) -> Deadline:

@@ -22,7 +22,7 @@ from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected, NoReachableNode
 from raftlake.client.pool import ConnectionPool
 from raftlake.client.types import Address, ClientConfig, PartitionDescription, TopicDescription
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, code_of
+from raftlake.errors import ErrorCode, RequestRejected, code_of, unknown_outcome
 from raftlake.wire.api import ApiKey
 
 #: Topics by name; None: all of them.
@@ -159,7 +159,8 @@ class Cluster:
                     break
             if deadline.is_over() or deadline.elapsed_ms() > self.config.unreachable_timeout_ms:
                 if was_sent and changes:
-                    raise UnknownOutcome(f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms")
+                    told = f"{api_key.name} was sent, and no answer came within {deadline.elapsed_ms():.0f} ms"
+                    raise unknown_outcome(told, "look whether it was, then decide")
                 raise NoReachableNode([str(address) for address in self.config.bootstrap], errors)
             patience_ms *= 2
             connect_patience_ms *= 2

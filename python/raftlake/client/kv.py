@@ -1,8 +1,8 @@
 """The key-value space, over the nodes' HTTP front.
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
-write is sent again only after 307, 503 with Retry-After or a refused connection, which say that it was not proposed. It ends as
-UnknownOutcome where it may have been: no answer, or one (500, 502, 504, ...) that does not say what became of it.
+write is sent again only after 307, a node's 503 with Retry-After or a refused connection: it was not proposed. It ends as
+UnknownOutcome where it may have been: no answer, or one (500, 502, 429 of a proxy, ...) that is no refusal of a node.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from raftlake.client.kv_answers import (
     WatchPosition,
     change_of,
     conflict_of,
-    entry_of,
     error_text,
     front_of,
-    json_of,
     may_have_happened,
     offset_of,
+    page_of,
     refusal_of,
+    unknown_write,
     version_of,
 )
 from raftlake.client.sse import ServerSentEvents
 from raftlake.client.types import KvEntry, KvEvent, KvPage
-from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
+from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, WireError
 from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
 #: A node sends at least a comment in this time while a watch is open.
@@ -103,9 +103,7 @@ class AsyncKv:
         answer = await self._read("/v1/kv", params, timeout_ms)
         if answer.status_code != 200:
             raise refusal_of(answer)
-        body = json_of(answer)
-        entries = tuple(entry_of(row) for row in body["entries"])
-        return KvPage(entries=entries, more=bool(body["more"]), version=offset_of(answer) - 1)
+        return page_of(answer)
 
     async def txn(self, compare: Mapping[str, int], ops: Sequence[Put | Delete], *, timeout_ms: float | None = None) -> int:
         """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: must not exist, -1:
@@ -160,12 +158,12 @@ class AsyncKv:
     async def _write(self, method: str, path: str, timeout_ms: float | None, **arguments: Any) -> int:
         """The version of the change."""
         answer = await self._request(method, path, timeout_ms, is_write=True, **arguments)
-        if answer.status_code == 412:
-            raise conflict_of(answer)
         try:
+            if answer.status_code == 412:
+                raise conflict_of(answer)
             return version_of(answer)
         except WireError as error:
-            raise UnknownOutcome(f"{method} {path}: {error}") from error
+            raise unknown_write(method, path, str(error)) from error
 
     async def _request(
         self, method: str, path: str, timeout_ms: float | None, *, is_write: bool, **arguments: Any
@@ -185,18 +183,23 @@ class AsyncKv:
                 self._forget(front)
                 reason = str(error) or type(error).__name__
                 if is_write:
-                    raise UnknownOutcome(f"{method} {path} was sent to {front} and had no answer: {reason}") from error
+                    raise unknown_write(method, path, f"sent to {front}, it had no answer ({reason})") from error
                 errors[front] = reason
             else:
                 if answer.status_code == 307:
-                    self._leader = front_of(answer)
-                elif answer.status_code in (200, 412) or (answer.status_code == 404 and not is_write):
+                    try:
+                        self._leader = front_of(answer)
+                    except WireError as error:
+                        if is_write:
+                            raise unknown_write(method, path, str(error)) from error
+                        raise
+                elif answer.status_code in (200, 412 if is_write else 404):
                     if is_write:
                         self._leader = front
                     return answer
                 elif is_write and may_have_happened(answer):
                     self._leader = None
-                    raise UnknownOutcome(f"{method} {path}: {front} answered {answer.status_code}: {error_text(answer)}")
+                    raise unknown_write(method, path, f"{front} answered {answer.status_code}: {error_text(answer)}")
                 elif answer.status_code in (500, 502, 503, 504):
                     errors[front] = f"{answer.status_code}: {error_text(answer)}"
                     self._leader = None

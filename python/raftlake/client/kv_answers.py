@@ -14,8 +14,8 @@ import httpx
 
 from raftlake.client.errors import KvConflict
 from raftlake.client.sse import ServerSentEvent
-from raftlake.client.types import KvEntry, KvEvent
-from raftlake.errors import ErrorCode, RequestRejected, WireError
+from raftlake.client.types import KvEntry, KvEvent, KvPage
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError, unknown_outcome
 
 REFUSALS = {
     400: ErrorCode.INVALID_REQUEST,
@@ -25,16 +25,8 @@ REFUSALS = {
     # A node that is asked under a name it does not serve (http.allowed.hosts): trying again helps nobody.
     421: ErrorCode.INVALID_REQUEST,
 }
-
-
-def entry_of(row: Mapping[str, Any]) -> KvEntry:
-    value = row.get("value")
-    return KvEntry(
-        key=row["key"],
-        version=row["version"],
-        size=row["size"],
-        value=None if value is None else base64.b64decode(value),
-    )
+#: What a node answers to a write that it did not propose; 503 counts with Retry-After only.
+_NOT_PROPOSED = frozenset({400, 403, 404, 405, 408, 413, 415, 421, 503})
 
 
 def version_of(answer: httpx.Response) -> int:
@@ -51,10 +43,30 @@ def offset_of(answer: httpx.Response) -> int:
         raise WireError(f"{answer.request.url} answered without its offset") from error
 
 
+def page_of(answer: httpx.Response) -> KvPage:
+    """A list of keys."""
+    body = json_of(answer)
+    try:
+        entries = tuple(_entry_of(row) for row in body["entries"])
+        return KvPage(entries=entries, more=bool(body["more"]), version=offset_of(answer) - 1)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise WireError(f"{answer.request.url} answered with no list of keys: {error!r}") from error
+
+
+def _entry_of(row: Mapping[str, Any]) -> KvEntry:
+    value = row.get("value")
+    return KvEntry(
+        key=row["key"],
+        version=row["version"],
+        size=row["size"],
+        value=None if value is None else base64.b64decode(value),
+    )
+
+
 def json_of(answer: httpx.Response) -> dict[str, Any]:
     try:
         body = answer.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"{answer.request.url} answered {answer.status_code} without JSON") from error
     if not isinstance(body, dict):
         raise WireError(f"{answer.request.url} answered {answer.status_code} with other JSON than an object")
@@ -78,18 +90,33 @@ def conflict_of(answer: httpx.Response) -> KvConflict:
     body = json_of(answer)
     failed = body.get("failed", [body])
     try:
-        return KvConflict({row["key"]: int(row["version"]) for row in failed})
-    except (KeyError, TypeError) as error:
-        raise WireError(f"{answer.request.url} answered 412 without the versions in the way") from error
+        current = {row["key"]: row["version"] for row in failed}
+    except (KeyError, TypeError):
+        current = {}
+    if not current or not all(type(key) is str and type(version) is int for key, version in current.items()):
+        raise WireError(f"{answer.request.url} answered 412 without the versions in the way")
+    return KvConflict(current)
+
+
+def unknown_write(method: str, path: str, told: str) -> UnknownOutcome:
+    """The error of a write that no answer of a node decides."""
+    return unknown_outcome(f"{method} {path}: {told}", f"read the key{'s' if path == '/v1/txn' else ''}, then decide")
 
 
 def may_have_happened(answer: httpx.Response) -> bool:
-    """Whether the write may have been proposed and no answer of a node says what became of it. A node refuses before it
-    proposes with 503 and Retry-After; what stands between client and node answers as it likes."""
-    status = answer.status_code
-    if status == 503:
-        return "retry-after" not in answer.headers
-    return status >= 500 or 200 < status < 300
+    """Whether the write may have been proposed and no answer of a node says what became of it. What stands between client and
+    node answers as it likes, so a refusal counts only where a node gives it."""
+    if answer.status_code not in _NOT_PROPOSED or not _is_of_a_node(answer):
+        return True
+    return answer.status_code == 503 and "retry-after" not in answer.headers
+
+
+def _is_of_a_node(answer: httpx.Response) -> bool:
+    """Whether the answer looks like a node's error: JSON with `error`, and the offset that every answer of a node carries."""
+    try:
+        return "x-raftlake-offset" in answer.headers and isinstance(json_of(answer).get("error"), str)
+    except WireError:
+        return False
 
 
 def front_of(redirect: httpx.Response) -> str:

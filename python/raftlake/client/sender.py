@@ -35,7 +35,7 @@ from raftlake.client.produce_answer import (
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX
 from raftlake.client.stall_watch import StallWatch
 from raftlake.client.types import AppendResult
-from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome, WireError
+from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected, WireError, unknown_outcome
 from raftlake.wire.api import ApiKey
 from raftlake.wire.produce import ProducePartitionResult, ProduceResponse
 
@@ -264,7 +264,8 @@ class PartitionSender:
         if pending.lane is not None:
             self._retire(pending.lane)
         if pending.is_ambiguous:
-            unknown = UnknownOutcome(f"append to {self._topic}-{self._partition} was sent, its outcome is not known: {error}")
+            sent = f"append to {self._topic}-{self._partition} was sent ({error})"
+            unknown = unknown_outcome(sent, "read the partition, then decide")
             unknown.__cause__ = error
             error = unknown
         if not pending.outcome.done():

@@ -15,9 +15,9 @@ from typing import Any
 from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
-from raftlake.client.errors import Disconnected
+from raftlake.client.errors import Disconnected, NoReachableNode
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.errors import ErrorCode, RequestRejected, unknown_outcome
 from raftlake.wire.api import ApiKey
 
 #: The name under which voters say where their peers reach them (Kafka's CONTROLLER listener).
@@ -56,9 +56,15 @@ class VoterAdmin:
     ) -> None:
         """Ask the leader, whoever it is, until it says yes or no. `done_before` is what a repeated request is told."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
-        was_sent = False
+        was_sent = is_lost = False
+        unknown = unknown_outcome(f"{what} was sent, and no answer decides", "look at the voters, then decide")
         while True:
-            cluster = await self._admin.describe_cluster(deadline.remaining_ms())
+            try:
+                cluster = await self._admin.describe_cluster(deadline.remaining_ms())
+            except NoReachableNode as error:
+                if is_lost:
+                    raise unknown from error
+                raise
             address = cluster.nodes.get(cluster.controller_id)
             code, message = ErrorCode.LEADER_NOT_AVAILABLE, "the quorum has no leader"
             if address is not None:
@@ -66,8 +72,9 @@ class VoterAdmin:
                     connection = await self._cluster.pool.get(address)
                     answer = await self._cluster.request(connection, api_key, version, request, deadline)
                     code, message = ErrorCode(int(answer.error_code)), answer.error_message or ""
-                except Disconnected:
+                except Disconnected as error:
                     was_sent = True
+                    is_lost = is_lost or error.sent
                     message = "the leader's connection was lost"
             if code is ErrorCode.NONE or (code is done_before and was_sent):
                 return
@@ -75,8 +82,10 @@ class VoterAdmin:
             if code not in RETRIABLE:
                 raise RequestRejected(code, f"{what}: {message}")
             if deadline.is_over():
-                if code is ErrorCode.REQUEST_TIMED_OUT and not message:
-                    raise UnknownOutcome(f"{what}: its outcome is not known; look at the voters")
+                # With a reason the leader says "not yet": it has begun nothing.
+                is_decided = bool(message) if code is ErrorCode.REQUEST_TIMED_OUT else not is_lost
+                if not is_decided:
+                    raise unknown
                 raise RequestRejected(code, f"{what}: {message}")
             await backoff.pause(deadline)
 
