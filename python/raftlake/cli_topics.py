@@ -6,7 +6,7 @@ Lines are records: what goes in comes out byte for byte, so that the commands fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -132,8 +132,8 @@ def produce(
     if key_separator == "":
         raise typer.BadParameter("must not be empty", param_hint="--key-separator")
     with connect(bootstrap_server, timeout_ms) as client:
-        # A missing topic or quorum is said before a line is read, and also when none comes.
-        client.partitions(topic)
+        # A missing topic, partition or quorum is said before a line is read, and also when none comes.
+        require_partition(topic, partition, client.partitions(topic))
         count = produce_lines(client, topic, chunks(sys.stdin.buffer, one_by_one=sys.stdin.isatty()), key_separator, partition)
     note(f"{count} records appended")
 
@@ -176,8 +176,7 @@ def _records(
     from raftlake.client import EARLIEST, LATEST
 
     known = client.partitions(topic)
-    if partition is not None and partition not in known:
-        raise ConfigError(f"--partition: topic {topic!r} has {len(known)} partitions, not {partition}")
+    require_partition(topic, partition, known)
     partitions = known if partition is None else [partition]
     if not linearizable:
         yield from client.stream(topic, partitions=partitions, start=EARLIEST if from_beginning else LATEST)
@@ -188,6 +187,12 @@ def _records(
     ends = client.read_offset(topic, partitions)
     for index in partitions:
         yield from _read_to(client, topic, index, starts[index], ends[index])
+
+
+def require_partition(topic: str, partition: int | None, known: Collection[int]) -> None:
+    """ConfigError for a partition that the topic does not have."""
+    if partition is not None and partition not in known:
+        raise ConfigError(f"--partition: topic {topic!r} has {len(known)} partitions, not {partition}")
 
 
 def _read_to(client: Client, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:

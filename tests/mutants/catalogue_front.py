@@ -1,4 +1,4 @@
-"""Planted bugs: the key space, the HTTP front and the client."""
+"""Planted bugs: the key space, the HTTP front, the client and the commands."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ ORDER = ("property/test_kv_keyspace_order.py",)
 BOUNDS = ("unit/test_kv_bounds.py",)
 VERSIONS = ("unit/test_runtime_http_kv_versions.py",)
 WATCHES = ("unit/test_runtime_http_watch.py",)
+BEGINS = ("unit/test_runtime_http_watch_begins.py",)
+PRODUCE = ("unit/test_cli_produce.py",)
 OUTCOMES = ("unit/test_client_kv_answers.py",)
 CANCELLED = ("unit/test_client_lanes_cancelled.py",)
 SEQUENCES = ("unit/test_client_lanes_sequences.py",)
@@ -98,8 +100,24 @@ HTTP_FRONT = (
         "if-match-0-matches-absence",
         "RFC 9110 §13.1.1: If-Match never matches what does not exist",
         HTTP_KV,
-        "if int(version[1]) == ABSENT:",
-        "if False:",
+        '"([1-9][0-9]{0,18})"',
+        '"(0|[1-9][0-9]{0,18})"',
+        VERSIONS,
+    ),
+    mutant(
+        "if-match-compares-numbers",
+        "RFC 9110 §8.8.3.2: entity-tags are compared byte by byte",
+        HTTP_KV,
+        '"([1-9][0-9]{0,18})"',
+        '"0*([1-9][0-9]{0,18})"',
+        VERSIONS,
+    ),
+    mutant(
+        "tag-beyond-the-last-version-is-a-version",
+        "off by one: 2^63 is the first number that no version has",
+        HTTP_KV,
+        "int(version[1]) >= 1 << 63:",
+        "int(version[1]) > 1 << 63:",
         VERSIONS,
     ),
     mutant(
@@ -124,8 +142,8 @@ HTTP_FRONT = (
         "watch-resumes-at-its-first-address",
         "WHATWG HTML §9.2: a reader that reconnects sends its old address and the id of the last event",
         WATCH,
-        "    if last_id:\n",
-        '    if last_id and "from" not in query:\n',
+        "if last_id else (query",
+        'if last_id and "from" not in query else (query',
         WATCHES,
     ),
     mutant(
@@ -135,6 +153,46 @@ HTTP_FRONT = (
         "default=machine.applied_offset - 1",
         "default=machine.applied_offset",
         WATCHES,
+    ),
+    mutant(
+        "watch-begins-without-an-id",
+        "WHATWG HTML §9.2: a reader that has seen no id reconnects without one, and misses what came between",
+        WATCH,
+        'first = cursor.mark(b"watch") + cursor.take()',
+        "first = cursor.take()",
+        BEGINS,
+    ),
+    mutant(
+        "watch-begins-with-the-id-of-what-follows",
+        "the id that a watch begins with is that of what the reader has, not of what it is about to get",
+        WATCH,
+        'first = cursor.mark(b"watch") + cursor.take()',
+        'taken = cursor.take()\n        first = cursor.mark(b"watch") + taken',
+        BEGINS,
+    ),
+    mutant(
+        "watch-begins-below-the-first-version",
+        "WHATWG HTML §9.2.3: after an answer of 400 to the id that it was given, a reader asks no more",
+        WATCH,
+        "max(self.version, 0))",
+        "self.version)",
+        BEGINS,
+    ),
+    mutant(
+        "watch-blames-the-address-for-the-header",
+        "an error names what is wrong",
+        WATCH,
+        '({"Last-Event-ID": last_id}, "Last-Event-ID")',
+        '({"from": last_id}, "from")',
+        WATCHES,
+    ),
+    mutant(
+        "cancelled-watch-goes-on",
+        "CPython 86296 (bpo-42130): wait_for forgets a cancellation that comes as its future is done",
+        WATCH,
+        "        async with asyncio.timeout(self._stall_seconds):\n            await exchange.write_piece(piece)\n",
+        "        await asyncio.wait_for(exchange.write_piece(piece), self._stall_seconds)\n",
+        ("unit/test_runtime_http.py",),
     ),
     mutant(
         "watch-cuts-a-large-transaction",
@@ -151,17 +209,73 @@ CLIENT = (
         "internal-error-sent-again",
         "Jepsen: a write that may have happened is not retried, whatever the status of the answer",
         ANSWERS,
-        "return status >= 500 or",
-        "return status > 500 or",
+        "415, 421, 503}",
+        "415, 421, 500, 503}",
         OUTCOMES,
     ),
     mutant(
         "bad-gateway-sent-again",
         "a proxy that lost the answer does not know what became of the request",
         ANSWERS,
-        "return status >= 500 or",
-        "return status in (500, 504) or",
+        "if answer.status_code not in _NOT_PROPOSED or not _is_of_a_node(answer):",
+        "if answer.status_code != 502 and (answer.status_code not in _NOT_PROPOSED or not _is_of_a_node(answer)):",
         OUTCOMES,
+    ),
+    mutant(
+        "refusal-of-a-proxy-is-definite",
+        "what stands between client and node may refuse what it has handed on",
+        ANSWERS,
+        "answer.status_code not in _NOT_PROPOSED or not _is_of_a_node(answer):",
+        "answer.status_code not in _NOT_PROPOSED:",
+        OUTCOMES,
+    ),
+    mutant(
+        "any-error-as-json-is-a-nodes",
+        "others say `error` in JSON too; the offset is what each answer of a node carries",
+        ANSWERS,
+        '"x-raftlake-offset" in answer.headers and isinstance(',
+        "isinstance(",
+        OUTCOMES,
+    ),
+    mutant(
+        "status-that-no-node-gives-is-definite",
+        "RFC 6585 §4: 429 is of limits, which nodes do not have",
+        ANSWERS,
+        "415, 421, 503}",
+        "415, 421, 429, 503}",
+        OUTCOMES,
+    ),
+    mutant(
+        "conflict-with-any-version",
+        "a 412 that names no version may be that of something else, after the write",
+        ANSWERS,
+        "type(key) is str and type(version) is int for",
+        "type(key) is str for",
+        OUTCOMES,
+    ),
+    mutant(
+        "redirect-to-nowhere-ends-as-another-error",
+        "a write that was sent and not answered by a node has an unknown outcome, whatever the status",
+        CLIENT_KV,
+        "raise unknown_write(method, path, str(error)) from error\n                        raise\n",
+        "raise\n                        raise\n",
+        OUTCOMES,
+    ),
+    mutant(
+        "id-counts-before-its-event-is-whole",
+        "WHATWG HTML §9.2.6: the last event ID changes as the event is dispatched, after its data",
+        "raftlake.client.sse",
+        "            self._id = value\n",
+        "            self._id = self.last_id = value\n",
+        ("unit/test_client_kv.py",),
+    ),
+    mutant(
+        "lost-change-of-voters-is-a-refusal",
+        "the second of two: a request that was lost may have been carried out, whatever a later one is told",
+        "raftlake.client.voters",
+        "if code is ErrorCode.REQUEST_TIMED_OUT else not is_lost",
+        "if code is ErrorCode.REQUEST_TIMED_OUT else True",
+        ("unit/test_client_voters.py",),
     ),
     mutant(
         "unanswered-write-sent-again",
@@ -224,4 +338,39 @@ CLIENT = (
     ),
 )
 
-FRONT: tuple[Mutant, ...] = (*KEY_SPACE, *HTTP_FRONT, *CLIENT)
+COMMANDS = (
+    mutant(
+        "unknown-outcome-exits-like-a-refusal",
+        "scripts tell what was refused from what may have been carried out",
+        "raftlake.cli",
+        "return EXIT_UNKNOWN if isinstance(error, UnknownOutcome) else 1",
+        "return 1",
+        ("unit/test_cli_kv.py",),
+    ),
+    mutant(
+        "unknown-lines-exit-like-refused-ones",
+        "the second of two: one line was refused, and of another it is not known",
+        "raftlake.cli_produce",
+        "is_unknown = any(isinstance(outcome, UnknownOutcome) for outcome in outcomes)",
+        "is_unknown = all(isinstance(outcome, UnknownOutcome) for outcome in outcomes)",
+        PRODUCE,
+    ),
+    mutant(
+        "partition-missed-at-the-first-line",
+        "an empty input shows what is wrong too",
+        "raftlake.cli_topics",
+        "require_partition(topic, partition, client.partitions(topic))",
+        "client.partitions(topic)",
+        PRODUCE,
+    ),
+    mutant(
+        "data-of-a-folder-with-spaces-stays",
+        "a command that is shown can be typed",
+        "raftlake.quickstart",
+        "shlex.quote(str(directory))",
+        "str(directory)",
+        ("unit/test_quickstart.py",),
+    ),
+)
+
+FRONT: tuple[Mutant, ...] = (*KEY_SPACE, *HTTP_FRONT, *CLIENT, *COMMANDS)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import os
+import sys
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from raftlake.cli_produce import LINES_MAX, ProduceFailed, chunks, failure_text, produce_lines, to_record
+from raftlake import cli, cli_topics
+from raftlake.cli_produce import LINES_MAX, ProduceFailed, ProduceUnknown, chunks, failure_text, produce_lines, to_record
+from raftlake.cli_topics import require_partition
 from raftlake.client import AppendResult, Client, NewRecord, NoReachableNode
 from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome
 
@@ -76,8 +82,20 @@ def test_a_failure_says_which_lines_were_appended_and_which_were_not() -> None:
 def test_an_unknown_outcome_is_never_called_a_failure() -> None:
     assert failure_text([DONE, UNKNOWN, UNKNOWN, REFUSED, UNKNOWN], 10) == (
         "sent, its outcome is not known; 11 records were appended, not input line 14, of input lines 12-13, 15 it is not known"
-        "; nothing behind line 15 was sent"
+        " whether they were; nothing behind line 15 was sent"
     )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [([DONE, UNKNOWN], 3), ([UNKNOWN, REFUSED], 3), ([REFUSED, DONE, UNKNOWN], 3), ([REFUSED], 1), ([DONE, REFUSED], 1)],
+)
+def test_the_exit_code_says_whether_the_outcome_of_a_line_is_not_known(outcomes: Outcomes, code: int) -> None:
+    """In the second chunk, wherever in it the line stands."""
+    with pytest.raises(ProduceFailed) as caught:
+        produce(Told([DONE], outcomes), [[b"a"], [b"b"] * len(outcomes)])
+    assert isinstance(caught.value, ProduceUnknown) == (code == 3)
+    assert cli.failed(caught.value) == code
 
 
 def test_a_quorum_that_went_away_takes_no_more_lines() -> None:
@@ -91,3 +109,31 @@ def test_a_line_without_a_key_stops_its_chunk() -> None:
     with pytest.raises(ProduceFailed, match=r"holds no ':'; 1 records were appended, not input lines 2-3"):
         produce(told, [[b"k:v"], [b"k:w", b"nothing"]], ":")
     assert len(told.appended) == 1
+
+
+@pytest.mark.parametrize(("known", "partition"), [([0], 1), ([0, 1, 2, 3], 9), ([0, 1, 2, 3], 4)])
+def test_a_partition_that_the_topic_does_not_have_is_refused(known: list[int], partition: int) -> None:
+    with pytest.raises(ConfigError, match=f"--partition: topic 't' has {len(known)} partitions, not {partition}"):
+        require_partition("t", partition, known)
+    for existing in (None, *known):
+        require_partition("t", existing, known)
+
+
+@pytest.mark.parametrize("given", [b"", b"a\nb\n"])
+def test_a_missing_partition_is_said_before_a_line_is_read(
+    given: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when none comes: `raftlake produce orders --partition 9 </dev/null`."""
+    told = Told()
+    stdin = io.BytesIO(given)
+
+    @contextlib.contextmanager
+    def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Any]:
+        yield SimpleNamespace(partitions=lambda topic: [0, 1, 2, 3], append_each=told.append_each)
+
+    monkeypatch.setattr(cli_topics, "connect", connect)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
+    monkeypatch.setattr(sys, "argv", ["raftlake", "produce", "orders", "--partition", "9"])
+    assert cli.run(cli.app) == 1
+    assert capsys.readouterr().err == "raftlake: --partition: topic 'orders' has 4 partitions, not 9\n"
+    assert told.appended == [] and stdin.tell() == 0
