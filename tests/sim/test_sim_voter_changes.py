@@ -12,6 +12,7 @@ from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, 
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.voter_log import entries_of
+from raftlake.sim.client_topics import create_topic
 from raftlake.sim.client_voters import Operator
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.disk import MemoryLog
@@ -105,6 +106,55 @@ def test_a_disk_is_replaced_only_where_a_majority_is_left_by_every_log() -> None
     assert cluster.machines[two].replicas and not operations.may_lose_a_disk(cluster.scheduler.now_us)
 
 
+def settled_cluster() -> Cluster:
+    """Three voters and a spare that have come to rest."""
+    cluster = Cluster(replace(QUIET, spares=1, operators=1))
+    cluster.start_all()
+    for client in cluster.clients[:-1]:
+        client.start()
+    for _ in range(50):
+        cluster.run_a_while()
+    assert cluster.shared.operations.may_lose_a_disk(cluster.scheduler.now_us)
+    return cluster
+
+
+def test_no_disk_goes_while_a_node_may_know_older_voters_only() -> None:
+    """Seed 791102076: a voter went and came back, and the leader of a partition, which knew only the first of it, brought its
+    group to two voters as one of these lost its disk."""
+    cluster = settled_cluster()
+    operations, (one, _, three, _) = cluster.shared.operations, cluster.node_ids
+    for node_id, group in ((one, METADATA_GROUP), (three, cluster.shared.group(0))):
+        replica, history = cluster.machines[node_id].replicas[group], cluster.view.history_of(node_id, group)
+        known = replica.high_watermark
+        assert history is not None and history.latest_offset is not None
+        replica.high_watermark = history.latest_offset
+        assert not operations.may_lose_a_disk(cluster.scheduler.now_us)
+        replica.high_watermark = history.latest_offset + 1
+        assert operations.may_lose_a_disk(cluster.scheduler.now_us)
+        replica.high_watermark = known
+
+
+@pytest.mark.parametrize("answer", ["created", "refused", "none"])
+def test_no_disk_goes_while_a_topic_may_come_that_knows_older_voters(answer: str) -> None:
+    """Seed 791100444: a topic was on its way, with two voters of whom one lost its disk before the group had a leader."""
+    cluster = settled_cluster()
+    operations, answers = cluster.shared.operations, []
+    client = cluster.clients[0]
+    create_topic(client, "another" if answer == "created" else "orders", 1, answers.append)
+    assert not operations.may_lose_a_disk(cluster.scheduler.now_us)
+    if answer == "none":
+        for node_id in cluster.node_ids:
+            cluster.crash(node_id, "test")
+    while not answers:
+        cluster.run_a_while()
+    for _ in range(20):
+        cluster.run_a_while()
+    waits_us = max(operations._unanswered_until_us.values()) - cluster.scheduler.now_us
+    assert (waits_us > 0) == (answer != "created")
+    if answer != "none":
+        assert operations.may_lose_a_disk(cluster.scheduler.now_us + max(waits_us, 0))
+
+
 def test_while_a_voter_is_damaged_no_other_disk_goes_and_no_sound_majority_is_removed() -> None:
     cluster = Cluster(replace(QUIET, operators=1, spares=1))
     operations = cluster.shared.operations
@@ -115,7 +165,7 @@ def test_while_a_voter_is_damaged_no_other_disk_goes_and_no_sound_majority_is_re
         cluster.run_a_while()
     one, two, three, spare = cluster.node_ids
     assert not cluster.damage_log(spare, 0, 0, -1), "it has no vote"
-    operations.unanswered_until_us = cluster.scheduler.now_us + 1
+    operations.answered("somebody", cluster.scheduler.now_us + 1, is_known=True)
     assert not cluster.damage_log(one, 0, 0, -1), "a change may be under way"
     cluster.run_a_while()
     assert cluster.damage_log(one, 0, 0, -1)

@@ -12,7 +12,8 @@ from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.client_base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
 from raftlake.sim.client_calls import CallFailure
-from raftlake.sim.client_messages import ask_create_topic, ask_produce, created_topic_id, produced
+from raftlake.sim.client_messages import ask_produce, created_topic_id, produced
+from raftlake.sim.client_topics import create_topic
 from raftlake.sim.oracle import Append
 from raftlake.wire.batches import Record, build_batch
 
@@ -21,8 +22,7 @@ class Creator(Client):
     """Creates the topic, then is done."""
 
     def step(self) -> None:
-        ask = ask_create_topic(TOPIC, self.shared.settings.partitions)
-        self.shared.calls.call(self.any_node(), ask, self._on_answer, CALL_TIMEOUT_MS)
+        create_topic(self, TOPIC, self.shared.settings.partitions, self._on_answer)
 
     def _on_answer(self, answer: Any) -> None:
         topic_id = None if isinstance(answer, CallFailure) else created_topic_id(answer)

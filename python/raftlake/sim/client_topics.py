@@ -6,16 +6,31 @@ on every node while the nodes crash, replay the metadata log and elect leaders.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.sim.client_base import CALL_TIMEOUT_MS, SCRATCH, Client, Shared
 from raftlake.sim.client_calls import CallFailure
 from raftlake.sim.client_messages import ask_create_topic, ask_delete_topic, ask_produce, created_topic_id, deletion_error
+from raftlake.sim.clock import US_PER_MS
 from raftlake.wire.batches import Record, build_batch
 
 #: After so many appends in a row the topic is deleted: a client that only ever appended would be called stuck.
 APPENDS_MAX = 3
+
+
+def create_topic(client: Client, name: str, partitions: int, done: Callable[[Any], None]) -> None:
+    """Ask any node. A topic begins with the voters that its maker knew: while one may still come, no disk is replaced."""
+    operations, scheduler = client.shared.operations, client.shared.scheduler
+
+    def on_answer(answer: Any) -> None:
+        is_created = not isinstance(answer, CallFailure) and created_topic_id(answer) is not None
+        operations.answered(client.name, scheduler.now_us, is_known=is_created)
+        done(answer)
+
+    operations.asked(client.name, scheduler.now_us + CALL_TIMEOUT_MS * US_PER_MS)
+    client.shared.calls.call(client.any_node(), ask_create_topic(name, partitions), on_answer, CALL_TIMEOUT_MS)
 
 
 class TopicChurner(Client):
@@ -35,7 +50,8 @@ class TopicChurner(Client):
             batch = build_batch([Record(value=self.name.encode())], timestamp_ms=1)
             ask, done = ask_produce(SCRATCH, 0, batch, CALL_TIMEOUT_MS), self._on_produced
         else:
-            ask, done = ask_create_topic(SCRATCH, 1), self._on_created
+            create_topic(self, SCRATCH, 1, self._on_created)
+            return
         self.shared.calls.call(self.any_node(), ask, done, CALL_TIMEOUT_MS)
 
     def _on_created(self, answer: Any) -> None:

@@ -16,8 +16,6 @@ from raftlake.sim.client_calls import CallFailure
 from raftlake.sim.client_messages import ask_add_voter, ask_remove_voter, change_error
 from raftlake.sim.clock import US_PER_MS
 
-#: A request without an answer may still wait in a node that is paused; so long no disk is replaced.
-UNANSWERED_US = 20_000 * US_PER_MS
 #: About so many changes are asked for before a disk is replaced, and so often the operator looks whether it may be.
 CHANGES_PER_DISK = 6
 PATIENCE = 10
@@ -108,13 +106,13 @@ class Operator(Client):
     def _ask(self, ask: Any, what: str) -> None:
         leader_id = self._operations.leader_id()
         node_id = self.any_node() if leader_id is None or self.rng.randrange(5) == 0 else leader_id
-        self._operations.unanswered_until_us = self.shared.scheduler.now_us + CALL_TIMEOUT_MS * US_PER_MS + UNANSWERED_US
+        self._operations.asked(self.name, self.shared.scheduler.now_us + CALL_TIMEOUT_MS * US_PER_MS)
         self.shared.calls.call(node_id, ask, lambda answer: self._on_answer(what, answer), CALL_TIMEOUT_MS)
 
     def _on_answer(self, what: str, answer: Any) -> None:
         error = None if isinstance(answer, CallFailure) else change_error(answer)
         now_us = self.shared.scheduler.now_us
-        self._operations.unanswered_until_us = now_us + UNANSWERED_US if answer is CallFailure.TIMED_OUT else now_us
+        self._operations.answered(self.name, now_us, is_known=answer is not CallFailure.TIMED_OUT)
         if error is ErrorCode.NONE:
             self.say(what)
             self._operations.coverage.note(what)

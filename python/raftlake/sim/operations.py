@@ -1,8 +1,9 @@
 """What an operator sees of a cluster and does to its machines, beyond the requests that any client may send.
 
 Owns the rule that keeps the plan honest: a disk is only replaced while every group on every node has the same voters, durably,
-and none of these is lost; so at most one voter of three is ever lost at a time. Everything else that an operator asks for may
-be refused by the nodes, and may come at the worst of moments.
+every node knows that they are committed, none of them is lost, and no topic is being created; so at most one voter of three is
+ever lost at a time. A node that knows an older set only may still bring a group to it. Everything else that an operator asks
+for may be refused by the nodes, and may come at the worst of moments.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections.abc import Mapping
 
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterSet
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, Endpoint
+from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.invariants.base import ClusterView
 from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.machine import Machine
 
+#: A request without an answer may still wait in a node that is paused; so long no disk is replaced.
+UNANSWERED_US = 20_000 * US_PER_MS
 #: A disk is replaced only where its loss leaves a majority of the others.
 VOTERS_MIN_TO_LOSE_ONE = 3
 
@@ -42,8 +46,8 @@ class Operations:
         self._committed = committed
         self.coverage = coverage
         self._disks_replaced = 0
-        #: Until then a change may be under way that nobody has seen yet.
-        self.unanswered_until_us = 0
+        #: Until then a change that a client asked for may be under way unseen: of voters, or a new topic with its own.
+        self._unanswered_until_us: dict[str, int] = {}
 
     # --- what is known ---
 
@@ -82,10 +86,19 @@ class Operations:
 
     def may_lose_a_disk(self, now_us: int) -> bool:
         """Whether a voter's disk, or what is on it, may go: no other's is gone or damaged, and nothing is being changed."""
-        return now_us >= self.unanswered_until_us and self._is_settled() and all(map(self.is_sound, self._machines))
+        is_quiet = all(now_us >= until_us for until_us in self._unanswered_until_us.values())
+        return is_quiet and self._is_settled() and all(map(self.is_sound, self._machines))
+
+    def asked(self, client: str, deadline_us: int) -> None:
+        """A client asks for a change, and hears of it before the deadline or never."""
+        self._unanswered_until_us[client] = deadline_us + UNANSWERED_US
+
+    def answered(self, client: str, now_us: int, *, is_known: bool) -> None:
+        """`is_known` is False where the answer does not say what became of it."""
+        self._unanswered_until_us[client] = now_us if is_known else now_us + UNANSWERED_US
 
     def _is_settled(self) -> bool:
-        """Whether all groups on all nodes have the same voters, for good and on disk, and enough of them."""
+        """Whether all groups on all nodes have the same voters, enough of them, on disk, and each node knows them committed."""
         voters = self.voters
         if voters is None or len(voters) < VOTERS_MIN_TO_LOSE_ONE:
             return False
@@ -99,6 +112,9 @@ class Operations:
                 if history is None or log is None or history.latest.voters != voters.voters:
                     return False
                 if history.latest_offset is None or log.durable_end <= history.latest_offset:
+                    return False
+                replica = self._machines[node_id].replicas.get(group)
+                if replica is None or replica.high_watermark <= history.latest_offset:
                     return False
         return not self.lost()
 
