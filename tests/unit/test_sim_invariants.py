@@ -149,6 +149,20 @@ def test_a_vote_that_a_crash_could_take_back_is_told(disks: Disks) -> None:
         invariant.on_vote_granted(NODES[0], GROUP, 4, ReplicaKey(NODES[2]))
 
 
+def test_a_vote_of_a_group_that_went_with_its_topic_need_not_be_on_disk(disks: Disks) -> None:
+    """Seed 791103296: a node that had been paused granted a vote, and learned in the same turn that the topic was deleted."""
+    node_id = NODES[0]
+    for topics, is_gone in ((GROUP.topic, False), ("other", True), (GROUP.topic, True)):
+        invariant = DurableVote(replace(disks.view, disposable_topics=(topics,)))
+        if is_gone:
+            disks.disks[node_id].logs.pop(GROUP, None)
+        if is_gone and topics == GROUP.topic:
+            invariant.on_vote_granted(node_id, GROUP, 4, ReplicaKey(NODES[1]))
+        else:
+            with pytest.raises(Violation, match="disk says None"):
+                invariant.on_vote_granted(node_id, GROUP, 4, ReplicaKey(NODES[1]))
+
+
 def test_a_high_watermark_that_goes_back_or_too_far_is_told(disks: Disks) -> None:
     invariant = MonotonicHighWatermark(disks.view)
     disks.fill(5)
