@@ -316,6 +316,20 @@ ELECTIONS_AND_VOTES = (
         edits=(Edit(VOTE, "is_up_to_date and (not role.has_fetched or is_silent)", "is_up_to_date"),),
     ),
     Mutant(
+        name="no-vote-for-voters-by-a-newer-log",
+        source="a bug of ours, seed 791102895: a voter that had missed the record of the voters refused the only other one",
+        by_tests=True,
+        places=("unit/test_raft_vote_older_log.py",),
+        edits=(Edit(VOTE, "return has_more and group.is_followable(candidate_id)", "return False"),),
+    ),
+    Mutant(
+        name="vote-for-any-stranger",
+        source="KIP-595: a voter rejects a candidate that is none of the voters",
+        by_tests=True,
+        places=("unit/test_raft_vote_older_log.py",),
+        edits=(Edit(VOTE, "return has_more and group.is_followable(candidate_id)", "return True"),),
+    ),
+    Mutant(
         name="end-of-epoch-leaves-followers-loyal",
         source="KAFKA-20895",
         by_tests=True,

@@ -44,8 +44,7 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
         elections.detach(group, request.epoch, f"{what} request of replica {request.candidate.id}", now_ms)
     if not is_for_us(group, request.voter_id, request.voter_directory_id):
         return ErrorCode.INVALID_VOTER_KEY, False
-    if group.voter_history.kraft_version == 0 and request.candidate.id not in group.voters:
-        # A candidate that our log does not know may be a voter by a newer log (KIP-853). Of static voters there are no others:
+    if not _may_be_voter(group, request):
         # KIP-595 "Vote Request Handling" 3.1: "the voter should accept the epoch bump"; the vote itself is refused.
         return ErrorCode.NONE, False
     if not can_grant(group, request, now_ms):
@@ -53,6 +52,17 @@ def _judge(group: GroupState, request: VoteRequest, now_ms: int) -> tuple[ErrorC
     if not request.pre_vote and group.voted_key is None:
         transitions.add_vote(group, request.candidate, now_ms)
     return ErrorCode.NONE, True
+
+
+def _may_be_voter(group: GroupState, request: VoteRequest) -> bool:
+    """Whether the candidate votes by our log, or may by a newer one (KIP-853). A log that names no voters yet may end before
+    the record that does, in a replica that votes by that very record and is needed; then the candidate's log has more."""
+    candidate_id = request.candidate.id
+    if group.voter_history.kraft_version > 0 or candidate_id in group.voters:
+        return True
+    mine = group.log_end_position
+    has_more = (request.log_end.epoch, request.log_end.offset) > (mine.epoch, mine.offset)
+    return has_more and group.is_followable(candidate_id)
 
 
 def can_grant(group: GroupState, request: VoteRequest, now_ms: int) -> bool:
