@@ -154,6 +154,32 @@ DAMAGE: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="damaged-header-believed-about-its-producer",
+        source="simulator, seed 791103136",
+        by_tests=True,
+        places=("unit/test_replica_damage.py", "unit/test_replica_intact.py"),
+        edits=(
+            Edit(
+                "raftlake.replica.intact",
+                "            if check_crc:\n                require_crc",
+                "            if False:\n                require_crc",
+            ),
+        ),
+    ),
+    Mutant(
+        name="producers-restored-without-the-crc",
+        source="beside seed 791103136 of the simulator",
+        by_tests=True,
+        places=("unit/test_replica_damage.py",),
+        edits=(
+            Edit(
+                "raftlake.replica.start_points",
+                "headers_from(self._name, chunk, offset)",
+                "headers_from(self._name, chunk, offset, check_crc=False)",
+            ),
+        ),
+    ),
+    Mutant(
         name="repaired-log-shows-what-it-has-so-far",
         source="simulator, seed 780000362",
         by_tests=True,

@@ -25,6 +25,9 @@ UNREADABLE = -1
 
 #: Neither is covered by a batch's CRC.
 BASE_OFFSET_BYTE, EPOCH_BYTE = 4, 15
+#: The CRC covers these parts of a header: attributes, producer id, producer epoch, base sequence, record count.
+COUNTED_BYTES = [22, 50, 52, 55, 59]
+PRODUCER = 5
 
 
 @pytest.fixture(
@@ -220,10 +223,10 @@ def test_a_log_that_begins_at_its_end_hears_that_there_is_no_more(is_damaged: bo
     assert restarted.kv.machine.applied_offset == end
 
 
-@pytest.mark.parametrize("at", [0, 4, 7, 8, 11])
+@pytest.mark.parametrize("at", [0, 4, 7, 8, 11, *COUNTED_BYTES])
 def test_a_start_gets_through_a_log_with_a_broken_header(at: int) -> None:
     """Where no point shortens the way, every header is read at start; offsets and lengths that lead nowhere, or back, must not
-    keep it there for ever."""
+    keep it there for ever. What a damaged header says of its producer must not be believed."""
     quorum = Quorum()
     follower = quorum.cluster.followers(quorum.group)[0]
     quorum.cluster.stop(follower.config.node_id)
@@ -353,3 +356,37 @@ def test_a_repaired_log_shows_consumers_no_less_than_they_saw_before() -> None:
     quorum.cluster.cut -= links
     quorum.cluster.run(10_000, until=lambda: quorum.is_whole(follower) and repaired.high_watermark >= shown)
     assert set(quorum.read_all(follower)) == {ErrorCode.NONE}
+
+
+def idempotent(sequence: int) -> dict[str, int]:
+    return {"producer_id": PRODUCER, "producer_epoch": 0, "base_sequence": sequence}
+
+
+@pytest.mark.parametrize("at", COUNTED_BYTES)
+def test_a_cut_log_does_not_believe_a_damaged_header_about_its_producer(at: int) -> None:
+    """Simulator, seed 791103136. A replaced leader cut its log and read of a producer in a damaged header. When it led again,
+    it refused the producer's next batch as out of order."""
+    quorum = Quorum()
+    cluster, group = quorum.cluster, quorum.group
+    for sequence in range(2):
+        assert cluster.produce(group, batch(b"known", **idempotent(sequence))).error is ErrorCode.NONE
+    cluster.run(500)
+    replaced = cluster.leader(group)
+    me, partition = replaced.config.node_id, replaced.partitions[group]
+    known = partition.core.log_end
+    cluster.cut |= {(me, other) for other in cluster.voters if other != me}
+    # No Fetch waits at the leader any more.
+    cluster.run(1_000)
+    cluster.send(replaced, ApiKey.PRODUCE, produce_request(group, batch(b"cut", **idempotent(2))), version=9)
+    cluster.run(20_000, until=lambda: cluster.leader(group) is not replaced)
+    assert partition.core.log_end == known + 1
+    quorum.log(replaced).start_points.delete(quorum.log(replaced).start_points.offsets)
+    number = next(index for index, each in enumerate(quorum.log(replaced).batches) if each.base == known - 1)
+    quorum.damage(replaced, number, at)
+    cluster.cut.clear()
+    cluster.run(20_000, until=lambda: quorum.is_whole(replaced) and not replaced.damage.impaired)
+    assert [(node_id, reason is None) for node_id, _, reason in quorum.events] == [(me, False), (me, True)]
+    producers = replaced.partitions[group].producers
+    repeated = producers.check(PRODUCER, 0, 1, 1, history_trimmed=False)
+    assert repeated is not None and repeated.base_offset == known - 1
+    assert producers.check(PRODUCER, 0, 2, 1, history_trimmed=False) is None

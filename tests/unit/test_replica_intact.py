@@ -7,7 +7,7 @@ import pytest
 from contract.batches import data_of, make_batch
 from raftlake.errors import DamagedData
 from raftlake.raft.types import Epoch, Offset
-from raftlake.replica.intact import require_intact
+from raftlake.replica.intact import headers_from, require_intact
 
 BATCHES = [make_batch(0, count=3), make_batch(3, count=2), make_batch(5, epoch=4)]
 EPOCHS = [(Epoch(1), Offset(0)), (Epoch(4), Offset(5))]
@@ -37,3 +37,15 @@ def test_without_crc_only_records_are_left_to_the_reader() -> None:
         damaged = whole[:byte] + bytes([whole[byte] ^ 0x10]) + whole[byte + 1 :]
         with pytest.raises(DamagedData, match=r"damaged at offset 0"):
             require_intact("orders-0", damaged, 0, EPOCHS, check_crc=False)
+
+
+def test_a_header_that_its_crc_contradicts_is_not_given() -> None:
+    """The last of three batches, each byte that its CRC covers, and the CRC itself. What stands before it is given."""
+    before, whole = len(data_of(BATCHES[:2])), data_of(BATCHES)
+    for byte in range(before + 17, len(whole)):
+        damaged = whole[:byte] + bytes([whole[byte] ^ 0x10]) + whole[byte + 1 :]
+        headers = headers_from("orders-0", damaged, 0)
+        assert [next(headers).base_offset, next(headers).base_offset] == [0, 3]
+        with pytest.raises(DamagedData, match=r"orders-0: damaged at offset 5") as found:
+            next(headers)
+        assert found.value.offset == 5

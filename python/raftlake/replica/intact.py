@@ -15,17 +15,21 @@ from raftlake.wire.batch_header import BatchHeader, require_crc
 from raftlake.wire.batches import iterate_headers
 
 
-def headers_from(name: object, data: bytes, start: int) -> Iterator[BatchHeader]:
+def headers_from(name: object, data: bytes, start: int, *, check_crc: bool = True) -> Iterator[BatchHeader]:
     """The headers of whole batches from the one that holds `start` on, each of which begins where the one before ended.
 
-    Raises DamagedData that names the log and the offset; who reads on to the end of a log relies on it to get there.
+    Raises DamagedData that names the log and the offset; who reads on to the end of a log relies on it to get there. Without
+    the CRC nothing is known of what a header says of its producer, of its records or of being a control batch.
     """
+    view = memoryview(data)
     offset, position = start, 0
     try:
         for header in iterate_headers(data):
             base, end = header.base_offset, header.end_offset
             if (base != offset and not (position == 0 and base < offset)) or end <= offset:
                 raise CorruptBatch(f"the batch there has the offsets {base} to {end - 1}")
+            if check_crc:
+                require_crc(view, header)
             yield header
             offset, position = end, header.end_position
         if position != len(data):
@@ -37,14 +41,11 @@ def headers_from(name: object, data: bytes, start: int) -> Iterator[BatchHeader]
 def require_intact(name: object, data: bytes, start: int, epochs: Sequence[tuple[Epoch, Offset]], *, check_crc: bool) -> None:
     """`data` are whole batches from the one that holds `start` on. Raises DamagedData that names the log and the offset."""
     offset = start
-    view = memoryview(data)
-    for header in headers_from(name, data, start):
+    for header in headers_from(name, data, start, check_crc=check_crc):
         index = bisect_right(epochs, header.base_offset, key=lambda entry: entry[1]) - 1
         try:
             if index >= 0 and header.leader_epoch != epochs[index][0]:
                 raise CorruptBatch(f"its leader epoch is {header.leader_epoch}, but the epoch history says {epochs[index][0]}")
-            if check_crc:
-                require_crc(view, header)
         except CorruptBatch as error:
             raise DamagedData(f"{name}: damaged at offset {offset}: {error}", offset=offset) from error
         offset = header.end_offset

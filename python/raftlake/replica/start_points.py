@@ -1,9 +1,9 @@
 """What a log's records say of producers and voters, kept beside it at some offsets, so that a start reads only what follows.
 
 A point is saved where a segment begins and at a clean stop. Owns the content of both its parts, the choice of the one to begin
-with, and the reading of the rest: headers only, once, for producers and voters together. Points that the reading passes
-and that are missing are saved again. Invariant: what is restored is what reading the whole log would give, and for
-a log that retention has trimmed also what its lost beginning said of producers.
+with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and voters together. Points that
+the reading passes and that are missing are saved again. Invariant: what is restored is what reading the whole log would give,
+and for a log that retention has trimmed also what its lost beginning said of producers.
 """
 
 from __future__ import annotations

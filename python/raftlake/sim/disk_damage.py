@@ -24,7 +24,7 @@ from raftlake.sim.strikes import FaultKind, Params, Stage, draw_victim, victim
 SEEN_AT_START = 3
 #: More than any simulated log will hold.
 UNKNOWN_END = Offset((1 << 62) - 1)
-#: Where in a batch a bit flips: among its records, behind the header.
+#: From this byte of a batch on a bit flips: behind the header. A byte beyond the batch's end is counted on from its beginning.
 FLIPPED_BYTE = 61
 
 
