@@ -109,7 +109,7 @@ class Nodes:
             async with asyncio.timeout(0.5):
                 reader, writer = await asyncio.open_connection(host, port)
                 try:
-                    writer.write(f"GET {path} HTTP/1.1\r\nhost: soak\r\nconnection: close\r\n\r\n".encode())
+                    writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n".encode())
                     answer = await reader.read()
                 finally:
                     writer.close()
