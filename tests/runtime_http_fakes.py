@@ -53,6 +53,7 @@ class FakeKv:
     proposed: list[Txn] = field(default_factory=list)
     gate: Counted = field(default_factory=Counted)
     refused_keys: Counted = field(default_factory=Counted)
+    room: Any = field(default_factory=lambda: SimpleNamespace(warnings=(), quota_bytes=1 << 30))
 
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
         assert linearizable

@@ -10,6 +10,7 @@ from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
 from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
+from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
@@ -24,6 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FRONT,
     *HOSTILE_APPLY,
     *HOSTILE_FRONT,
+    *HOSTILE_SPACE,
     *RUNTIME,
     *CONNECTOR,
     *CORRECTIONS,

@@ -19,8 +19,9 @@ from typer.testing import CliRunner
 from clientkit_kv import Answer, Box, Front, answer_all, kv_test
 from raftlake import cli, cli_kv
 from raftlake.client import AsyncClient
+from raftlake.client.errors import NoRoom
 from raftlake.client.types import KvEntry, KvEvent, KvPage
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, one_line
 
 #: What a node gives at most for one list, whatever is asked for; as small as its limit of bytes may make it.
 PAGE_KEYS = 700
@@ -138,6 +139,16 @@ def test_an_argument_that_is_no_text_is_stored_byte_by_byte(space: Space) -> Non
 def test_what_cannot_be_meant_changes_nothing(arguments: list[str], space: Space) -> None:
     assert "give" in refused("put", "k", *arguments)
     assert space.asked == []
+
+
+def test_a_full_key_space_is_one_line(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(key: str, value: bytes, **options: Any) -> int:
+        raise NoRoom("507: the key space is full,\nkv.quota.bytes=5")
+
+    monkeypatch.setattr(space, "put", put)
+    ended = CliRunner().invoke(cli_kv.app, ["put", "k", "v"])
+    assert isinstance(ended.exception, NoRoom)
+    assert one_line(ended.exception) == "POLICY_VIOLATION: 507: the key space is full, kv.quota.bytes=5"
 
 
 def test_conditions_are_passed_on(space: Space) -> None:

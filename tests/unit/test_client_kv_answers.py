@@ -4,13 +4,14 @@ write, and whatever came before it."""
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
 
 from clientkit_kv import Answer, Box, Front, Raw, Silence, answer_all, kv_test
-from raftlake.client import AsyncClient, Client, Delete, KvConflict, Put
+from raftlake.client import AsyncClient, Client, Delete, KvConflict, NoRoom, Put
 from raftlake.client.kv_answers import front_of, may_have_happened
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
 
@@ -39,6 +40,9 @@ CONFLICT: Answer = (412, {}, b'{"key":"k","version":5,"failed":[{"key":"k","vers
 DONE: Answer = (200, {"etag": '"5"'}, b"{}")
 REFUSED: Answer = (503, {"retry-after": "1"}, b'{"error":"nothing changed"}')
 ERROR = b'{"error":"slow down"}'
+#: Of a node whose key space is at its quota, and of one whose disk is nearly full.
+FULL: Answer = (507, {}, b'{"error":"kv.quota.bytes=1000"}')
+LOW: Answer = (507, {"retry-after": "1"}, b'{"error":"node 2 is low"}')
 AMBIGUOUS: dict[str, Answer | Box | Raw | None] = {
     "500": (500, {}, b'{"error":"internal error"}'),
     "500 with Retry-After": (500, {"retry-after": "1"}, b'{"error":"internal error"}'),
@@ -255,6 +259,43 @@ def test_a_refusal_is_definite_for_every_kind_of_write(write: Write, status: int
 
 
 @writes
+def test_a_full_key_space_is_a_definite_refusal_and_not_asked_again(write: Write) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, FULL, DONE)
+        with pytest.raises(NoRoom, match=r"507: kv\.quota\.bytes=1000"):
+            await write(client)
+        assert asked(one, two) == 1
+
+    kv_test(test)
+
+
+@writes
+def test_disks_that_are_nearly_full_are_waited_for(write: Write) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, LOW, REFUSED, LOW, DONE)
+        assert await write(client) == 5
+        assert asked(one, two) == 4
+
+    kv_test(test)
+
+
+@writes
+def test_a_write_that_waited_for_a_disk_in_vain_ends_with_what_the_node_said(write: Write) -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        answer_all(one, two, LOW)
+        with pytest.raises(NoRoom, match="node 2 is low"):
+            await write(client)
+        assert asked(one, two) == 1
+
+    kv_test(test, request_timeout_ms=50, retry_backoff_ms=1000)
+
+
+def test_the_error_of_a_full_node_crosses_processes() -> None:
+    error = pickle.loads(pickle.dumps(NoRoom("because")))
+    assert (type(error), error.message, error.code) == (NoRoom, "because", ErrorCode.POLICY_VIOLATION)
+
+
+@writes
 def test_a_write_whose_time_is_over_while_it_waits_is_not_sent_again(write: Write) -> None:
     """Sent with no time left, it would have no answer, and a definite refusal would become an unknown outcome."""
 
@@ -337,6 +378,8 @@ def test_a_read_has_no_condition_that_could_fail() -> None:
         (503, {}, True),
         (503, {"Retry-After": "1"}, False),
         (504, {"retry-after": "1"}, True),
+        (507, {}, False),
+        (507, {"retry-after": "1"}, False),
         (599, {}, True),
     ],
 )

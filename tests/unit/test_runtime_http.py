@@ -68,6 +68,11 @@ def test_health() -> None:
                 answer = await on.client.get(f"/health/{path}")
                 assert (answer.status_code, answer.json()["epochs"]) == (200, {"orders-0": "refused epoch 9"})
                 assert "impaired" not in answer.json()
+            on.node.reports.alarms.clear()
+            on.node.kv.room.warnings = ("the key space is nearly full",)
+            for path in ("live", "ready"):
+                assert (await on.client.get(f"/health/{path}")).json()["warnings"] == ["the key space is nearly full"]
+            on.node.kv.room.warnings = ()
             on.node.ready = False
             assert (await on.client.get("/health/ready")).status_code == 503
             assert (await on.client.get("/health/live")).status_code == 200

@@ -17,6 +17,8 @@ from raftlake.runtime.http_kv import CONDITION_FAILED
 from runtime_fakes import run
 from runtime_http_fakes import Front, http_front
 
+JSON = {"content-type": "application/json"}
+
 
 def fronted(test: Callable[[Front], Awaitable[None]]) -> None:
     async def main() -> None:
@@ -42,6 +44,20 @@ def test_put_get_delete() -> None:
         missing = await on.client.get("/v1/kv/a/b%20c/d")
         assert (missing.status_code, missing.headers["x-raftlake-offset"]) == (404, "3")
         assert missing.json() == {"error": "no such key", "key": "a/b c/d"}
+
+    fronted(test)
+
+
+def test_a_key_space_at_its_quota_is_507_and_says_what_to_do() -> None:
+    async def test(on: Front) -> None:
+        on.node.kv.outcome = ProposeOutcome(ProposeStatus.REFUSED, reason="kv.quota.bytes=5: delete keys")
+        ops = json.dumps({"ops": [{"put": {"key": "k", "text": "v"}}]}).encode()
+        writes = [on.client.put("/v1/kv/k", content=b"v"), on.client.post("/v1/txn", content=ops, headers=JSON)]
+        for refused in [await write for write in writes]:
+            assert (refused.status_code, refused.json()) == (507, {"error": "kv.quota.bytes=5: delete keys"})
+            assert "retry-after" not in refused.headers and "x-raftlake-offset" in refused.headers
+        on.node.kv.outcome = ProposeOutcome(ProposeStatus.REFUSED)
+        assert (await on.client.put("/v1/kv/k", content=b"v")).status_code == 503
 
     fronted(test)
 

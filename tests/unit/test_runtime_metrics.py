@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from raftlake.kv.commands import put
+from raftlake.kv.keyspace import entry_bytes
 from raftlake.ports import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.replica.config import METADATA_GROUP
@@ -28,11 +30,14 @@ def samples(metrics: NodeMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]
 
 
 def test_what_is_measured_for_the_node_as_a_whole() -> None:
-    metrics, _, _ = build()
+    metrics, node, _ = build()
+    node.kv.apply(put("k", b"value"))
     found = samples(metrics)
     assert found["raftlake_connections", (("listener", "client"),)] == 4
     assert found["raftlake_queued_request_bytes", ()] == 77
     assert found["raftlake_number_of_voters", ()] == 2
+    assert found["raftlake_kv_bytes", ()] == entry_bytes("k", 5)
+    assert found["raftlake_kv_quota_bytes", ()] == 1 << 30
     assert found["raftlake_process_resident_memory_bytes", ()] > 0
 
 

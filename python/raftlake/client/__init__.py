@@ -7,7 +7,7 @@ commands and the errors; no node code.
 from __future__ import annotations
 
 from raftlake.client.aio import AppendRecord, AsyncClient
-from raftlake.client.errors import KvConflict, NoReachableNode, OffsetOutOfRange
+from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.sync import Client, Producer
 from raftlake.client.types import (
@@ -52,6 +52,7 @@ __all__ = [
     "KvPage",
     "NewRecord",
     "NoReachableNode",
+    "NoRoom",
     "OffsetOutOfRange",
     "PartitionDescription",
     "Producer",

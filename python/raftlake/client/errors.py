@@ -61,6 +61,17 @@ class KvConflict(RaftlakeError):
         return KvConflict, (self.current,)
 
 
+class NoRoom(RequestRejected):
+    """A write was refused for want of room, and nothing was changed: the key space is at its quota, or disks are nearly full.
+    The message names the setting and says what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.POLICY_VIOLATION, message)
+
+    def __reduce__(self) -> tuple[type[NoRoom], tuple[object, ...]]:
+        return NoRoom, (self.message,)
+
+
 class Disconnected(RaftlakeError):
     """A connection could not be opened, or ended before the answer came. `sent`: the request may have been received."""
 

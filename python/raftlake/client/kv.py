@@ -1,7 +1,7 @@
 """The key-value space, over the nodes' HTTP front.
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
-write is sent again only after 307, a node's 503 with Retry-After or a refused connection: it was not proposed. It ends as
+write is sent again only after 307, a node's 503 or 507 with Retry-After or a refused connection: it was not proposed. It ends as
 UnknownOutcome where it may have been: no answer, or one (500, 502, 429 of a proxy, ...) that is no refusal of a node.
 """
 
@@ -28,6 +28,7 @@ from raftlake.client.kv_answers import (
     error_text,
     front_of,
     may_have_happened,
+    may_have_room_soon,
     offset_of,
     page_of,
     refusal_of,
@@ -172,6 +173,8 @@ class AsyncKv:
         deadline = Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
         backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
         errors: dict[str, str] = {}
+        #: The last answer that decided nothing said that there was no room.
+        no_room: RaftlakeError | None = None
         while True:
             front = await self._choose_front(is_write, deadline)
             try:
@@ -200,7 +203,8 @@ class AsyncKv:
                 elif is_write and may_have_happened(answer):
                     self._leader = None
                     raise unknown_write(method, path, f"{front} answered {answer.status_code}: {error_text(answer)}")
-                elif answer.status_code in (500, 502, 503, 504):
+                elif answer.status_code in (500, 502, 503, 504) or may_have_room_soon(answer):
+                    no_room = refusal_of(answer) if may_have_room_soon(answer) else None
                     errors[front] = f"{answer.status_code}: {error_text(answer)}"
                     self._leader = None
                     await _wait_as_told(answer, deadline)
@@ -208,7 +212,7 @@ class AsyncKv:
                     raise refusal_of(answer)
             await backoff.pause(deadline)
             if deadline.is_over():
-                raise self._timed_out(method, path, errors)
+                raise no_room or self._timed_out(method, path, errors)
 
     def _timed_out(self, method: str, path: str, errors: Mapping[str, str]) -> RaftlakeError:
         """Nothing was proposed: every try was refused."""

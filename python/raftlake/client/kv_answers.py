@@ -12,11 +12,13 @@ from typing import Any
 
 import httpx
 
-from raftlake.client.errors import KvConflict
+from raftlake.client.errors import KvConflict, NoRoom
 from raftlake.client.sse import ServerSentEvent
 from raftlake.client.types import KvEntry, KvEvent, KvPage
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError, unknown_outcome
 
+#: A node had no room for a write, and did not propose it.
+INSUFFICIENT_STORAGE = 507
 REFUSALS = {
     400: ErrorCode.INVALID_REQUEST,
     403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -26,7 +28,7 @@ REFUSALS = {
     421: ErrorCode.INVALID_REQUEST,
 }
 #: What a node answers to a write that it did not propose; 503 counts with Retry-After only.
-_NOT_PROPOSED = frozenset({400, 403, 404, 405, 408, 413, 415, 421, 503})
+_NOT_PROPOSED = frozenset({400, 403, 404, 405, 408, 413, 415, 421, 503, INSUFFICIENT_STORAGE})
 
 
 def version_of(answer: httpx.Response) -> int:
@@ -81,6 +83,8 @@ def error_text(answer: httpx.Response) -> str:
 
 
 def refusal_of(answer: httpx.Response) -> RequestRejected:
+    if answer.status_code == INSUFFICIENT_STORAGE:
+        return NoRoom(f"{answer.status_code}: {error_text(answer)}")
     code = REFUSALS.get(answer.status_code, ErrorCode.UNKNOWN_SERVER_ERROR)
     return RequestRejected(code, f"{answer.status_code}: {error_text(answer)}")
 
@@ -117,6 +121,12 @@ def _is_of_a_node(answer: httpx.Response) -> bool:
         return "x-raftlake-offset" in answer.headers and isinstance(json_of(answer).get("error"), str)
     except WireError:
         return False
+
+
+def may_have_room_soon(answer: httpx.Response) -> bool:
+    """A write was refused because disks are nearly full, which may end by itself. A key space at its quota is no reason to
+    wait."""
+    return answer.status_code == INSUFFICIENT_STORAGE and "retry-after" in answer.headers
 
 
 def front_of(redirect: httpx.Response) -> str:

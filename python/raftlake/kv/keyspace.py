@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LEAF_KEYS_MAX = 512
+#: What a key counts for beside the bytes of its name and its value: the objects that hold it, about.
+ENTRY_OVERHEAD_BYTES = 128
 #: A leaf that deletions have left so small is put together with a neighbour that is not large.
 _SMALL_LEAF_KEYS = LEAF_KEYS_MAX // 8
 
@@ -47,6 +49,11 @@ def unpack(row: bytes) -> Entry:
 def value_bytes(row: bytes) -> int:
     """The length of the row's value."""
     return len(row) - _HEAD_BYTES
+
+
+def entry_bytes(key: str, value_size: int) -> int:
+    """What a key with a value of that length counts for in `KeySpace.size`."""
+    return ENTRY_OVERHEAD_BYTES + (len(key) if key.isascii() else len(key.encode())) + value_size
 
 
 class Leaf:
@@ -84,7 +91,7 @@ class Leaf:
 class KeySpace:
     """A sorted map. Every call costs the same however many keys there are, but for a few steps of bisection."""
 
-    __slots__ = ("_bounds", "_count", "_leaves", "_stamp", "value_bytes")
+    __slots__ = ("_bounds", "_count", "_leaves", "_stamp", "size", "value_bytes")
 
     def __init__(self) -> None:
         #: The smallest key that may stand in each leaf; ascending, the first one is below every key.
@@ -95,6 +102,8 @@ class KeySpace:
         self._stamp = 0
         #: The sum of the lengths of all values.
         self.value_bytes = 0
+        #: The sum of `entry_bytes` of all keys: the same on every node that has applied the same.
+        self.size = 0
 
     def __len__(self) -> int:
         return self._count
@@ -109,6 +118,11 @@ class KeySpace:
         """0 for a key that does not exist."""
         row = self._leaves[bisect_right(self._bounds, key) - 1].rows.get(key)
         return 0 if row is None else int(_VERSION.unpack_from(row)[0])
+
+    def size_of(self, key: str) -> int:
+        """What the key counts for in `size`; 0 for a key that does not exist."""
+        row = self._leaves[bisect_right(self._bounds, key) - 1].rows.get(key)
+        return 0 if row is None else entry_bytes(key, value_bytes(row))
 
     def rows_from(self, start: str, *, inclusive: bool) -> Iterator[Row]:
         """Rows by key (by code point, which is the order of the UTF-8 bytes) from `start` on. Not while the space changes."""
@@ -131,7 +145,9 @@ class KeySpace:
         if replaced is not None:
             leaf.rows[key] = row
             self.value_bytes -= value_bytes(replaced)
+            self.size += value_bytes(row) - value_bytes(replaced)
             return
+        self.size += entry_bytes(key, value_bytes(row))
         leaf.add(key, row)
         self._count += 1
         if len(leaf.rows) > LEAF_KEYS_MAX:
@@ -143,7 +159,9 @@ class KeySpace:
         if key not in self._leaves[index].rows:
             return False
         leaf = self._own(index)
-        self.value_bytes -= value_bytes(leaf.rows.pop(key))
+        row = leaf.rows.pop(key)
+        self.value_bytes -= value_bytes(row)
+        self.size -= entry_bytes(key, value_bytes(row))
         self._count -= 1
         if len(leaf.rows) <= _SMALL_LEAF_KEYS and len(self._leaves) > 1:
             self._merge(min(index, len(self._leaves) - 2))

@@ -57,6 +57,15 @@ class StateMachine:
         """The sum of the lengths of all values."""
         return self._space.value_bytes
 
+    @property
+    def size(self) -> int:
+        """What all keys count for together (`keyspace.entry_bytes`): what a quota is compared with."""
+        return self._space.size
+
+    def size_of(self, key: str) -> int:
+        """What one key counts for; 0 when it does not exist."""
+        return self._space.size_of(key)
+
     # --- applying ----------------------------------------------------------------------------------------------------
 
     def apply(self, offset: int, record: bytes | bytearray | memoryview) -> TxnResult:

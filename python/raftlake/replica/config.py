@@ -68,6 +68,8 @@ class NodeConfig:
     snapshot_interval_ms: int = 3_600_000
     #: How much of a snapshot one answer to FetchSnapshot carries.
     snapshot_fetch_bytes_max: int = 1024 * 1024
+    #: What the key space may hold, by `kv.keyspace.entry_bytes`; a leader refuses commands that make it grow beyond.
+    kv_quota_bytes: int = 1 << 30
     #: A producer id that has not written to a partition for so long is forgotten there (Kafka's producer.id.expiration.ms).
     producer_id_expiration_ms: int = 86_400_000
     #: The largest record batch that a producer may send.

@@ -35,6 +35,7 @@ class Housekeeping:
         node.voter_changes.tick()
         node.own_vote.tick()
         node.snapshots.tick()
+        node.kv.room.tick()
         if node.now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
             node.logs.checkpoint()

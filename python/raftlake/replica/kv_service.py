@@ -7,19 +7,20 @@ What was proposed and then lost from sight (leadership moved, time ran out) is *
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, WireError
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine, TxnResult
+from raftlake.kv.quota import Reservation
 from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
-from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.replica.forwarding import Forwarding, ProposeDone, ProposeOutcome, ProposeStatus
 from raftlake.replica.kv_restore import KvRestore, release
+from raftlake.replica.kv_room import KvRoom
 from raftlake.replica.partition import Partition, PendingAppend
-from raftlake.replica.proposals import ProposalGate
+from raftlake.replica.proposals import ProposalGate, command_of
 from raftlake.replica.recent_results import RecentResults
 from raftlake.replica.refused_keys import RefusedKeys
 from raftlake.replica.timers import Timer
@@ -37,33 +38,13 @@ PROPOSED_BATCH_BYTES = 128 * 1024
 RESULTS_KEPT_MIN = 32_768
 
 
-class ProposeStatus(Enum):
-    #: Committed and applied: see the result (its compares may have failed).
-    DONE = "done"
-    #: Never proposed: nothing can have changed.
-    REFUSED = "refused"
-    #: Refused because another node leads (or none does).
-    NOT_LEADER = "not_leader"
-    #: Proposed; whether it took effect, or will, is not known.
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ProposeOutcome:
-    status: ProposeStatus
-    result: TxnResult | None = None
-    leader_id: NodeId = NO_LEADER
-
-
-ProposeDone = Callable[[ProposeOutcome], None]
-
-
 class KvService:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self.machine = StateMachine()
         self.gate = ProposalGate(node)
         self.refused_keys = RefusedKeys(node)
+        self.room = KvRoom(node)
         #: Called after each apply that changed something, with the applied offset.
         self.listeners: list[Callable[[int], None]] = [self.refused_keys.on_applied]
         self._collected: list[tuple[bytes, ProposeDone]] = []
@@ -118,8 +99,17 @@ class KvService:
         if partition is None or not partition.core.is_leader:
             done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._leader_heard_of()))
             return
-        self._collected.append((encode(txn), done))
+        encoded = encode(txn)
+        reservation = self.room.reserve(txn)
+        if reservation is None:
+            done(ProposeOutcome(ProposeStatus.REFUSED, reason=self.room.refusal))
+            return
+        self._collected.append((encoded, partial(self._settled, reservation, done)))
         self._node.mark_appending(partition)
+
+    def _settled(self, reservation: Reservation, done: ProposeDone, outcome: ProposeOutcome) -> None:
+        self.room.settle(reservation, is_unknown=outcome.status is ProposeStatus.UNKNOWN)
+        done(outcome)
 
     def _leader_heard_of(self) -> NodeId:
         """Whom to send a client to: not to a leader that may be dead, though its successor is not known yet."""
@@ -129,7 +119,7 @@ class KvService:
     def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
         """Propose what this node itself wants, here or at the leader; where none leads, again until the propose timeout."""
         self._node.begin_input()
-        _Forwarding(self._node, txn, done).attempt()
+        Forwarding(self._node, txn, done).attempt()
 
     def batch_collected(self) -> None:
         """Start of a turn's appends: make batches of what was collected."""
@@ -172,15 +162,23 @@ class KvService:
             reply(ProposeReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         try:
-            refusal = self.gate.forwarded(rpc, origin)
+            txn = command_of(rpc)
         except WireError:
             reply(ProposeReply(error=ErrorCode.INVALID_RECORD))
             return
-        if refusal is not None:
+        if self.gate.refusal(txn, origin, rpc.source) is not None:
             reply(ProposeReply(error=ErrorCode.POLICY_VIOLATION))
             return
-        batch = bytearray(rpc.batch)
-        self._append(partition, batch, lambda error, base: reply(ProposeReply(error=error, base_offset=Offset(base))))
+        reservation = self.room.reserve(txn)
+        if reservation is None:
+            reply(ProposeReply(error=ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+            return
+
+        def on_committed(error: ErrorCode, base: int) -> None:
+            self.room.settle(reservation, is_unknown=error is ErrorCode.REQUEST_TIMED_OUT)
+            reply(ProposeReply(error=error, base_offset=Offset(base)))
+
+        self._append(partition, bytearray(rpc.batch), on_committed)
 
     def _append(self, partition: Partition, batch: bytearray, done: Callable[[ErrorCode, int], None]) -> None:
         deadline_ms = self._node.now_ms + self._node.config.propose_timeout_ms
@@ -303,46 +301,4 @@ class KvService:
         done(ProposeOutcome(ProposeStatus.UNKNOWN))
 
 
-class _Forwarding:
-    """One transaction on its way to the leader, wherever that is."""
-
-    __slots__ = ("_deadline_ms", "_done", "_node", "_txn")
-
-    def __init__(self, node: ReplicaNode, txn: Txn, done: ProposeDone) -> None:
-        self._node = node
-        self._txn = txn
-        self._done = done
-        self._deadline_ms = node.now_ms + node.config.propose_timeout_ms
-
-    def attempt(self) -> None:
-        node = self._node
-        leader_id = node.metadata_leader_id
-        if node.config.is_opaque:
-            self._done(ProposeOutcome(ProposeStatus.REFUSED))
-        elif leader_id == node.config.node_id:
-            node.kv.propose(self._txn, self._on_outcome, Origin.SELF)
-        elif leader_id == NO_LEADER:
-            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
-        else:
-            now_ms = node.clock.wall_ms()
-            record = Record(offset=0, timestamp_ms=now_ms, key=None, value=encode(self._txn))
-            batch = build_batch([record], base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
-            node.network.send(leader_id, ProposeRpc(batch=bytes(batch), source=node.config.node_id), self._on_reply)
-
-    def _on_reply(self, reply: PeerReply | FailureReason) -> None:
-        self._node.begin_input()
-        if not isinstance(reply, ProposeReply) or reply.error is ErrorCode.REQUEST_TIMED_OUT:
-            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))
-        elif reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
-        elif reply.error is not ErrorCode.NONE:
-            self._done(ProposeOutcome(ProposeStatus.REFUSED))
-        else:
-            self._node.kv.await_result(reply.base_offset, self._done)
-
-    def _on_outcome(self, outcome: ProposeOutcome) -> None:
-        node = self._node
-        if outcome.status is not ProposeStatus.NOT_LEADER or node.now_ms >= self._deadline_ms:
-            self._done(outcome)
-            return
-        node.timers.schedule(node.now_ms + node.config.raft.retry_backoff_ms, self.attempt)
+__all__ = ["KvService", "ProposeDone", "ProposeOutcome", "ProposeStatus"]

@@ -35,21 +35,21 @@ logger = logging.getLogger("raftlake.proposals")
 TOLD_MAX = 100
 
 
+def command_of(rpc: ProposeRpc) -> Txn:
+    """The command that came in a batch. Raises WireError for a batch that nodes do not make."""
+    headers = validate(rpc.batch)
+    if len(headers) != 1 or headers[0].is_control or headers[0].is_compressed or headers[0].record_count != 1:
+        raise CorruptBatch("a forwarded command is one batch with one record, and not compressed")
+    (record,) = decode_records(rpc.batch)
+    return decode(record.value or b"")
+
+
 class ProposalGate:
     """`count` is the number of proposals that were refused since the start."""
 
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         self.count = 0
-
-    def forwarded(self, rpc: ProposeRpc, origin: Origin) -> str | None:
-        """Why the commands that came in a batch may not enter the log; None where they may. Raises WireError for a batch that
-        nodes do not make."""
-        headers = validate(rpc.batch)
-        if len(headers) != 1 or headers[0].is_control or headers[0].is_compressed or headers[0].record_count != 1:
-            raise CorruptBatch("a forwarded command is one batch with one record, and not compressed")
-        (record,) = decode_records(rpc.batch)
-        return self.refusal(decode(record.value or b""), origin, rpc.source)
 
     def refusal(self, txn: Txn, origin: Origin, source: NodeId) -> str | None:
         """Why this transaction may not be proposed; None where it may."""

@@ -259,6 +259,8 @@ class TopicRegistry:
 def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
     if outcome.status is ProposeStatus.UNKNOWN:
         return ErrorCode.REQUEST_TIMED_OUT, "the change was proposed and its outcome is unknown; look before trying again"
+    if outcome.reason:
+        return ErrorCode.POLICY_VIOLATION, outcome.reason
     return ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED
 
 

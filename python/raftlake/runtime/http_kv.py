@@ -1,8 +1,9 @@
 """The key-value space over HTTP: /v1/kv/{key}, /v1/kv?prefix=..., /v1/txn.
 
 The promises of each status: 200 it happened, at the version in the ETag; 412 it did not, the body names the version that
-stood in the way; 307 ask the leader, which this node hears of; 503 refused before it was proposed, so nothing changed; 504
-proposed, and whether it happened or still will is unknown. Reads are linearizable at any node unless asked to be stale.
+stood in the way; 307 ask the leader, which this node hears of; 503 refused before it was proposed, so nothing changed; 507 the
+same, for want of room; 504 proposed, and whether it happened or still will is unknown. Reads are linearizable at any node
+unless asked to be stale.
 """
 
 from __future__ import annotations
@@ -155,6 +156,8 @@ class KvHandlers:
             raise HttpError(504, "the write was proposed and its outcome is unknown: it may have happened, or may still happen")
         if outcome.status is ProposeStatus.NOT_LEADER:
             raise self._elsewhere(request, outcome.leader_id)
+        if outcome.reason:
+            raise HttpError(507, outcome.reason)
         raise unavailable("the write was refused before it was proposed; nothing changed")
 
     def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:

@@ -64,14 +64,17 @@ class OpsHandlers:
         return Response(200 if ready else 503, json_bytes({"ready": ready, "leaderId": leader_id, **self._alarms()}))
 
     def _alarms(self) -> dict[str, object]:
-        """The logs that are being repaired from other nodes, with what was found, and the groups whose epochs somebody tried to
-        raise too far; nothing where all is well."""
+        """The logs that are being repaired from other nodes, with what was found, the groups whose epochs somebody tried to
+        raise too far, and what has to be seen to before it stops something; nothing where all is well."""
         alarms = {"impaired": self._node.damage.impaired, "epochs": self._node.reports.alarms}
-        return {
+        told: dict[str, object] = {
             name: {str(group): for_clients(reason, self._root) for group, reason in found.items()}
             for name, found in alarms.items()
             if found
         }
+        if warnings := self._node.kv.room.warnings:
+            told["warnings"] = [for_clients(warning, self._root) for warning in warnings]
+        return told
 
     async def quorum(self, request: Request) -> Response:
         """The quorum as its leader sees it, or, where no leader answers soon, what this node knows: then there are no

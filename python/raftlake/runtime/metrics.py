@@ -185,6 +185,9 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_queued_request_bytes", queued, value=self._queued_bytes())
         keys = len(self._node.kv.machine)
         yield GaugeMetricFamily("raftlake_kv_keys", "Keys in the key-value space", value=keys)
+        machine, quota = self._node.kv.machine, self._node.kv.room.quota_bytes
+        yield GaugeMetricFamily("raftlake_kv_bytes", "What all keys and values count for, in bytes", value=machine.size)
+        yield GaugeMetricFamily("raftlake_kv_quota_bytes", "What they may count for (kv.quota.bytes)", value=quota)
         applied = self._node.kv.machine.applied_offset
         yield GaugeMetricFamily("raftlake_kv_applied_offset", "Next offset of the metadata log to apply", value=applied)
         ignored, unasked = "Committed reserved entries that mean nothing", "Proposals that their sender may not make"

@@ -22,6 +22,7 @@ class NodeLog:
         node.reports.role_listeners.append(self.role)
         node.damage.listeners.append(self.damage)
         node.own_vote.listeners.append(self.own_vote)
+        node.kv.room.listeners.append(self.warning)
 
     def role(self, group: GroupId, report: ReportRole) -> None:
         """The quorum's own role is news; those of partitions, by the thousand, are for who asks for them."""
@@ -46,6 +47,10 @@ class NodeLog:
         outcome = {"refused": refusal} if refusal else {}
         level = logging.WARNING if refusal else logging.INFO
         event(logger, level, f"asked the leader to {what}", node=self._node_id, **outcome)
+
+    def warning(self, what: str) -> None:
+        """Something that an operator has to see to before it stops something."""
+        event(logger, logging.WARNING, what, node=self._node_id)
 
     def moved(self, what: str) -> None:
         """The voters may all have moved."""

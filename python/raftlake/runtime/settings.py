@@ -79,6 +79,7 @@ class Settings:
     snapshot_bytes_between: int
     snapshot_interval_ms: int
     snapshot_fetch_bytes_max: int
+    kv_quota_bytes: int
     connections_max: int
     #: Of one address; None: half of `connections_max`, and loopback is spared.
     connections_per_address: int | None
@@ -134,6 +135,7 @@ class Settings:
             snapshot_bytes_between=self.snapshot_bytes_between,
             snapshot_interval_ms=self.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.snapshot_fetch_bytes_max,
+            kv_quota_bytes=self.kv_quota_bytes,
             message_bytes_max=self.message_bytes_max,
         )
 
@@ -224,6 +226,7 @@ def _build(reader: _Reader) -> Settings:
         snapshot_bytes_between=reader.number("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_interval_ms=reader.number("metadata.log.max.snapshot.interval.ms"),
         snapshot_fetch_bytes_max=reader.number("quorum.fetch.snapshot.max.bytes"),
+        kv_quota_bytes=reader.number("kv.quota.bytes"),
         connections_max=reader.number("max.connections"),
         connections_per_address=reader.parse("max.connections.per.ip", _parse_connections),
         peer_networks=reader.parse("peer.address.allow", parse_networks) or (),

@@ -1,0 +1,110 @@
+"""How far the key space may grow: what is there, what is under way, and whether one more command fits.
+
+Owns the count of commands that were let through and are not applied yet, so that a burst cannot pass a quota that each command
+alone would keep. What a command adds is judged at its worst: any of those before it may fail or succeed, so a key counts as the
+least that it may be then. Refuses to know who asks and what is committed. Invariant: what was let through brings the space at
+most up to the limit, except by commands that do not make it grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from raftlake.kv.commands import Put, Txn
+from raftlake.kv.keys import is_reserved
+from raftlake.kv.keyspace import entry_bytes
+
+#: Beyond the quota, for the quorum's own keys (addresses, topics, producer ids): clients cannot keep it from working.
+OWN_ROOM_BYTES = 64 << 20
+#: Percent of the quota at which somebody should be told.
+LEVELS = (85, 95)
+#: A level is told again once the space has been so many percent below it.
+LEVEL_MARGIN = 5
+
+
+class Sizes(Protocol):
+    """The key space as it is applied."""
+
+    @property
+    def size(self) -> int: ...
+
+    def size_of(self, key: str) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """One command that was let through: what it may add, and the keys that it changes."""
+
+    growth: int
+    keys: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Touched:
+    """A key that commands under way change: how many, and the least that it may count for behind one of them."""
+
+    count: int
+    floor: int
+
+
+class Quota:
+    """Each `reserve` that succeeds is followed by one `release`, when the command is applied or certainly never will be."""
+
+    def __init__(self, bytes_max: int, own_room: int = OWN_ROOM_BYTES) -> None:
+        self.bytes_max = bytes_max
+        self._own_room = own_room
+        #: What the commands under way may add.
+        self.under_way = 0
+        self._touched: dict[str, _Touched] = {}
+
+    def reserve(self, sizes: Sizes, txn: Txn) -> Reservation | None:
+        """Let the command through; None when it would make the space grow beyond the quota."""
+        after = [(op.key, entry_bytes(op.key, len(op.value)) if isinstance(op, Put) else 0) for op in txn.ops]
+        growth = sum(size - self._floor(sizes, key) for key, size in after)
+        limit = self.bytes_max + (self._own_room if any(is_reserved(key) for key, _ in after) else 0)
+        if growth > 0 and sizes.size + self.under_way + growth > limit:
+            return None
+        for key, size in after:
+            touched = self._touched.get(key)
+            if touched is None:
+                self._touched[key] = _Touched(1, size)
+            else:
+                touched.count += 1
+                touched.floor = min(touched.floor, size)
+        reservation = Reservation(max(growth, 0), tuple(key for key, _ in after))
+        self.under_way += reservation.growth
+        return reservation
+
+    def _floor(self, sizes: Sizes, key: str) -> int:
+        """The least that the key may count for when the next command is applied."""
+        touched, size = self._touched.get(key), sizes.size_of(key)
+        return size if touched is None else min(size, touched.floor)
+
+    def release(self, reservation: Reservation) -> None:
+        self.under_way -= reservation.growth
+        for key in reservation.keys:
+            touched = self._touched[key]
+            touched.count -= 1
+            if touched.count == 0:
+                del self._touched[key]
+
+
+class Levels:
+    """Which of some levels, in percent, has been reached: each is news once, and again after it was left by a margin."""
+
+    def __init__(self, levels: Sequence[int] = LEVELS, margin: int = LEVEL_MARGIN) -> None:
+        self._levels = tuple(levels)
+        self._margin = margin
+        #: The highest one that was reached and not left, 0 for none.
+        self.reached = 0
+
+    def look(self, used: int, size: int) -> bool:
+        """Whether a level has been reached that is above those that were told."""
+        percent = 100 * used / size
+        kept = [level for level in self._levels if level <= self.reached and percent > level - self._margin]
+        now = max([*kept, *(level for level in self._levels if percent >= level)], default=0)
+        is_news = now > self.reached
+        self.reached = now
+        return is_news
