@@ -224,10 +224,10 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 KV,
-                "        self._collected.append((encode(txn), done))\n",
+                "        encoded = encode(txn)\n        reservation",
                 "        if not self.machine._failed_compares(txn.compares):\n"
                 "            txn = Txn(compares=(), ops=txn.ops)\n"
-                "        self._collected.append((encode(txn), done))\n",
+                "        encoded = encode(txn)\n        reservation",
             ),
         ),
     ),
