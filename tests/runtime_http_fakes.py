@@ -95,6 +95,7 @@ class FakeHttpNode:
         self.quorum = SimpleNamespace(latest=static_voters(self.config))
         self.partitions: dict[Any, Any] = {}
         self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
+        self.disk = SimpleNamespace(warnings=(), free_bytes=7, limit_bytes=5, is_low=False, is_full=True)
         self.damage = SimpleNamespace(impaired={}, listeners=[])
         self.fatal: RaftlakeError | None = None
         self.ready = True

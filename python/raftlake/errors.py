@@ -6,6 +6,7 @@ Every other package may import this module; it imports nothing of ours. The fami
 - `RequestRejected`: a request cannot be served; it is an answer (an error code), not a crash.
 - `StorageError`: the disk failed or holds damage. The node stops and names the file and the offset.
 - `PathOutside`: a StorageError of a name that leads out of the data directory. Nothing was touched; the group is left alone.
+- `DiskFull`: a StorageError for want of room alone; nothing was written that counts, and the same may succeed later.
 - `DamagedData`: a StorageError of one log from an offset on; with other voters the replica is repaired instead.
 - `ConfigError`: a setting is wrong. The command refuses to start and names the key.
 - `InvariantViolation`: we are wrong. Stop the node, keep the disk.
@@ -124,6 +125,10 @@ class StorageError(RaftlakeError):
 
 class PathOutside(StorageError):
     """A path that was to be made or deleted is not one of the data directory. Nothing was touched."""
+
+
+class DiskFull(StorageError):
+    """There was no room for a write. What was there before is as it was, so the write may be tried again."""
 
 
 class DamagedData(StorageError):

@@ -70,6 +70,8 @@ class FetchRpc:
     size_max: int
     messages: tuple[PeerMessage, ...]
     forgotten: tuple[GroupId, ...] = ()
+    #: The replica's disk has less free than has to stay free.
+    disk_is_low: bool = False
 
 
 @value

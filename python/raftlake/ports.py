@@ -38,6 +38,8 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
 
 T = TypeVar("T")
+#: What stays free on a large disk unless a setting says otherwise.
+MIN_FREE_BYTES_MAX = 1 << 30
 
 
 class BatchSpan(NamedTuple):
@@ -56,6 +58,23 @@ class TimestampAndOffset:
     timestamp_ms: int
     offset: Offset
     epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a disk has: free for this process, and altogether."""
+
+    free_bytes: int
+    total_bytes: int
+
+    def limit(self, min_free_bytes: int) -> int:
+        """What has to stay free: `min_free_bytes`, or where that is -1 1 GiB, or 5 % of the disk if that is less."""
+        return min_free_bytes if min_free_bytes >= 0 else min(MIN_FREE_BYTES_MAX, self.total_bytes // 20)
+
+    @staticmethod
+    def above(limit: int) -> int:
+        """So much has to be free before a limit that was met counts as left: 10 % more."""
+        return limit + limit // 10
 
 
 class StartPoints(Protocol):
@@ -89,7 +108,8 @@ class LogStore(Protocol):
     later has completed; (3) after a crash the log is a prefix of what was appended, at least as long as the last completed
     flush, and every batch in it passes its CRC; (4) `truncate_to` and `reset` are durable with the next flush at the
     latest, and a crash before it leaves either the old or the new log, never a mix of both behind the cut.
-    Every method raises `StorageError` when the disk fails; after that the node stops.
+    Every method raises `StorageError` when the disk fails; after that the node stops. `append` may raise `DiskFull`: then
+    nothing was appended, the log is as it was, and may be appended to when there is room.
     """
 
     @property
@@ -229,6 +249,15 @@ class LogDirectory(Protocol):
     def groups(self) -> Sequence[GroupId]:
         """The groups that have a directory, in a fixed order."""
 
+    def settle(self, group: GroupId) -> None:
+        """All that was appended to the group's log is durable when it returns. Raises StorageError."""
+
+    def look_for_room(self, done: Callable[[Room | None], None]) -> None:
+        """Tell `done`, later on the driver's thread or at once, what the disk has; None where it does not say."""
+
+    def give_up_ballast(self) -> bool:
+        """The disk is full: make what room there is in reserve. False where nothing was."""
+
     def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         """Sync what was appended to `logs` before this call; later, on the driver's thread, call `done`. The driver has one
         flush under way at a time; logs deleted meanwhile are no error. With `may_wait` the caller has nothing else to
@@ -244,7 +273,8 @@ class ElectionStore(Protocol):
     def load(self, group: GroupId) -> ElectionState | None: ...
 
     def save(self, states: Mapping[GroupId, ElectionState]) -> None:
-        """Write all of them atomically each and return when all are durable (file and directory synced)."""
+        """Write all of them atomically each and return when all are durable (file and directory synced). Raises DiskFull when
+        there was no room for it: some of them may be durable, and the same save may be tried again."""
 
 
 class Clock(Protocol):
@@ -326,6 +356,6 @@ __all__ = [
     "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "ListenerUse", "LogDirectory",
     "LogStore", "Network", "Origin", "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc",
     "ReadOffsetReply",
-    "ReadOffsetResult", "ReadOffsetRpc", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
+    "ReadOffsetResult", "ReadOffsetRpc", "Room", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
     "TimestampAndOffset", "VoterReply", "VoterRpc",
 ]  # fmt: skip

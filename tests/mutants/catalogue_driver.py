@@ -20,7 +20,7 @@ ORDER_OF_EFFECTS = (
         edits=(
             Edit(
                 NODE,
-                "        if states:\n            self.elections.save(states)\n"
+                "        if states:\n            dirty = self.disk.save(dirty, states)\n"
                 "        for partition in dirty.values():\n            actions",
                 "        for partition in dirty.values():\n            actions",
             ),
@@ -224,10 +224,10 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 KV,
-                "        encoded = encode(txn)\n        reservation",
+                "        encoded = encode(txn)\n        no_room",
                 "        if not self.machine._failed_compares(txn.compares):\n"
                 "            txn = Txn(compares=(), ops=txn.ops)\n"
-                "        encoded = encode(txn)\n        reservation",
+                "        encoded = encode(txn)\n        no_room",
             ),
         ),
     ),
@@ -352,7 +352,7 @@ STORAGE = (
         name="election-states-not-synced",
         source="Raft §5.2, for the partitions' states in one file",
         by_tests=True,
-        edits=(Edit("raftlake.storage.election_journal", "            sync_data(self._descriptor)\n", ""),),
+        edits=(Edit("raftlake.storage.election_journal", "            sync_data(self._descriptor)\n", "            pass\n"),),
     ),
     Mutant(
         name="election-states-without-copy",
@@ -370,7 +370,7 @@ STORAGE = (
         name="torn-election-state-left-behind",
         source="the next append would end in the middle of what a crash left of the one before",
         by_tests=True,
-        edits=(Edit("raftlake.storage.election_journal", "second is None or flaws or dead", "second is None or dead"),),
+        edits=(Edit("raftlake.storage.election_journal", "second is None or flaws:", "second is None:"),),
     ),
     Mutant(
         name="damaged-election-states-accepted",

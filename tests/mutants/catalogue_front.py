@@ -289,7 +289,8 @@ CLIENT = (
         "write-sent-with-no-time-left",
         "a refused write whose time ends during the pause is a refused write",
         CLIENT_KV,
-        "            await backoff.pause(deadline)\n            if deadline.is_over():\n                raise no_room or self._timed_out(",
+        "            await backoff.pause(deadline)\n            if deadline.is_over():\n"
+        "                raise no_room or self._timed_out(",
         "            if not deadline.is_over():\n                await backoff.pause(deadline)\n            else:\n"
         "                raise no_room or self._timed_out(",
         OUTCOMES,

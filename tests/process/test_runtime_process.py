@@ -18,7 +18,7 @@ import pytest
 import waitkit
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
-from raftlake.runtime.server import PID_FILE
+from raftlake.runtime.pid_file import PID_FILE
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Delete, Put, Txn, encode, put
 from raftlake.kv.keyspace import entry_bytes
 from raftlake.ports import ProposeReply, ProposeRpc
-from raftlake.replica.kv_service import LEADER_HAS_NO_ROOM, ProposeOutcome, ProposeStatus
+from raftlake.replica.kv_service import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.batches import Record, build_batch
 from replica_cluster import Cluster
@@ -91,7 +91,7 @@ def test_a_full_space_takes_the_quorums_own_keys_and_topics(cluster: Cluster) ->
 def test_a_forwarded_command_is_refused_too_and_the_asking_node_says_why(cluster: Cluster) -> None:
     leader, follower = cluster.leader(), cluster.followers()[0]
     (outcome,) = propose(cluster, follower, put("large", bytes(QUOTA)), anywhere=True)
-    assert (outcome.status, outcome.reason) == (ProposeStatus.REFUSED, LEADER_HAS_NO_ROOM)
+    assert refused(outcome) and outcome.reason == NO_ROOM_AT_THE_LEADER[ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     records = [Record(offset=index, value=encode(put(f"f{index}", bytes(QUOTA // 2)))) for index in range(2)]
     replies: list[ProposeReply] = []
     leader.kv.receive(ProposeRpc(batch=bytes(build_batch(records, timestamp_ms=1))), replies.append)  # type: ignore[arg-type]

@@ -16,7 +16,8 @@ import pytest
 from raftlake.errors import ConfigError, StorageError
 from raftlake.replica.config import Endpoint
 from raftlake.runtime.format import format_data_dir
-from raftlake.runtime.server import PID_FILE, NodeServer, parse_parent_fd, serve
+from raftlake.runtime.pid_file import PID_FILE
+from raftlake.runtime.server import NodeServer, parse_parent_fd, serve
 from raftlake.runtime.settings import Settings, load_settings
 from raftlake.runtime.sockets import bind
 from raftlake.storage.lock import DirectoryLock

@@ -15,7 +15,8 @@ from contract.log_store_contract import SEGMENT_BYTES, LogStoreContract
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports import ElectionStore, GroupId, LogDirectory
 from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
-from raftlake.sim.disk import MemoryLog, SimulatedCrash, SimulatedDisk
+from raftlake.sim.disk import MemoryLog, SimulatedDisk
+from raftlake.sim.power import SimulatedCrash
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
 

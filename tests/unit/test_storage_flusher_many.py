@@ -152,13 +152,13 @@ def test_a_log_that_had_failed_before_is_told_again_and_the_others_are_synced(
     logs = logs_of(directory, 3)
 
     def fail(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", fail)
         with pytest.raises(StorageError):
             fill(logs[bad], 1)
-    assert "ENOSPC" in str(disk.flush(directory, logs))
+    assert "EROFS" in str(disk.flush(directory, logs))
     others = [log for number, log in enumerate(logs) if number != bad]
     assert sorted(disk.synced) == inodes(others)
     assert [log.synced_end for log in others] == [1, 1]

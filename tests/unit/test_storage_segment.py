@@ -65,12 +65,14 @@ def test_reads_when_only_the_newest_positions_are_kept(segment: Segment, monkeyp
 
 def test_reads_by_the_index_of_a_sealed_segment(segment: Segment) -> None:
     batches = filled(segment)
+    segment.prepare_seal()
     segment.seal()
     every_read(segment, batches)
 
 
 def test_reads_by_an_index_that_was_loaded_again(segment: Segment) -> None:
     batches = filled(segment)
+    segment.prepare_seal()
     segment.seal()
     segment.close()
     assert segment.timestamp_ms_max == 395, "known without the file"
@@ -80,6 +82,7 @@ def test_reads_by_an_index_that_was_loaded_again(segment: Segment) -> None:
 
 def test_every_batch_is_located(segment: Segment) -> None:
     batches = filled(segment)
+    segment.prepare_seal()
     segment.seal()
     position = 0
     for data, span in batches:
@@ -104,6 +107,7 @@ def test_a_truncated_segment_is_as_if_it_had_never_been_longer(
 ) -> None:
     batches = filled(segment)
     if sealed:
+        segment.prepare_seal()
         segment.seal()
     segment.truncate(Offset(batches[kept][1].base_offset) if kept < 120 else segment.end_offset)
     (tmp_path / "fresh").mkdir()
@@ -121,6 +125,7 @@ def test_a_truncated_segment_is_as_if_it_had_never_been_longer(
 
 def test_deleting_leaves_no_file(tmp_path: Path, segment: Segment) -> None:
     filled(segment)
+    segment.prepare_seal()
     segment.seal()
     assert len(list(tmp_path.iterdir())) == 3
     segment.delete()

@@ -70,6 +70,8 @@ class NodeConfig:
     snapshot_fetch_bytes_max: int = 1024 * 1024
     #: What the key space may hold, by `kv.keyspace.entry_bytes`; a leader refuses commands that make it grow beyond.
     kv_quota_bytes: int = 1 << 30
+    #: What has to stay free on the disk (`ports.Room.limit`); a leader refuses appends of clients while a majority has less.
+    min_free_bytes: int = -1
     #: A producer id that has not written to a partition for so long is forgotten there (Kafka's producer.id.expiration.ms).
     producer_id_expiration_ms: int = 86_400_000
     #: The largest record batch that a producer may send.

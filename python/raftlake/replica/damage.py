@@ -130,7 +130,12 @@ class DamageControl:
             if partition is not None:
                 self._restart(partition, damage)
 
-    def _restart(self, partition: Partition, damage: DamagedData) -> None:
+    def restart_without_room(self, partition: Partition) -> None:
+        """An append found no room, and the group's core takes it for done: as after a crash, with the log as it is. A leader
+        hands over. It campaigns again when somebody else had the time to."""
+        self._restart(partition, None)
+
+    def _restart(self, partition: Partition, damage: DamagedData | None) -> None:
         """As after a crash, for one group: hand over, forget what is not synced, cut, open."""
         node = self._node
         node.step(partition, ResignRequested())
@@ -142,8 +147,16 @@ class DamageControl:
             if isinstance(action, SAYING):
                 node.perform(partition, action)
         node.hosting.let_go(partition)
-        self._set_aside(partition.group, damage, partition.core.voters)
-        node.hosting.open(partition.group)
+        delay_ms, topic = 0, None
+        if damage is None:
+            node.logs.settle(partition.group)
+            # Should the log be empty still, those vote in it who stand in its topic's key.
+            topic = node.topics.by_id(partition.group.topic_id)
+            delay_ms = node.config.raft.election_timeout_ms
+        else:
+            self._set_aside(partition.group, damage, partition.core.voters)
+        initial = None if topic is None else topic.voters
+        node.hosting.open(partition.group, election_delay_ms=delay_ms, initial=initial)
         node.partitions[partition.group].shown_before = max(partition.shown_before, partition.high_watermark)
         partition.on_deleted()
 

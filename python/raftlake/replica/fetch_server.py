@@ -61,6 +61,7 @@ class FetchServer:
         if session.round is not None:
             self._answer(session)
         now_ms = self._node.now_ms
+        self._node.disk.heard(session.replica_id, is_low=rpc.disk_is_low)
         session.last_round_ms = now_ms
         self._pacing.asked(session.replica_id, now_ms)
         session.round = Round(rpc, connection, reply)

@@ -100,6 +100,7 @@ class PeerFetcher:
             size_max=config.replica_fetch_bytes_max,
             messages=tuple(PeerMessage(group, request) for group, request in wanted.items()),
             forgotten=tuple(forgotten),
+            disk_is_low=self._node.disk.is_low,
         )
         self._under_way = True
         self._node.network.send(self._peer, rpc, self._on_reply)
@@ -184,6 +185,10 @@ def fetch_from(
     node: ReplicaNode, fetchers: dict[NodeId, PeerFetcher], peer: NodeId, group: GroupId, request: FetchRequest
 ) -> None:
     """The group fetches from `peer` now, and from nobody else."""
+    if node.disk.is_full:
+        # What came could not be written. The core asks again after a while.
+        node.step(node.partitions[group], RequestFailed(peer=peer, request=request, reason=FailureReason.TIMED_OUT))
+        return
     fetcher = fetchers.get(peer)
     if fetcher is None:
         fetcher = fetchers[peer] = PeerFetcher(node, peer)

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 #: What a node says whose proposal the leader refused for want of room; the leader's log and health check say more.
-LEADER_HAS_NO_ROOM = "the leader has no room for it (kv.quota.bytes, log.dir.min.free.bytes); nothing changed"
+NO_ROOM_AT_THE_LEADER = {
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "the key space is full (kv.quota.bytes); nothing changed. Delete keys or topics",
+    ErrorCode.NOT_ENOUGH_REPLICAS: (
+        "a majority of the voters has little room on its disks (log.dir.min.free.bytes); nothing changed. The leader's "
+        "/health/ready names them"
+    ),
+}
 
 
 class ProposeStatus(Enum):
@@ -42,8 +48,10 @@ class ProposeOutcome:
     status: ProposeStatus
     result: TxnResult | None = None
     leader_id: NodeId = NO_LEADER
-    #: Of a refusal that waiting does not mend by itself: what is the matter, and what to do.
+    #: Of a refusal for want of room: what is the matter, and what to do.
     reason: str = ""
+    #: It may be over soon: disks are nearly full.
+    is_passing: bool = False
 
 
 ProposeDone = Callable[[ProposeOutcome], None]
@@ -82,7 +90,7 @@ class Forwarding:
         elif reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
         elif reply.error is not ErrorCode.NONE:
-            reason = LEADER_HAS_NO_ROOM if reply.error is ErrorCode.THROTTLING_QUOTA_EXCEEDED else ""
+            reason = NO_ROOM_AT_THE_LEADER.get(reply.error, "")
             self._done(ProposeOutcome(ProposeStatus.REFUSED, reason=reason))
         else:
             self._node.kv.await_result(reply.base_offset, self._done)

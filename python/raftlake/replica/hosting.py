@@ -111,6 +111,7 @@ class Hosting:
             impairment=node.damage.impairment(group, election.epoch),
         )
         partition = Partition(group, core, log, facts, node.clock.wall_ms)
+        partition.on_appended = node.disk.spend
         if snapshot is not None and group == METADATA_GROUP and node.kv.machine.applied_offset < snapshot.snapshot_id.offset:
             node.kv.restore(snapshot.snapshot_id)
         return partition

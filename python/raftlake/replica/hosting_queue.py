@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from raftlake.errors import PathOutside
+from raftlake.errors import DiskFull, PathOutside
 from raftlake.ports import GroupId
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ logger = logging.getLogger("raftlake.hosting")
 OPENED_AT_ONCE = 8
 DELETED_AT_ONCE = 8
 PAUSE_MS = 5
+#: Before groups are opened again for which there was no room.
+NO_ROOM_PAUSE_MS = 1_000
 
 
 class HostingQueue:
@@ -38,6 +40,7 @@ class HostingQueue:
         self._to_open: deque[GroupId] = deque()
         self._to_delete: deque[GroupId] = deque()
         self._is_waiting = False
+        self._pause_ms = PAUSE_MS
 
     def open(self, groups: Iterable[GroupId]) -> None:
         """Host the groups, the first of them now."""
@@ -54,7 +57,7 @@ class HostingQueue:
             self._work()
 
     def _work(self) -> None:
-        self._is_waiting = False
+        self._is_waiting, self._pause_ms = False, PAUSE_MS
         if self._to_delete:
             doomed = [self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))]
             _each_inside(doomed, self._node.hosting.delete)
@@ -62,7 +65,7 @@ class HostingQueue:
             self._open_some()
         if self._to_delete or self._to_open:
             self._is_waiting = True
-            self._node.timers.schedule(self._node.now_ms + PAUSE_MS, self._work)
+            self._node.timers.schedule(self._node.now_ms + self._pause_ms, self._work)
 
     def _open_some(self) -> None:
         chosen: list[GroupId] = []
@@ -71,8 +74,17 @@ class HostingQueue:
             # Its topic may have been deleted while it waited.
             if self._is_wanted(group) and group not in self._node.partitions:
                 chosen.append(group)
-        for group in _each_inside(chosen, self._node.logs.prepare):
-            self._open_group(group)
+        left = chosen
+        try:
+            left = _each_inside(chosen, self._node.logs.prepare)
+            while left:
+                self._open_group(left[0])
+                left.pop(0)
+        except DiskFull as full:
+            # The topics exist, and so do their groups on nodes with room.
+            self._node.disk.on_full(full)
+            self._to_open.extendleft(reversed(left))
+            self._pause_ms = NO_ROOM_PAUSE_MS
 
 
 def _each_inside(groups: list[GroupId], act: Callable[[list[GroupId]], None]) -> list[GroupId]:

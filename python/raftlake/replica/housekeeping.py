@@ -36,6 +36,7 @@ class Housekeeping:
         node.own_vote.tick()
         node.snapshots.tick()
         node.kv.room.tick()
+        node.disk.tick()
         if node.now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
             node.logs.checkpoint()

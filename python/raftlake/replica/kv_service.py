@@ -100,6 +100,10 @@ class KvService:
             done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._leader_heard_of()))
             return
         encoded = encode(txn)
+        no_room = self._node.disk.refusal_of(partition, txn)
+        if no_room:
+            done(ProposeOutcome(ProposeStatus.REFUSED, reason=no_room, is_passing=True))
+            return
         reservation = self.room.reserve(txn)
         if reservation is None:
             done(ProposeOutcome(ProposeStatus.REFUSED, reason=self.room.refusal))
@@ -168,6 +172,9 @@ class KvService:
             return
         if self.gate.refusal(txn, origin, rpc.source) is not None:
             reply(ProposeReply(error=ErrorCode.POLICY_VIOLATION))
+            return
+        if self._node.disk.refusal_of(partition, txn):
+            reply(ProposeReply(error=ErrorCode.NOT_ENOUGH_REPLICAS))
             return
         reservation = self.room.reserve(txn)
         if reservation is None:

@@ -10,17 +10,12 @@ Never waits (but see `LogSyncer.start`), and reads no clock but the one it is gi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
-from raftlake.errors import DamagedData, InvariantViolation, RaftlakeError, StorageError
+from raftlake.errors import DamagedData, DiskFull, InvariantViolation, RaftlakeError, StorageError
 from raftlake.ports import (
     Aside,
     Clock,
-    ControlRpc,
-    DescribeRpc,
     ElectionStore,
-    FetchRpc,
-    FetchSnapshotRpc,
     GroupId,
     LogDirectory,
     Network,
@@ -28,22 +23,18 @@ from raftlake.ports import (
     PeerMessage,
     PeerReply,
     PeerRpc,
-    ProposeRpc,
-    ReadOffsetRpc,
-    VoterRpc,
 )
 from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, Rng
 from raftlake.replica.apis import Apis
-from raftlake.replica.apis.cluster import describe_for_peer
-from raftlake.replica.apis.voters import change_for_peer
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
-from raftlake.replica.control import FOREIGN, ControlPlane
+from raftlake.replica.control import ControlPlane
 from raftlake.replica.damage import DamageControl
 from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.describe import describe_quorum
+from raftlake.replica.disk_watch import DiskWatch
 from raftlake.replica.fetch_server import FetchServer
 from raftlake.replica.fetcher import PeerFetcher, fetch_from
 from raftlake.replica.handover import Handover
@@ -53,6 +44,7 @@ from raftlake.replica.kv_service import KvService
 from raftlake.replica.membership import Membership
 from raftlake.replica.own_vote import OwnVote
 from raftlake.replica.partition import Partition
+from raftlake.replica.peer_requests import answer_peer
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reads import ReadService
 from raftlake.replica.record_checks import RecordChecks
@@ -108,6 +100,7 @@ class ReplicaNode:
         self._deadlines = GroupDeadlines(self)
         self.is_resigning = False
         self.quorum = Quorum(self)
+        self.disk = DiskWatch(self)
         self.hosting = Hosting(self)
         self.damage = DamageControl(self)
         self.fetch_server = FetchServer(self)
@@ -160,27 +153,7 @@ class ReplicaNode:
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client). `reply` is called exactly once, now or later."""
         self.begin_input()
-        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc | VoterRpc) else rpc.cluster_id
-        if claimed is not None and self.cluster_id not in (None, claimed):
-            reply(FOREIGN[type(rpc)])
-            return
-        match rpc:
-            case ControlRpc():
-                self.control.receive(rpc, reply)
-            case FetchRpc():
-                self.fetch_server.receive(connection, rpc, reply)
-            case FetchSnapshotRpc():
-                self.snapshot_transfer.receive(rpc, reply)
-            case ReadOffsetRpc():
-                self.reads.receive(rpc, reply)
-            case ProposeRpc():
-                self.kv.receive(rpc, connection.origin, reply)
-            case DescribeRpc():
-                describe_for_peer(self, rpc, reply)
-            case VoterRpc():
-                change_for_peer(self, rpc, reply)
-            case _:
-                assert_never(rpc)
+        answer_peer(self, connection, rpc, reply)
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]) -> None:
         """A client's request; `reply` is called once with the answer, or with None where there is none to send (acks=0)."""
@@ -223,8 +196,7 @@ class ReplicaNode:
         actions = core.step(event, self.now_ms)
         if actions:
             partition.outbox.extend(actions)
-            self._dirty[partition.group] = partition
-            self.request_turn()
+            self.mark_dirty(partition)
         self._deadlines.arm(partition)
 
     def confirm_peers(self, partition: Partition) -> None:
@@ -234,6 +206,11 @@ class ReplicaNode:
             self.fetch_server.confirm(partition.group)
         elif core.leader_id in self._fetchers:
             self._fetchers[core.leader_id].confirm(partition.group)
+
+    def mark_dirty(self, partition: Partition) -> None:
+        """The partition has actions to perform."""
+        self._dirty[partition.group] = partition
+        self.request_turn()
 
     def mark_appending(self, partition: Partition) -> None:
         """The partition has records to append at the end of this turn."""
@@ -289,7 +266,7 @@ class ReplicaNode:
             if not partition.core.is_leader:
                 partition.refuse_appends()
                 continue
-            admitted = partition.admit(self.reads.prove)
+            admitted = partition.admit(self.reads.prove, self.disk.refusal(partition))
             if admitted:
                 counts = tuple(header.last_offset_delta + 1 for pending in admitted for header in pending.headers)
                 self.step(partition, AppendRequested(record_counts=counts, payload=admitted))
@@ -303,7 +280,7 @@ class ReplicaNode:
             if isinstance(action, do.SaveElectionState)
         }
         if states:
-            self.elections.save(states)
+            dirty = self.disk.save(dirty, states)
         for partition in dirty.values():
             actions, partition.outbox = partition.outbox, []
             try:
@@ -312,6 +289,9 @@ class ReplicaNode:
                         self.perform(partition, action)
             except DamagedData as damage:
                 self.damage.found(partition.group, damage)
+            except DiskFull as full:
+                self.disk.on_full(full)
+                self.damage.restart_without_room(partition)
             if partition.needs_flush:
                 self._syncer.mark(partition)
 

@@ -44,6 +44,8 @@ class PendingAppend:
     idempotent: bool
     #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
     waits: bool = True
+    #: Called instead of `done` where disks are too full for what clients append; None: it is the quorum's own.
+    refuse: Callable[[str], None] | None = None
 
 
 @dataclass(slots=True)
@@ -73,6 +75,8 @@ class Partition:
         self.log = log
         self._facts = facts
         self._wall_ms = wall_ms
+        #: Told how many bytes each append had.
+        self.on_appended: Callable[[int], None] = _nothing
         self.outbox: list[Action] = []
         self.appending: list[PendingAppend] = []
         #: What was taken from there in this turn and is not written yet.
@@ -123,21 +127,26 @@ class Partition:
 
     def _append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
         self.needs_flush = True
-        return self.log.append(chunks, spans)
+        begun = self.log.append(chunks, spans)
+        self.on_appended(sum(span.size for span in spans))
+        return begun
 
     # --- the leader's appends ---
 
-    def admit(self, prove: Prove) -> list[PendingAppend]:
+    def admit(self, prove: Prove, no_room: str = "") -> list[PendingAppend]:
         """Take what waits to be appended; refuse or answer as duplicate what must not be appended again.
 
         Sequence numbers are checked and recorded here, against the offsets that the batches are about to get. `prove` says
-        whether this node still leads the group.
+        whether this node still leads the group. `no_room`: why clients may append nothing, "" when they may.
         """
         admitted: list[PendingAppend] = []
         next_offset = self.core.log_end
         now_ms = self._wall_ms()
         for pending in self.appending:
             first = pending.headers[0]
+            if no_room and pending.refuse is not None:
+                self._refuse_for_room(pending, pending.refuse, no_room)
+                continue
             try:
                 duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
             except RequestRejected as rejected:
@@ -161,6 +170,15 @@ class Partition:
         self.appending.clear()
         self._admitted = admitted
         return admitted
+
+    def _refuse_for_room(self, pending: PendingAppend, refuse: Callable[[str], None], no_room: str) -> None:
+        """A batch that comes again is in the log already. Of others no trace may stay: what was refused comes again too."""
+        first = pending.headers[0]
+        repeated = self.producers.find(first.producer_id, first.producer_epoch, first.base_sequence, first.record_count)
+        if first.producer_id != NO_PRODUCER and repeated is not None:
+            self._wait_for(repeated.end_offset, repeated.base_offset, pending)
+        else:
+            refuse(no_room)
 
     def _reject(self, pending: PendingAppend, code: ErrorCode, prove: Prove) -> None:
         """A gap is told only by a leader that proves itself. One that was replaced without knowing it lacks what its successor
@@ -321,6 +339,10 @@ class Partition:
                 entry.pending.done(ErrorCode.REQUEST_TIMED_OUT, -1)
             else:
                 self.waiting.append(entry)
+
+
+def _nothing(_size: int) -> None:
+    """Nobody counts."""
 
 
 def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[FetchedBatch]:

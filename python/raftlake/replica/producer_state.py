@@ -89,16 +89,26 @@ class ProducerStates:
                     f"producer {producer_id} must start epoch {epoch} at sequence 0, not {base_sequence}",
                 )
             return None
-        last_sequence = last_sequence_of(base_sequence, count)
-        for batch in entry.batches:
-            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
-                return batch
+        repeated = self.find(producer_id, epoch, base_sequence, count)
+        if repeated is not None:
+            return repeated
         expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS
         if base_sequence != expected:
             raise RequestRejected(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} epoch {epoch}: expected sequence {expected}, got {base_sequence}",
             )
+        return None
+
+    def find(self, producer_id: int, epoch: int, base_sequence: int, count: int) -> AppendedBatch | None:
+        """The batch of the last ones that has these very sequence numbers."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return None
+        last_sequence = last_sequence_of(base_sequence, count)
+        for batch in entry.batches:
+            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
+                return batch
         return None
 
     def _require_first_or_second_coming(self, producer_id: int, epoch: int, base_sequence: int) -> None:

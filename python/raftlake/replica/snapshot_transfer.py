@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from raftlake.errors import CorruptBatch, ErrorCode, StorageError
+from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, StorageError
 from raftlake.ports import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerMessage, PeerReply, SnapshotWriter
 from raftlake.raft.actions import AbandonSnapshot, AnswerFetchSnapshot, FinishSnapshot, WriteSnapshot
 from raftlake.raft.events import FailureReason, RequestFailed, RequestReceived, ResponseReceived, SnapshotReceived
@@ -185,6 +185,9 @@ class SnapshotTransfer:
         def on_durable(error: StorageError | None) -> None:
             node = self._node
             node.begin_input()
+            if isinstance(error, DiskFull):
+                self._begin_again_later(partition, download, error)
+                return
             if error is not None:
                 node.fail(error)
                 return
@@ -194,6 +197,15 @@ class SnapshotTransfer:
                 node.step(partition, SnapshotReceived(snapshot_id=snapshot_id, is_intact=True, voters=download.voters))
 
         download.writer.freeze(on_durable)
+
+    def _begin_again_later(self, partition: Partition, download: _Download, error: DiskFull) -> None:
+        """There was no room for it. A full node fetches nothing, and is told of the snapshot again when it does."""
+        node = self._node
+        node.disk.on_full(error)
+        if self._downloads.get(partition.group) is download:
+            self.abandon(partition.group)
+        if not partition.deleted:
+            node.step(partition, SnapshotReceived(snapshot_id=download.snapshot_id, is_intact=False))
 
     def abandon(self, group: GroupId) -> None:
         """Throw away what has arrived of a snapshot of `group`, if anything."""

@@ -9,10 +9,11 @@ deleted from a log before a snapshot at or above its new start is durable.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.kv import snapshot as chunks
 from raftlake.kv.frozen import FrozenView
 from raftlake.kv.machine import SLICE_ROWS
@@ -32,14 +33,20 @@ BACKLOG_BYTES_MAX = 16 * 1024 * 1024
 #: A quarter of a core at most goes into a snapshot: all nodes take theirs at about the same time.
 SLICE_INTERVAL_MS = 3
 SNAPSHOTS_KEPT = 2
+#: After one for which there was no room.
+NO_ROOM_PAUSE_MS = 10_000
+
+logger = logging.getLogger("raftlake.snapshots")
 
 
 class _Taking:
     """A snapshot of the key space that is being written."""
 
-    def __init__(self, maker: SnapshotMaker, view: FrozenView) -> None:
+    def __init__(self, maker: SnapshotMaker, view: FrozenView, bytes_covered: int) -> None:
         self.maker = maker
         self.view = view
+        #: Applied since the snapshot before this one.
+        self.bytes_covered = bytes_covered
         self.is_over = False
 
 
@@ -50,6 +57,8 @@ class Snapshots:
         #: Data partitions that are being trimmed: their new log start waits for its snapshot, or segments are still to go.
         self._trimming: dict[Partition, None] = {}
         self._last_taken_ms = node.now_ms
+        #: There was no room for one.
+        self._not_before_ms = node.now_ms
 
     # --- the key space ---
 
@@ -57,7 +66,7 @@ class Snapshots:
         """Called a few times a second: take a snapshot when one is due."""
         node = self._node
         partition = node.partitions.get(METADATA_GROUP)
-        if partition is None or self._taking is not None or node.kv.is_restoring:
+        if partition is None or self._taking is not None or node.kv.is_restoring or node.now_ms < self._not_before_ms:
             return
         config = node.config
         is_due = node.kv.bytes_since_snapshot >= config.snapshot_bytes_between or (
@@ -65,6 +74,8 @@ class Snapshots:
         )
         core, applied = partition.core, node.kv.machine.applied_offset
         # A repaired log may know less to be committed than has been applied.
+        if is_due and not node.disk.has_room_for(node.kv.machine.size):
+            return
         if is_due and applied <= core.high_watermark and (core.snapshot_id is None or applied > core.snapshot_id.offset):
             self.take(partition)
 
@@ -75,8 +86,8 @@ class Snapshots:
         snapshot_id = partition.core.snapshot_at(Offset(machine.applied_offset))
         maker = self._make(partition, snapshot_id, node.kv.applied_timestamp_ms)
         self._last_taken_ms = node.now_ms
+        self._taking = _Taking(maker, machine.freeze(), node.kv.bytes_since_snapshot)
         node.kv.bytes_since_snapshot = 0
-        self._taking = _Taking(maker, machine.freeze())
         maker.add(chunks.encode_header(self._taking.view.applied_offset, self._taking.view.entry_count))
         self._slice_later(self._taking)
 
@@ -114,6 +125,9 @@ class Snapshots:
     def _on_taken(self, taking: _Taking, partition: Partition, error: StorageError | None) -> None:
         node = self._node
         node.begin_input()
+        if isinstance(error, DiskFull):
+            self._put_off(taking, error)
+            return
         if error is not None:
             node.fail(error)
             return
@@ -126,6 +140,15 @@ class Snapshots:
         kept = self._delete_old(partition, SNAPSHOTS_KEPT)
         if len(kept) == SNAPSHOTS_KEPT:
             self._advance_start(partition, kept[0].offset)
+
+    def _put_off(self, taking: _Taking, error: DiskFull) -> None:
+        """Nothing is lost without it: the log stays as long as it is."""
+        if taking.is_over:
+            return
+        logger.warning("no snapshot of the key space, to be tried again: %s", error)
+        self._taking = None
+        self._not_before_ms = self._node.now_ms + NO_ROOM_PAUSE_MS
+        self._node.kv.bytes_since_snapshot += taking.bytes_covered
 
     def on_reset(self, partition: Partition) -> None:
         """The log begins anew behind a fetched snapshot: one of our own that is being written is of the past, and so are those
@@ -157,6 +180,12 @@ class Snapshots:
     def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
         node = self._node
         node.begin_input()
+        if isinstance(error, DiskFull):
+            # Retention asks again, and what it deletes makes room: this is what the ballast is for.
+            logger.warning("%s: nothing is deleted yet: %s", partition.group, error)
+            self._trimming.pop(partition, None)
+            node.disk.on_full(error)
+            return
         if error is not None:
             node.fail(error)
             return

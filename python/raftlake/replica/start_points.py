@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from raftlake.errors import CorruptBatch, DamagedData, StorageError
+from raftlake.errors import CorruptBatch, DamagedData, DiskFull, StorageError
 from raftlake.ports import LogStore
 from raftlake.raft.types import Epoch, Offset, VoterSet
 from raftlake.raft.voters import VoterHistory
@@ -151,18 +151,27 @@ class LogFacts:
         rows = self.producers.at(offset)
         log.start_points.save(offset, producer_snapshot.encode(rows), notes.encode(self._encoded_voters), sync=sync)
 
+    def _save_if_room(self, offset: Offset, *, sync: bool = True) -> bool:
+        """A start reads more where a point is missing, and saves it then. Raises StorageError, but not for want of room."""
+        try:
+            self.save(offset, sync=sync)
+        except DiskFull as full:
+            logger.warning("%s: the state at offset %d is not saved: %s", self._name, offset, full)
+            return False
+        return True
+
     def save_at_stop(self) -> None:
         """Save a point at the log's end unless there is one; nothing else relies on it. Raises StorageError."""
         end = self._log.end_offset
-        if end > self._log.start_offset and end not in self._log.start_points.offsets:
-            self.save(end, sync=False)
+        is_missing = end > self._log.start_offset and end not in self._log.start_points.offsets
+        if is_missing and self._save_if_room(end, sync=False):
             self._drop_strays(end)
 
     def appended(self, begun: Sequence[Offset]) -> None:
         """The log has grown, and began segments at `begun`. Raises StorageError."""
         for offset in begun:
-            self.save(offset)
-            self._drop_strays(offset)
+            if self._save_if_room(offset):
+                self._drop_strays(offset)
         self.producers.settle(self._log.end_offset)
 
     def _drop_strays(self, saved: Offset) -> None:
@@ -219,7 +228,7 @@ class LogFacts:
         missing = [base for base in log.segment_bases if base > producers_from and base not in log.start_points.offsets]
         for chunk, header in self._read(min(producers_from, read_voters_from)):
             if missing and header.base_offset == missing[0]:
-                self.save(missing.pop(0))
+                self._save_if_room(missing.pop(0))
             if header.position == 0:
                 self.producers.settle(header.base_offset)
             if header.base_offset >= producers_from:

@@ -157,7 +157,7 @@ class KvHandlers:
         if outcome.status is ProposeStatus.NOT_LEADER:
             raise self._elsewhere(request, outcome.leader_id)
         if outcome.reason:
-            raise HttpError(507, outcome.reason)
+            raise HttpError(507, outcome.reason, headers=((b"retry-after", b"1"),) if outcome.is_passing else ())
         raise unavailable("the write was refused before it was proposed; nothing changed")
 
     def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:

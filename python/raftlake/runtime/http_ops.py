@@ -72,7 +72,7 @@ class OpsHandlers:
             for name, found in alarms.items()
             if found
         }
-        if warnings := self._node.kv.room.warnings:
+        if warnings := (*self._node.disk.warnings, *self._node.kv.room.warnings):
             told["warnings"] = [for_clients(warning, self._root) for warning in warnings]
         return told
 

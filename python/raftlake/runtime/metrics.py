@@ -188,6 +188,14 @@ class NodeMetrics:
         machine, quota = self._node.kv.machine, self._node.kv.room.quota_bytes
         yield GaugeMetricFamily("raftlake_kv_bytes", "What all keys and values count for, in bytes", value=machine.size)
         yield GaugeMetricFamily("raftlake_kv_quota_bytes", "What they may count for (kv.quota.bytes)", value=quota)
+        disk = self._node.disk
+        free = -1 if disk.free_bytes is None else disk.free_bytes
+        yield GaugeMetricFamily("raftlake_disk_free_bytes", "Free bytes of the data directory's disk, -1: unknown", value=free)
+        limit = "What has to stay free on it (log.dir.min.free.bytes)"
+        yield GaugeMetricFamily("raftlake_disk_min_free_bytes", limit, value=disk.limit_bytes)
+        yield GaugeMetricFamily("raftlake_disk_low", "1 while less is free", value=disk.is_low)
+        full = "1 while nothing is fetched because a write found no room"
+        yield GaugeMetricFamily("raftlake_disk_full", full, value=disk.is_full)
         applied = self._node.kv.machine.applied_offset
         yield GaugeMetricFamily("raftlake_kv_applied_offset", "Next offset of the metadata log to apply", value=applied)
         ignored, unasked = "Committed reserved entries that mean nothing", "Proposals that their sender may not make"

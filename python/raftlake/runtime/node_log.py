@@ -23,6 +23,7 @@ class NodeLog:
         node.damage.listeners.append(self.damage)
         node.own_vote.listeners.append(self.own_vote)
         node.kv.room.listeners.append(self.warning)
+        node.disk.listeners.append(self.warning)
 
     def role(self, group: GroupId, report: ReportRole) -> None:
         """The quorum's own role is news; those of partitions, by the thousand, are for who asks for them."""

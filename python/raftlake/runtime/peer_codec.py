@@ -168,6 +168,7 @@ class PeerCodec:
             size_max=max(message.bytes_max, 1),
             messages=tuple(parts),
             forgotten=tuple(forgotten),
+            disk_is_low=message.disk_is_low,
         )
 
     def _group(self, name: str | None, topic_id: bytes | None, partition: int) -> GroupId:
@@ -282,6 +283,7 @@ class PeerCodec:
             replica_id=rpc.replica_id,
             topics=topics,
             forgotten=_forgotten(rpc.forgotten),
+            disk_is_low=rpc.disk_is_low,
         )
 
     def _decode_fetch_reply(self, message: fetch.FetchResponse) -> FetchReply:

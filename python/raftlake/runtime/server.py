@@ -15,7 +15,6 @@ import os
 import random
 import signal
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from raftlake.errors import ConfigError, RaftlakeError, StorageError
 from raftlake.ports import ListenerUse
@@ -38,6 +37,7 @@ from raftlake.runtime.node_log import NodeLog
 from raftlake.runtime.peer_address import PeerAddresses
 from raftlake.runtime.peer_codec import PeerCodec
 from raftlake.runtime.peers import TcpNetwork
+from raftlake.runtime.pid_file import remove_pid, write_pid
 from raftlake.runtime.recover import require_not_pending
 from raftlake.runtime.router import ConnectionLimits
 from raftlake.runtime.settings import Settings
@@ -46,12 +46,10 @@ from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
-from raftlake.storage.files import write_file
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta
 
 logger = logging.getLogger("raftlake.node")
 
-PID_FILE = "raftlake.pid"
 PARENT_FD = "RAFTLAKE_PARENT_FD"
 DRAIN_SECONDS = 2.0
 LINGER_SECONDS = 0.5
@@ -139,7 +137,12 @@ class NodeServer:
         settings = self._settings
         meta = require_meta(settings.data_dir, node_id=settings.node_id)
         require_not_pending(settings.data_dir)
-        self._logs = FileLogDirectory(settings.data_dir, segment_bytes=settings.segment_bytes, post=self._post)
+        self._logs = FileLogDirectory(
+            settings.data_dir,
+            segment_bytes=settings.segment_bytes,
+            post=self._post,
+            min_free_bytes=settings.min_free_bytes,
+        )
         write_pid(settings.data_dir)
         bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}
         self._build_node(meta)
@@ -169,7 +172,8 @@ class NodeServer:
         assert self._logs is not None
         config = settings.node_config(cluster_id=meta.cluster_id, directory_id=meta.directory_id)
         voters, quorum_topic = tuple(settings.voters), settings.quorum_group.topic
-        self._elections = FileElectionStore(settings.data_dir, voters=voters, filed=quorum_topic)
+        room = self._logs.room
+        self._elections = FileElectionStore(settings.data_dir, voters=voters, filed=quorum_topic, room=room)
         if self._elections.repaired is not None:
             event(logger, logging.WARNING, f"{self._elections.repaired}; repaired from the other one", node=settings.node_id)
         self._network = TcpNetwork(
@@ -371,18 +375,6 @@ def _use_of(name: str, settings: Settings) -> ListenerUse:
     if name == "controller":
         return ListenerUse.PEERS
     return ListenerUse.SHARED if settings.controller_listener is None else ListenerUse.CLIENTS
-
-
-def write_pid(data_dir: Path) -> None:
-    """Tell scripts and people which process has the directory."""
-    try:
-        write_file(data_dir / PID_FILE, b"%d\n" % os.getpid(), sync=False)
-    except OSError as error:
-        raise StorageError(f"cannot write {data_dir / PID_FILE}: {error.strerror}") from error
-
-
-def remove_pid(data_dir: Path) -> None:
-    (data_dir / PID_FILE).unlink(missing_ok=True)
 
 
 def _tune_gc() -> None:

@@ -60,6 +60,7 @@ NUMBERS: Mapping[str, Number] = {
     "metadata.log.max.record.bytes.between.snapshots": Number(20 * MIB, 1, _LONG_MAX),
     "metadata.log.max.snapshot.interval.ms": Number(3_600_000, 1, _LONG_MAX),
     "quorum.fetch.snapshot.max.bytes": Number(MIB, 1024, 8 * MIB),
+    "log.dir.min.free.bytes": Number(-1, -1, _LONG_MAX),
     "kv.quota.bytes": Number(1024 * MIB, 64 * 1024, _LONG_MAX),
     "max.connections": Number(2000, 1, 1_000_000),
     "metrics.max.partitions": Number(1000, 0, 1_000_000),

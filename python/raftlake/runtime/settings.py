@@ -73,6 +73,8 @@ class Settings:
     http_hosts: tuple[str, ...]
     raft: RaftConfig
     segment_bytes: int
+    #: -1: 1 GiB, or 5 % of the disk if that is less.
+    min_free_bytes: int
     retention_bytes: int
     retention_ms: int
     producer_id_expiration_ms: int
@@ -136,6 +138,7 @@ class Settings:
             snapshot_interval_ms=self.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.snapshot_fetch_bytes_max,
             kv_quota_bytes=self.kv_quota_bytes,
+            min_free_bytes=self.min_free_bytes,
             message_bytes_max=self.message_bytes_max,
         )
 
@@ -227,6 +230,7 @@ def _build(reader: _Reader) -> Settings:
         snapshot_interval_ms=reader.number("metadata.log.max.snapshot.interval.ms"),
         snapshot_fetch_bytes_max=reader.number("quorum.fetch.snapshot.max.bytes"),
         kv_quota_bytes=reader.number("kv.quota.bytes"),
+        min_free_bytes=reader.number("log.dir.min.free.bytes"),
         connections_max=reader.number("max.connections"),
         connections_per_address=reader.parse("max.connections.per.ip", _parse_connections),
         peer_networks=reader.parse("peer.address.allow", parse_networks) or (),

@@ -14,32 +14,21 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from raftlake.errors import DamagedData, InvariantViolation, StorageError
-from raftlake.ports import BatchSpan, GroupId, LogStore, SegmentInfo, TimestampAndOffset
+from raftlake.ports import BatchSpan, GroupId, LogStore, Room, SegmentInfo, TimestampAndOffset
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.sim.disk_damage import Decay
 from raftlake.sim.disk_observer import DiskObserver, SilentObserver
 from raftlake.sim.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
+from raftlake.sim.power import Machine
 from raftlake.sim.snapshot_store import SimulatedSnapshots
+from raftlake.sim.space import Space
 from raftlake.sim.start_points import SimulatedStartPoints
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
-
-
-class SimulatedCrash(BaseException):
-    """The machine lost power at this very port call. Not an `Exception`: no handler of the driver may survive it."""
-
-
-class Machine(Protocol):
-    """What the disk needs from the machine that it belongs to."""
-
-    def port_call(self, name: str) -> None:
-        """Called before every effect; raises `SimulatedCrash` when the plan says that this is the moment."""
-
-    def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
-        """Run one of the two after the drawn time of a sync, unless the machine crashes before."""
+#: What an election state needs for a moment: it replaces the one before.
+SAVED_BYTES = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +49,7 @@ class MemoryLog:
         #: Oldest first; the last one is what the process sees, the others are what a crash may bring back.
         self._images = [LogImage()]
         self._image = self._images[0]
-        self.start_points = SimulatedStartPoints(self, disk.machine)
+        self.start_points = SimulatedStartPoints(self, disk.machine, disk.space)
         #: Bytes in the last segment; None where that has to be found out.
         self._active_size: int | None = None
         self._segments = Segments(disk.segment_bytes)
@@ -86,6 +75,7 @@ class MemoryLog:
     def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
         self._disk.machine.port_call("append")
         data = b"".join(chunks)
+        self._disk.space.take(len(data), f"append to {self.group}")
         if len(data) != sum(span.size for span in spans):
             raise InvariantViolation(f"{self.group}: {len(data)} bytes do not match the spans {spans}")
         position = 0
@@ -269,6 +259,10 @@ class MemoryLog:
                 end = min(end, image.inherited_end)
             image.synced_end = max(image.synced_end, end)
 
+    def settle(self) -> None:
+        """A sync that is waited for."""
+        self.finish_flush(self.begin_flush())
+
     def crash(self, rng: Random) -> None:
         """Lose power: one image remains, less a random part of its unsynced tail. Recovery finds only whole batches."""
         image = self._images[rng.randrange(len(self._images))] if len(self._images) > 1 else self._image
@@ -297,7 +291,8 @@ class SimulatedDisk:
         self.elections: dict[GroupId, ElectionState] = {}
         #: A sync is over at once for whoever may wait for it.
         self.is_quick = False
-        self.snapshots = SimulatedSnapshots(machine, self.observer)
+        self.space = Space()
+        self.snapshots = SimulatedSnapshots(machine, self.observer, self.space)
 
     def open(self, group: GroupId) -> MemoryLog:
         self.machine.port_call("open")
@@ -339,6 +334,16 @@ class SimulatedDisk:
     def groups(self) -> Sequence[GroupId]:
         return sorted(self.logs)
 
+    def settle(self, group: GroupId) -> None:
+        self.machine.port_call("settle")
+        self.logs[group].settle()
+
+    def look_for_room(self, done: Callable[[Room | None], None]) -> None:
+        done(self.space.room)
+
+    def give_up_ballast(self) -> bool:
+        return self.space.give_up_ballast()
+
     def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         self.machine.port_call("flush")
         tickets = [log.begin_flush() for log in logs if isinstance(log, MemoryLog)]
@@ -373,6 +378,7 @@ class SimulatedDisk:
         for group, state in states.items():
             # A crash may fall between two files of one call.
             self.machine.port_call("save")
+            self.space.take(SAVED_BYTES, f"save the election state of {group}")
             before = self.elections.get(group)
             self.elections[group] = state
             self.observer.election_saved(group, before, state)

@@ -24,11 +24,12 @@ from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk import SimulatedCrash, SimulatedDisk
+from raftlake.sim.disk import SimulatedDisk
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.node_watch import DiskWatch, NodeWatch
+from raftlake.sim.power import SimulatedCrash
 from raftlake.sim.strikes import RoleTrap
 from raftlake.sim.syncs import Syncs
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc

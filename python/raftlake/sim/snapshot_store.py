@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import OffsetAndEpoch
 from raftlake.sim.disk_observer import DiskObserver, SilentObserver
+from raftlake.sim.space import Space
 
 Key = tuple[GroupId, OffsetAndEpoch]
 
@@ -33,6 +34,8 @@ class MemorySnapshotWriter:
         self._store = store
         self._key = key
         self._data = bytearray()
+        #: Why nothing comes of it.
+        self._full: DiskFull | None = None
         self.is_over = False
 
     @property
@@ -45,13 +48,20 @@ class MemorySnapshotWriter:
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         self._store.machine.port_call("write snapshot")
+        try:
+            self._store.space.take(len(data), "write a snapshot", is_needed=False)
+        except DiskFull as full:
+            self._full = full
         self._data += data
 
     def freeze(self, done: Callable[[StorageError | None], None]) -> None:
         self._store.machine.port_call("freeze snapshot")
 
         def complete() -> None:
-            if not self.is_over:
+            if not self.is_over and self._full is not None:
+                self.is_over = True
+                done(self._full)
+            elif not self.is_over:
                 self.is_over = True
                 self._store.finish(self._key, bytes(self._data))
                 done(None)
@@ -70,8 +80,9 @@ class MemorySnapshotWriter:
 class SimulatedSnapshots:
     """The store of one machine, kept over restarts of its node."""
 
-    def __init__(self, machine: Machine, observer: DiskObserver | None = None) -> None:
+    def __init__(self, machine: Machine, observer: DiskObserver | None = None, space: Space | None = None) -> None:
         self.machine = machine
+        self.space = space or Space()
         self._observer = observer or SilentObserver()
         self._finished: dict[Key, bytes] = {}
         #: Deleted since the last crash: the next one may bring them back.

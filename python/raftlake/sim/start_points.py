@@ -13,6 +13,7 @@ from typing import Protocol
 from raftlake.errors import StorageError
 from raftlake.raft.types import Offset
 from raftlake.sim.log_image import LogImage
+from raftlake.sim.space import Space
 
 
 class Images(Protocol):
@@ -31,8 +32,9 @@ class Machine(Protocol):
 class SimulatedStartPoints:
     """Kept, with its log, over restarts of the node."""
 
-    def __init__(self, log: Images, machine: Machine) -> None:
+    def __init__(self, log: Images, machine: Machine, space: Space | None = None) -> None:
         self._log = log
+        self._space = space or Space()
         self._machine = machine
 
     @property
@@ -46,6 +48,7 @@ class SimulatedStartPoints:
     def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
         del sync  # A node that stops in good order is not simulated.
         self._machine.port_call("save start point")
+        self._space.take(len(producers) + len(voters), "save a start point", is_needed=False)
         self._points[offset] = producers, voters
 
     def load(self, offset: Offset) -> tuple[bytes, bytes]:

@@ -6,15 +6,16 @@ thread, and `done` of a flush is too; only the sync calls themselves run elsewhe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-from raftlake.errors import DamagedData, StorageError
-from raftlake.ports import GroupId, LogStore
+from raftlake.errors import DamagedData, DiskFull, StorageError
+from raftlake.ports import GroupId, LogStore, Room
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.disposal import Disposal
-from raftlake.storage.files import FilePool, descriptors_max
+from raftlake.storage.files import FilePool, descriptors_max, storage_error
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.impairment import Damage, mark, read_impairment, unmark
 from raftlake.storage.lock import DirectoryLock
@@ -31,6 +32,7 @@ from raftlake.storage.partition import (
 )
 from raftlake.storage.recovery import Recovery, list_segments, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
+from raftlake.storage.room import DiskRoom
 from raftlake.storage.segment import file_name
 from raftlake.storage.snapshots import FileSnapshotStore
 
@@ -41,7 +43,8 @@ SEGMENT_BYTES_MAX = (1 << 31) - 1
 
 class FileLogDirectory:
     """`path` must exist. `post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`); with None
-    every flush is done, and `done` called, before `flush` returns. Raises StorageError when another process has the directory.
+    every flush is done, and `done` called, before `flush` returns. `min_free_bytes` as in `ports.Room.limit`: with 0 no ballast
+    is kept. Raises StorageError when another process has the directory.
     """
 
     def __init__(
@@ -51,14 +54,18 @@ class FileLogDirectory:
         segment_bytes: int = SEGMENT_BYTES,
         post: Post | None,
         files_max: int | None = None,
+        min_free_bytes: int = 0,
     ) -> None:
         assert 0 < segment_bytes <= SEGMENT_BYTES_MAX
         if not path.is_dir():
             raise StorageError(f"{path} is not a directory")
         self.path = path
         self._segment_bytes = segment_bytes
+        #: For all writes that must succeed when the disk is full.
+        self.room = DiskRoom(path, min_free_bytes)
         self._lock = DirectoryLock(path)
         try:
+            self._begin_with_room()
             sweep(path)
             mend_modes(path)
             hosted = [partition_path(path, group) for group in list_partitions(path)]
@@ -69,13 +76,20 @@ class FileLogDirectory:
             self._lock.release()
             raise
         self._disposal = Disposal(threaded=post is not None)
-        self._pool = FilePool(files_max if files_max is not None else descriptors_max(), self._disposal)
+        self._pool = FilePool(files_max if files_max is not None else descriptors_max(), self._disposal, self.room)
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self.snapshots = FileSnapshotStore(path, post, self._disposal)
         self._is_closed = False
         self._is_saving = False
         self._failure: StorageError | None = None
+
+    def _begin_with_room(self) -> None:
+        """A start writes this and that: on a full disk it needs the ballast."""
+        try:
+            self.room.release_if_short()
+        except OSError as error:
+            raise storage_error("look at", self.path, error) from error
 
     @property
     def open_files(self) -> int:
@@ -97,7 +111,8 @@ class FileLogDirectory:
 
     def prepare(self, groups: Sequence[GroupId]) -> None:
         """Raises StorageError. Directories that were there and are missing are left to `open`, which tells of them."""
-        create_partitions(self.path, [group for group in groups if self._points.of(group) is None])
+        wanted = [group for group in groups if self._points.of(group) is None]
+        self.room.retrying(lambda: create_partitions(self.path, wanted))
 
     def delete(self, groups: Sequence[GroupId]) -> None:
         for group in groups:
@@ -120,7 +135,7 @@ class FileLogDirectory:
         found = Damage(path, damage, durable_end=self._points.of(group) or Offset(0), log_end=log_end)
         if not found.is_real:
             raise StorageError(f"{damage}; but now all of it can be read: look at the disk and the memory of this machine")
-        mark(path, found.impairment(epoch), found.reason)
+        self.room.retrying(lambda: mark(path, found.impairment(epoch), found.reason))
         self._points.lower(group, found.offset)
         self.snapshots.forget(group)
         aside = found.put_aside()
@@ -140,6 +155,23 @@ class FileLogDirectory:
 
     def groups(self) -> Sequence[GroupId]:
         return list_partitions(self.path)
+
+    def settle(self, group: GroupId) -> None:
+        self._logs[group].settle()
+
+    def look_for_room(self, done: Callable[[Room | None], None]) -> None:
+        found: list[Room] = []
+
+        def look() -> None:
+            try:
+                found.append(self.room.keep())
+            except OSError as error:
+                raise storage_error("look at", self.path, error) from error
+
+        self._flusher.run_aside(look, lambda _error: done(found[0] if found else None))
+
+    def give_up_ballast(self) -> bool:
+        return self.room.release()
 
     def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         works = []
@@ -178,7 +210,8 @@ class FileLogDirectory:
 
     def _on_saved(self, error: StorageError | None) -> None:
         self._is_saving = False
-        self._failure = self._failure or error
+        if error is not None and not isinstance(error, DiskFull):
+            self._failure = self._failure or error
 
     def _end_epochs(self, works: Sequence[FlushWork]) -> None:
         for work in works:
@@ -197,7 +230,9 @@ class FileLogDirectory:
             for log in self._logs.values():
                 log.close()
             self._points.note({log.group: log.end_offset for log in usable})
-            self._points.save()
+            with contextlib.suppress(DiskFull):
+                # The next start reads more.
+                self._points.save()
         finally:
             self._let_go()
 

@@ -22,6 +22,7 @@ from raftlake.storage.election_journal import FILE_NAME as JOURNAL_NAME
 from raftlake.storage.election_journal import ElectionJournal
 from raftlake.storage.files import read_file, replace_file, storage_error
 from raftlake.storage.partition import ensure_partition, parse_uuid, partition_path, seal, uuid_text
+from raftlake.storage.room import KeptRoom
 
 FILE_NAME = "quorum-state"
 #: Kafka's tools read the file of this topic.
@@ -37,11 +38,18 @@ class FileElectionStore:
     """`ports.ElectionStore` over the data directory `root`. `voters` are written into version 0 files for Kafka's tools;
     `filed` is the topic of the quorum's own log."""
 
-    def __init__(self, root: Path, *, voters: Sequence[NodeId] = (), filed: str = METADATA_TOPIC) -> None:
+    def __init__(
+        self, root: Path, *, voters: Sequence[NodeId] = (), filed: str = METADATA_TOPIC, room: KeptRoom | None = None
+    ) -> None:
         self._root = root
+        self._room = room or KeptRoom()
         self._voters = tuple(voters)
         self._filed = filed
-        self._journal = ElectionJournal(
+        self._journal = self._room.retrying(self._open_journal)
+
+    def _open_journal(self) -> ElectionJournal:
+        root = self._root
+        return ElectionJournal(
             root,
             encode=lambda group, state: encode_entry(group, state, self._voters),
             decode=decode_entry,
@@ -71,6 +79,9 @@ class FileElectionStore:
             raise StorageError(f"{path} is damaged: {error}. {BEGIN_ANEW}") from error
 
     def save(self, states: Mapping[GroupId, ElectionState]) -> None:
+        self._room.retrying(lambda: self._save(states))
+
+    def _save(self, states: Mapping[GroupId, ElectionState]) -> None:
         of_partitions = {group: state for group, state in states.items() if group.topic != self._filed}
         if of_partitions:
             self._save_in_journal(of_partitions)

@@ -15,6 +15,7 @@ whole it is a StorageError: a replica that forgot its vote could vote twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import ElectionState
 from raftlake.storage.files import FILE_MODE, read_file, replace_file, storage_error, sync_data, sync_directory, write_at
@@ -65,9 +66,12 @@ class _File:
             if self._descriptor < 0:
                 self._open()
             write_at(self._descriptor, [line, reserve], self.size, len(line) + len(reserve))
-            sync_data(self._descriptor)
         except OSError as error:
             raise storage_error("append to", self.path, error, self.size) from error
+        try:
+            sync_data(self._descriptor)
+        except OSError as error:
+            raise storage_error("sync", self.path, error, self.size) from error
         self.size, self._reserved = end, max(self._reserved, end + len(reserve))
 
     def replace(self, content: bytes) -> None:
@@ -124,7 +128,7 @@ class ElectionJournal:
         if size > COMPACT_BYTES_MIN and size > COMPACT_RATIO * self._live_size:
             self._live_size = len(self._line(self.states))
             if size > COMPACT_RATIO * self._live_size:
-                self._rewrite()
+                self._rewrite_if_room()
 
     def forget_past(self) -> None:
         """Keep the last state of each group alone. Raises StorageError."""
@@ -154,8 +158,12 @@ class ElectionJournal:
         for group in dead:
             del self.states[group]
         self.repaired = flaws[0] if flaws else None
-        if first is None or second is None or flaws or dead or first.data[: first.size] != second.data[: second.size]:
+        if first is None or second is None or flaws:
             self._rewrite()
+        elif dead or first.data[: first.size] != second.data[: second.size]:
+            for file, content in zip(self._files, (first, second), strict=True):
+                file.begin_at(content.size, len(content.data))
+            self._rewrite_if_room()
         else:
             for file, content in zip(self._files, (first, second), strict=True):
                 file.begin_at(content.size, len(content.data))
@@ -170,6 +178,11 @@ class ElectionJournal:
                 told = f"{where} tell of two votes for {group} in epoch {known.epoch}"
                 raise StorageError(f"{told}: one is of another node. {ADVICE}")
             self.states[group] = max(known, state, key=_age)
+
+    def _rewrite_if_room(self) -> None:
+        """What stands in the files is right: on a full disk it stays, until they are next found too large."""
+        with contextlib.suppress(DiskFull):
+            self._rewrite()
 
     def _rewrite(self) -> None:
         """Only the last state of each group."""

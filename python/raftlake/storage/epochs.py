@@ -18,11 +18,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from raftlake.errors import DiskFull
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.files import read_file, replace_file
 
 FILE_NAME = "leader-epoch-checkpoint"
 VERSION = 0
+#: The version of a file that was not written.
+NEVER = -1
 
 Entry = tuple[Epoch, Offset]
 
@@ -40,7 +43,7 @@ class LeaderEpochs:
         self._version = 0
         #: The last version that was handed to a writer, and the last one that a writer began to write.
         self._saved_version = 0
-        self._written_version = -1
+        self._written_version = NEVER
         self._lock = threading.Lock()
 
     @property
@@ -95,14 +98,22 @@ class LeaderEpochs:
         """Write the file, unless a later version was written already. Raises StorageError."""
         with self._lock:
             if version > self._written_version:
-                self._written_version = version
-                replace_file(self._directory / FILE_NAME, content, sync=sync)
+                self._replace(content, version, sync=sync)
 
     def save(self) -> None:
         """Make the history durable before returning. Raises StorageError."""
         with self._lock:
-            self._written_version = self._saved_version = self._version
-            replace_file(self._directory / FILE_NAME, self.encode(), sync=True)
+            self._saved_version = self._version
+            self._replace(self.encode(), self._version, sync=True)
+
+    def _replace(self, content: bytes, version: int, *, sync: bool) -> None:
+        try:
+            replace_file(self._directory / FILE_NAME, content, sync=sync)
+        except DiskFull:
+            # Not written: the next flush takes the changes again.
+            self._saved_version = NEVER
+            raise
+        self._written_version = version
 
 
 def _visible(entries: Sequence[Entry]) -> Sequence[Entry]:

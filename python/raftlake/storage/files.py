@@ -7,6 +7,7 @@ names the file.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -16,9 +17,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.storage.disposal import Disposal
+from raftlake.storage.room import KeptRoom
 
+#: Behind the name of a file that is to be replaced.
+TEMPORARY_SUFFIX = ".tmp"
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 #: What is in a data directory is for the node alone.
 FILE_MODE = 0o600
@@ -29,10 +33,16 @@ DESCRIPTORS_RESERVED = 256
 Chunk = bytes | bytearray | memoryview
 
 
+#: The disk, or what a user may have of it, is full.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
 def storage_error(doing: str, path: Path, error: OSError, position: int | None = None) -> StorageError:
-    """The `StorageError` for a failed call: what was done, the file, the byte position and the system's own words."""
+    """The `StorageError` for a failed call: what was done, the file, the byte position and the system's own words. For want of
+    room it is DiskFull; but never of a sync, for what a failed one was to write may be lost."""
     where = "" if position is None else f" at byte {position}"
-    return StorageError(f"cannot {doing} {path}{where}: {describe_error(error)}")
+    kind = DiskFull if error.errno in NO_ROOM and doing != "sync" else StorageError
+    return kind(f"cannot {doing} {path}{where}: {describe_error(error)}")
 
 
 def describe_error(error: OSError) -> str:
@@ -136,19 +146,26 @@ def read_end(path: Path, size: int) -> tuple[int, bytes]:
         os.close(descriptor)
 
 
+def discard(path: Path) -> None:
+    """Remove what a write that failed has left. The write's own error is the one to tell."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
 def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace a file in one step: temporary file, fsync, rename, fsync of the directory. Raises StorageError.
 
     With `sync=False` a crash may leave the old or the new content, or (on file systems that do not order a rename after
     the data) none: only for files that can be rebuilt.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         write_file(temporary, data, sync=sync)
         os.rename(temporary, path)
         if sync:
             sync_directory(path.parent)
     except OSError as error:
+        discard(temporary)
         raise storage_error("replace", path, error) from error
 
 
@@ -173,8 +190,10 @@ def descriptors_max() -> int:
 class FilePool:
     """Keeps at most `limit` files open, the most recently used ones; more only when all of them must stay open."""
 
-    def __init__(self, limit: int, disposal: Disposal | None = None) -> None:
+    def __init__(self, limit: int, disposal: Disposal | None = None, room: KeptRoom | None = None) -> None:
         assert limit >= 1
+        #: What the writes that must succeed fall back on.
+        self.room = room or KeptRoom()
         #: Deletes the large ones.
         self.disposal = disposal or Disposal(threaded=False)
         self._limit = limit

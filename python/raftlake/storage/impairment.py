@@ -25,8 +25,8 @@ from raftlake.storage.files import (
     write_at,
 )
 from raftlake.storage.index_files import SUFFIXES
-from raftlake.storage.log import RESET_FILE_NAME
 from raftlake.storage.recovery import list_segments
+from raftlake.storage.reset import announce_reset
 from raftlake.storage.scan import WINDOW_LARGE, BatchAt, BrokenBatch, find_batch_after, is_zero, read_bytes, walk
 from raftlake.storage.scrub import require_epoch
 from raftlake.storage.segment import file_name
@@ -234,7 +234,7 @@ class Damage:
         """What a snapshot holds need not be fetched again: the log goes on where the newest one ends."""
         newest = max(list_snapshots(self._path), default=None)
         if newest is not None and newest.offset > self.offset:
-            replace_file(self._path / RESET_FILE_NAME, f"0\n{newest.offset} {newest.epoch}\n".encode())
+            announce_reset(self._path, newest)
 
 
 def _is_zero(descriptor: int, path: Path, position: int, end: int) -> bool:

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from raftlake.errors import StorageError
-from raftlake.storage.files import FILE_MODE, storage_error
+from raftlake.storage.files import FILE_MODE, NO_ROOM, storage_error
 
 FILE_NAME = ".lock"
 #: Linux names each boot; elsewhere every start counts as one after a power loss.
@@ -34,8 +34,7 @@ class DirectoryLock:
             last = os.pread(self._descriptor, 256, 0).decode("ascii", "replace").splitlines()
             #: The machine has not been restarted since the last process had the directory.
             self.is_same_boot = boot != "" and last[1:2] == [boot]
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n{boot}\n".encode(), 0)
+            self._sign(f"{os.getpid()}\n{boot}\n".encode())
         except BlockingIOError as error:
             owner = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").split("\n")[0].strip() or "unknown"
             os.close(self._descriptor)
@@ -43,6 +42,16 @@ class DirectoryLock:
         except OSError as error:
             os.close(self._descriptor)
             raise storage_error("lock", self.path, error) from error
+
+    def _sign(self, line: bytes) -> None:
+        """Over the last line, in the same block. Without room for a first one nobody is named. Raises OSError."""
+        try:
+            os.pwrite(self._descriptor, line, 0)
+            os.ftruncate(self._descriptor, len(line))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            os.ftruncate(self._descriptor, 0)
 
     def release(self) -> None:
         if self._descriptor >= 0:

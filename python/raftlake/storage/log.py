@@ -14,22 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raftlake.errors import InvariantViolation, StorageError
+from raftlake.errors import DiskFull, InvariantViolation, StorageError
 from raftlake.ports import BatchSpan, GroupId, SegmentInfo, TimestampAndOffset
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.epochs import LeaderEpochs
-from raftlake.storage.files import Chunk, FilePool, PooledFile, read_file, replace_file, storage_error, sync_directory
+from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory
 from raftlake.storage.recovery_points import RecoveryPoints
+from raftlake.storage.reset import announce_reset, perform_reset
 from raftlake.storage.scan import BatchAt
 from raftlake.storage.scrub import Scrub
 from raftlake.storage.segment import Segment
-from raftlake.storage.start_points import SUFFIXES as POINT_SUFFIXES
 from raftlake.storage.start_points import FileStartPoints
 
 #: Relative offsets in the index files are 32 bits wide.
 SEGMENT_OFFSETS_MAX = (1 << 31) - 1
-#: A reset that has begun and must be finished: `0\n<offset> <epoch>\n`.
-RESET_FILE_NAME = "reset-pending"
 
 
 @dataclass(slots=True)
@@ -122,16 +120,21 @@ class FileLog:
         if active.size and (
             active.size + size > self._segment_bytes or spans[-1].end_offset - active.base_offset > SEGMENT_OFFSETS_MAX
         ):
-            active = self._roll()
+            active = self._pool.room.retrying(self._roll)
             begun = (active.base_offset,)
-        try:
-            active.append(chunks, spans, size)
-        except OSError as error:
-            raise self._fail(self._describe_failed_append(error)) from error
+        self._pool.room.retrying(lambda: self._write(active, chunks, spans, size))
         if spans[-1].epoch > self._epochs.last or not self._epochs.entries:
             for span in spans:
                 self._epochs.note(Epoch(span.epoch), Offset(span.base_offset))
         return begun
+
+    def _write(self, active: Segment, chunks: Sequence[Chunk], spans: Sequence[BatchSpan], size: int) -> None:
+        try:
+            active.append(chunks, spans, size)
+        except OSError as error:
+            told = storage_error("append to", active.path, error, active.size)
+            failed = type(told)(f"{told}, offset {active.end_offset}")
+            raise failed if isinstance(failed, DiskFull) else self._fail(failed) from error
 
     def _require_next(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan]) -> int:
         size = 0
@@ -147,19 +150,20 @@ class FileLog:
             raise InvariantViolation(f"{self.group}: {sum(map(len, chunks))} bytes given for batches of {size}")
         return size
 
-    def _describe_failed_append(self, error: OSError) -> StorageError:
-        failed = storage_error("append to", self._active.path, error, self._active.size)
-        return StorageError(f"{failed}, offset {self._active.end_offset}")
-
     def _roll(self) -> Segment:
         """Seal the active segment and begin the next. The old one is synced first: recovery looks for a torn tail only in the
-        last segment. The flush that covers the first append to the new one syncs its name."""
+        last segment. The flush that covers the first append to the new one syncs its name. Without room for all of it the old
+        one goes on, and the next append that does not fit tries again."""
         try:
-            self._active.seal()
+            self._active.prepare_seal()
             self._epochs.save()
-            self._active = Segment.create(self.path, self._active.end_offset, self._pool)
+            following = Segment.create(self.path, self._active.end_offset, self._pool)
+        except DiskFull:
+            raise
         except StorageError as error:
             raise self._fail(error) from error
+        self._active.seal()
+        self._active = following
         self._segments.append(self._active)
         self._names_changed = True
         self.synced_end = self.end_offset
@@ -174,7 +178,7 @@ class FileLog:
             if end_offset < self.end_offset:
                 self._scrub.cut(end_offset)
                 self.start_points.cut(end_offset)
-                self._points.lower(self.group, end_offset)
+                self._pool.room.retrying(lambda: self._points.lower(self.group, end_offset))
                 self._cuts += 1
                 self._truncate_segments(end_offset)
         except StorageError as error:
@@ -199,8 +203,14 @@ class FileLog:
         self._require_usable()
         try:
             self._scrub.cut(start.offset)
-            self._points.lower(self.group, start.offset)
-            replace_file(self.path / RESET_FILE_NAME, f"0\n{start.offset} {start.epoch}\n".encode())
+            self._pool.room.retrying(lambda: self._points.lower(self.group, start.offset))
+            self._pool.room.retrying(lambda: announce_reset(self.path, start))
+        except DiskFull:
+            # Nothing was dropped yet.
+            raise
+        except StorageError as error:
+            raise self._fail(error) from error
+        try:
             for segment in self._segments:
                 segment.close()
             self._active = perform_reset(self.path, start, self._pool, self._epochs)
@@ -318,13 +328,25 @@ class FileLog:
         if self._failure is None:
             try:
                 self._active.save_index()
+            except DiskFull:
+                # A start has more to read; the next call tries again.
+                return
             except StorageError as error:
                 raise self._fail(error) from error
 
     def end_epochs(self, work: FlushWork) -> None:
         """Writing the epochs of `work` ended, well or not."""
-        if work.epochs_error is not None and not self._deleted:
+        if work.epochs_error is not None and not isinstance(work.epochs_error, DiskFull) and not self._deleted:
             self._fail(work.epochs_error)
+
+    def settle(self) -> None:
+        """Everything in the log is durable when it returns. Raises StorageError."""
+        self._require_usable()
+        try:
+            self._active.sync()
+        except StorageError as error:
+            raise self._fail(error) from error
+        self.synced_end = self.end_offset
 
     def failure_unless_deleted(self) -> StorageError | None:
         return StorageError(self._failure) if self._failure is not None and not self._deleted else None
@@ -337,6 +359,9 @@ class FileLog:
                 self._active.write_index(sync=False)
                 if self._epochs.take_changes() is not None:
                     self._epochs.save()
+            except DiskFull:
+                # The next start finds out by itself.
+                return
             except StorageError as error:
                 raise self._fail(error) from error
             finally:
@@ -362,35 +387,3 @@ class FileLog:
 
 def _as_timestamp(batch: BatchAt) -> TimestampAndOffset:
     return TimestampAndOffset(batch.timestamp_ms_max, batch.base_offset, batch.epoch)
-
-
-def perform_reset(path: Path, start: OffsetAndEpoch, pool: FilePool, epochs: LeaderEpochs) -> Segment:
-    """Carry out the reset that RESET_FILE_NAME announces; a crash anywhere in here is finished by the next open."""
-    try:
-        for file in sorted(path.iterdir()):
-            if file.suffix in (".log", ".index", ".timeindex", *POINT_SUFFIXES):
-                pool.disposal.unlink(file)
-        segment = Segment.create(path, start.offset, pool)
-        epochs.reset_to(start)
-        epochs.save()
-        (path / RESET_FILE_NAME).unlink()
-        sync_directory(path)
-    except OSError as error:
-        raise storage_error("reset", path, error) from error
-    return segment
-
-
-def read_pending_reset(path: Path) -> OffsetAndEpoch | None:
-    """The reset that a crash interrupted. Raises StorageError when its file is damaged."""
-    file = path / RESET_FILE_NAME
-    data = read_file(file)
-    if data is None:
-        return None
-    try:
-        version, position, rest = data.decode("ascii").split("\n")
-        offset, epoch = position.split(" ")
-        if version != "0" or rest:
-            raise ValueError(f"unexpected content {data!r}")
-        return OffsetAndEpoch(Offset(int(offset)), Epoch(int(epoch)))
-    except ValueError as error:
-        raise StorageError(f"{file} is damaged: {error}") from error

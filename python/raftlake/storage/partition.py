@@ -21,7 +21,15 @@ from crc32c import crc32c
 from raftlake.errors import PathOutside, StorageError
 from raftlake.ports import GroupId
 from raftlake.storage.disposal import Disposal
-from raftlake.storage.files import DIRECTORY_MODE, read_file, storage_error, sync_directory, write_file
+from raftlake.storage.files import (
+    DIRECTORY_MODE,
+    TEMPORARY_SUFFIX,
+    discard,
+    read_file,
+    storage_error,
+    sync_directory,
+    write_file,
+)
 
 METADATA_NAME = "partition.metadata"
 _ADVICE = (
@@ -40,6 +48,8 @@ def seal(line: bytes) -> bytes:
     return line + b"\n%08x\n" % crc32c(line)
 
 
+#: Of files that are not what they are to be: a snapshot, and whatever is replaced by a rename.
+UNFINISHED_SUFFIXES = (".checkpoint.part", TEMPORARY_SUFFIX)
 CREATE_SUFFIX = "-create"
 DELETE_SUFFIX = "-delete"
 _LARGE_SUFFIXES = (".log", ".checkpoint")
@@ -152,6 +162,7 @@ def _create_aside(root: Path, group: GroupId) -> None:
         write_file(temporary / ELECTION_NAME, seal(NO_ELECTION), sync=True)
         sync_directory(temporary)
     except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise storage_error("create", path, error) from error
 
 
@@ -192,8 +203,14 @@ def list_partitions(root: Path) -> list[GroupId]:
 
 
 def sweep(root: Path) -> None:
-    """Remove what a crash left of creations and deletions. Raises StorageError."""
+    """Remove what a crash left of creations and deletions, and of files that were being written. Raises StorageError."""
     for entry in _entries(root):
+        if entry.name.endswith(TEMPORARY_SUFFIX) and entry.is_file(follow_symlinks=False):
+            discard(root / entry.name)
+        elif _is_partition_name(entry.name) and entry.is_dir(follow_symlinks=False):
+            for path in (root / entry.name).iterdir():
+                if path.name.endswith(UNFINISHED_SUFFIXES):
+                    discard(path)
         if (
             entry.name.endswith((CREATE_SUFFIX, DELETE_SUFFIX))
             and entry.is_dir(follow_symlinks=False)

@@ -16,6 +16,7 @@ Damage is a `DamagedData` that names file, byte and offset; nothing is cut then.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from bisect import bisect_right
@@ -24,15 +25,16 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
-from raftlake.errors import DamagedData, StorageError
+from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
 from raftlake.storage.epochs import Entry, LeaderEpochs
 from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
 from raftlake.storage.index import SegmentIndex
-from raftlake.storage.log import FileLog, perform_reset, read_pending_reset
+from raftlake.storage.log import FileLog
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
+from raftlake.storage.reset import perform_reset, read_pending_reset
 from raftlake.storage.scan import WINDOW_HEADERS, BatchAt, BrokenBatch, find_batch_after, is_zero, walk
 from raftlake.storage.segment import Segment, file_name
 from raftlake.storage.snapshots import list_snapshots
@@ -70,7 +72,9 @@ class Recovery:
                     segments.append(open_sealed(path, base, following, pool))
                 epochs = self._recover_last(group, path, bases[-1], pool, segments)
                 if epoch_files.load(path) != list(epochs.all_entries):
-                    epochs.save()
+                    with contextlib.suppress(DiskFull):
+                        # The next start rebuilds it as well.
+                        epochs.save()
             if bases and path not in self._synced:
                 sync_names(path)
         except StorageError:

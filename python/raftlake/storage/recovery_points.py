@@ -13,9 +13,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from raftlake.errors import DiskFull
 from raftlake.ports import GroupId
 from raftlake.raft.types import Offset
-from raftlake.storage.files import read_file, replace_file
+from raftlake.storage.files import read_file, replace_file, storage_error, sync_directory
 
 FILE_NAME = "recovery-point-offset-checkpoint"
 VERSION = 0
@@ -31,6 +32,8 @@ class RecoveryPoints:
         self._path = root / FILE_NAME
         self._points = parse(read_file(self._path) or b"")
         self._lock = threading.Lock()
+        #: The file says what `save` last was to write.
+        self._is_saved = True
 
     def of(self, group: GroupId) -> Offset | None:
         """The log of `group` was durable up to this offset (exclusive); None when nothing is known."""
@@ -41,7 +44,7 @@ class RecoveryPoints:
         if self._points.get(_key(group), offset) > offset:
             with self._lock:
                 self._points[_key(group)] = offset
-            self.save()
+            self._save_lowered()
 
     def forget(self, groups: Sequence[GroupId]) -> None:
         """The logs are about to be deleted."""
@@ -50,14 +53,26 @@ class RecoveryPoints:
             with self._lock:
                 for key in known:
                     del self._points[key]
+            self._save_lowered()
+
+    def _save_lowered(self) -> None:
+        """What the file says may no longer be so. Without room for another one it goes: a file that is missing records nothing.
+        Raises StorageError."""
+        try:
             self.save()
+        except DiskFull:
+            try:
+                self._path.unlink(missing_ok=True)
+                sync_directory(self._path.parent)
+            except OSError as error:
+                raise storage_error("delete", self._path, error) from error
 
     def note(self, ends: Mapping[GroupId, Offset]) -> bool:
         """These logs are durable up to these offsets; True when that is news to be saved."""
         news = {_key(group): end for group, end in ends.items() if self.of(group) != end}
         with self._lock:
             self._points.update(news)
-        return bool(news)
+        return bool(news) or not self._is_saved
 
     def save(self) -> None:
         """Write the file durably."""
@@ -65,7 +80,9 @@ class RecoveryPoints:
             points = sorted(self._points.items())
             lines = [str(VERSION), str(len(points))]
             lines += [f"{topic} {partition} {offset}" for (topic, partition), offset in points]
+            self._is_saved = False
             replace_file(self._path, ("\n".join(lines) + "\n").encode())
+            self._is_saved = True
 
 
 def _key(group: GroupId) -> Key:

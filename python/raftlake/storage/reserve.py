@@ -41,6 +41,10 @@ class Reserve:
             return
         self._end = end + ahead
 
+    def forget(self, size: int) -> None:
+        """The file was cut to `size`."""
+        self._end = size
+
     def trim(self, file: PooledFile, size: int) -> None:
         """Give back what lies behind `size`. Raises OSError."""
         if self._end > size:

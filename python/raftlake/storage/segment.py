@@ -18,6 +18,7 @@ from raftlake.ports import BatchSpan, SegmentInfo
 from raftlake.raft.types import Epoch, Offset
 from raftlake.storage import index
 from raftlake.storage.files import (
+    NO_ROOM,
     Chunk,
     FilePool,
     PooledFile,
@@ -98,10 +99,18 @@ class Segment:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, chunks: Sequence[Chunk], spans: Sequence[BatchSpan], size: int) -> None:
-        """Write the batches at the end. Raises OSError: then the bytes behind `size` are undefined."""
+        """Write the batches at the end. Raises OSError: for want of room the file is as it was, else the bytes behind `size`
+        are undefined."""
         assert self.is_active
         self._reserve.cover(self.file, self.size, self.size + size)
-        write_at(self.file.descriptor(), chunks, self.size, size)
+        try:
+            write_at(self.file.descriptor(), chunks, self.size, size)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                # What is appended next may be shorter, and a start would find the rest of these batches behind it.
+                os.ftruncate(self.file.descriptor(), self.size)
+                self._reserve.forget(self.size)
+            raise
         self.file.unsynced = True
         for span in spans:
             self._note(span.base_offset, span.end_offset, span.size, span.timestamp_ms_max)
@@ -172,10 +181,13 @@ class Segment:
             raise storage_error("sync", self.path, error) from error
         self.file.unsynced = False
 
-    def seal(self) -> None:
-        """The segment will not grow any more: sync it and write its indexes. Raises StorageError."""
+    def prepare_seal(self) -> None:
+        """What has to be durable before the next segment begins: all of this one, and its indexes. Raises StorageError."""
         self.sync()
         self.write_index(sync=True)
+
+    def seal(self) -> None:
+        """The segment will not grow any more."""
         self.is_active = False
         self._forget_tail()
 

@@ -19,7 +19,7 @@ from raftlake.errors import StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.disposal import Disposal
-from raftlake.storage.files import FILE_MODE, Chunk, read_at, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.files import FILE_MODE, Chunk, discard, read_at, storage_error, sync_data, sync_directory, write_at
 from raftlake.storage.partition import partition_path
 
 SUFFIX = ".checkpoint"
@@ -150,6 +150,9 @@ class FileSnapshotWriter:
                 write_at(self._descriptor, chunks, position, end - position)
             except OSError as error:
                 self._error = storage_error("write", self._part, error, position)
+                # Nothing comes of it any more, and others need the room at once.
+                self._close()
+                discard(self._part)
         self._written = end
 
     def _freeze(self, done: Callable[[StorageError | None], None]) -> None:
@@ -163,6 +166,8 @@ class FileSnapshotWriter:
             except OSError as error:
                 self._error = storage_error("finish", self._part, error)
         self._close()
+        if self._error is not None:
+            discard(self._part)
         self._worker.report(lambda: self._report(done))
 
     def _report(self, done: Callable[[StorageError | None], None]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from raftlake.errors import StorageError
 from raftlake.raft.types import Offset
-from raftlake.storage.files import read_file, storage_error, sync_directory, write_file
+from raftlake.storage.files import TEMPORARY_SUFFIX, discard, read_file, storage_error, sync_directory, write_file
 
 PRODUCERS_SUFFIX = ".snapshot"
 VOTERS_SUFFIX = ".voters"
@@ -44,12 +44,13 @@ class FileStartPoints:
         try:
             for suffix, data in ((VOTERS_SUFFIX, voters), (PRODUCERS_SUFFIX, producers)):
                 file = self._file(offset, suffix)
-                temporary = file.with_name(file.name + ".tmp")
+                temporary = file.with_name(file.name + TEMPORARY_SUFFIX)
                 write_file(temporary, data, sync=sync)
                 os.rename(temporary, file)
             if sync:
                 sync_directory(self._path)
         except OSError as error:
+            discard(temporary)
             raise storage_error("write", file, error) from error
         self._known = sorted({*known, offset})
 

@@ -66,6 +66,9 @@ __all__ = [
 #: The high watermark of a requester that does not know of the field; -1 says that it knows no high watermark yet.
 HIGH_WATERMARK_UNSUPPORTED = (1 << 63) - 1
 
+#: Of a request; far above any that Kafka gives out.
+DISK_IS_LOW_TAG = 10_000
+
 _HEAD = struct.Struct(">iiib")
 _SESSION = struct.Struct(">ii")
 _REPLICA_STATE = struct.Struct(">iq")
@@ -136,6 +139,8 @@ class FetchRequest:
     replica_id: int = -1
     #: The incarnation of a broker; not used by Raft. From version 15.
     replica_epoch: int = -1
+    #: Our own: the replica's disk is nearly full. A tag that Kafka passes over, written only where it is so.
+    disk_is_low: bool = False
 
 
 def decode_request(view: memoryview, position: int, version: int) -> tuple[FetchRequest, int]:
@@ -274,6 +279,8 @@ def _read_request_tags(view: memoryview, position: int, version: int, request: F
             request.cluster_id, _ = read_nullable_string(view[:end], start, True)
         elif tag == 1 and version >= 15:
             request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(view[:end], start)
+        elif tag == DISK_IS_LOW_TAG:
+            request.disk_is_low = True
     return position
 
 
@@ -307,6 +314,8 @@ def _write_one_partition(out: bytearray, request: FetchRequest) -> bool:
     """Append a request that has `_ONE_PARTITION`'s shape; False when it has another one."""
     topics, cluster_id = request.topics, request.cluster_id
     if len(topics) != 1 or len(topics[0].partitions) != 1 or request.forgotten or request.rack_id or cluster_id is None:
+        return False
+    if request.disk_is_low:
         return False
     (part,), topic_id, encoded = topics[0].partitions, topics[0].topic_id, cluster_id.encode()
     if (
@@ -376,10 +385,12 @@ def _write_forgotten(out: bytearray, forgotten: list[ForgottenTopic], version: i
 def _write_request_tags(out: bytearray, request: FetchRequest, version: int) -> None:
     has_cluster = request.cluster_id is not None
     has_state = version >= 15 and (request.replica_id != -1 or request.replica_epoch != -1)
-    out.append(has_cluster + has_state)
+    out.append(has_cluster + has_state + request.disk_is_low)
     if has_cluster:
         content = bytearray()
         write_nullable_string(content, request.cluster_id, True)
         write_tag(out, 0, content)
     if has_state:
         write_tag(out, 1, _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + b"\x00")
+    if request.disk_is_low:
+        write_tag(out, DISK_IS_LOW_TAG, b"")

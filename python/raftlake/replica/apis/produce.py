@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 TIMEOUT_MS_MAX = 600_000
+#: Says that nothing was appended. Of the codes that might say more it is the one after which librdkafka, Java and franz-go try
+#: again, go on with an idempotent producer, and do not look for another leader.
+NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class _Collector:
@@ -162,7 +165,8 @@ def _produce_one(
         return
     assert isinstance(part.records, bytearray | memoryview)
     idempotent = headers[0].producer_id != NO_PRODUCER
-    pending = PendingAppend(part.records, headers, deadline_ms, done, idempotent, waits=request.acks != 0)
+    waits, refuse = request.acks != 0, partial(done, NO_ROOM, -1)
+    pending = PendingAppend(part.records, headers, deadline_ms, done, idempotent, waits=waits, refuse=refuse)
     node.record_checks.check(partition, budget, part.records, headers, partial(_append, node, partition, pending, done))
 
 
