@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, RequestRejected
 from raftlake.ports import BatchSpan, GroupId, LogStore
 from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords, AppendVoters
 from raftlake.raft.core import RaftGroup
@@ -204,7 +204,7 @@ class Partition:
         self._admitted = []
         chunks: list[bytearray | memoryview | bytes] = []
         spans: list[BatchSpan] = []
-        written: list[tuple[PendingAppend, Offset]] = []
+        written: list[tuple[PendingAppend, Offset, Offset]] = []
         offset = action.base_offset
         for pending in admitted:
             first_offset, position = offset, 0
@@ -215,13 +215,21 @@ class Partition:
                 position += header.size
                 offset = end
             chunks.append(pending.buffer)
+            written.append((pending, first_offset, offset))
+        try:
+            begun = self._append(chunks, spans)
+        except DiskFull as full:
+            # None of it is in the log, and the group starts anew.
+            for pending in admitted:
+                _refuse(pending, f"nothing was appended: {full}")
+            raise
+        for pending, first_offset, end_offset in written:
             if pending.waits:
-                self._wait_for(offset, first_offset, pending)
-            else:
-                written.append((pending, first_offset))
-        self._facts.appended(self._append(chunks, spans))
-        for pending, first_offset in written:
-            pending.done(ErrorCode.NONE, first_offset)
+                self._wait_for(end_offset, first_offset, pending)
+        self._facts.appended(begun)
+        for pending, first_offset, _ in written:
+            if not pending.waits:
+                pending.done(ErrorCode.NONE, first_offset)
 
     def _wait_for(self, end_offset: int, base_offset: int, pending: PendingAppend) -> None:
         if end_offset <= self.high_watermark or not pending.waits:
@@ -343,6 +351,13 @@ class Partition:
 
 def _nothing(_size: int) -> None:
     """Nobody counts."""
+
+
+def _refuse(pending: PendingAppend, why: str) -> None:
+    if pending.refuse is None:
+        pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    else:
+        pending.refuse(why)
 
 
 def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[FetchedBatch]:
