@@ -56,6 +56,44 @@ def log() -> Log:
     return Log()
 
 
+# --- refused, and coming again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_trimmed", [False, True])
+def test_behind_a_batch_that_was_refused_nothing_of_a_new_producer_is_taken(is_trimmed: bool) -> None:
+    """Both were under way when there was no room. There is room when the second one comes again, and a log that may have
+    forgotten its producer would take it."""
+    states = ProducerStates()
+    states.has_forgotten = is_trimmed
+    for sequence in (10, 12):
+        states.send_back(PRODUCER, 0, sequence)
+    with pytest.raises(RequestRejected) as caught:
+        states.check(PRODUCER, 0, 12, 2, history_trimmed=is_trimmed)
+    assert caught.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+    for sequence in (10, 12):
+        assert states.check(PRODUCER, 0, sequence, 2, history_trimmed=is_trimmed) is None
+        states.record(PRODUCER, 0, sequence, 2, sequence, 0)
+
+
+def test_the_oldest_of_those_that_were_refused_counts_and_another_epoch_does_not() -> None:
+    states = ProducerStates()
+    states.has_forgotten = True
+    for sequence in (12, 10, 14):
+        states.send_back(PRODUCER, 1, sequence)
+    with pytest.raises(RequestRejected):
+        states.check(PRODUCER, 1, 11, 1, history_trimmed=False)
+    assert states.check(PRODUCER, 1, 10, 1, history_trimmed=False) is None
+    assert states.check(PRODUCER, 2, 99, 1, history_trimmed=False) is None
+    states.forget_sent_back()
+    assert states.check(PRODUCER, 1, 14, 1, history_trimmed=False) is None
+
+
+def test_a_known_producer_is_not_sent_back(log: Log) -> None:
+    log.append(0, 3)
+    log.states.send_back(PRODUCER, 0, 3)
+    assert log.check(3, 1) is None and log.refuses(4, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 # --- the wrap ---------------------------------------------------------------------------------------------------------
 
 

@@ -63,6 +63,9 @@ class Recorder:
     def delay_link(self, source: NodeId, destination: NodeId, extra_us: int) -> None:
         self.note("slow" if extra_us else "fast", (source, destination))
 
+    def fill_disk(self, node_id: NodeId, free_bytes: int) -> None:
+        self.note("filled" if free_bytes >= 0 else "emptied", node_id)
+
     def slow_disk(self, node_id: NodeId, factor: int) -> None:
         self.note("slow disk" if factor > 1 else "fast disk", node_id)
 
@@ -177,6 +180,7 @@ def test_partitions_come_in_every_kind_and_end() -> None:
         ("slow_link_interval_ms", "slow", "fast"),
         ("left_behind_interval_ms", "slow", "fast"),
         ("slow_disk_interval_ms", "slow disk", "fast disk"),
+        ("fill_interval_ms", "filled", "emptied"),
     ],
 )
 def test_what_is_slow_becomes_fast_again(interval: str, begin: str, end: str) -> None:

@@ -25,6 +25,7 @@ _NOT_APPENDED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
@@ -65,6 +66,11 @@ def meaning_of(code: ErrorCode) -> Meaning:
     if code in RETRIABLE:
         return Meaning.RETRY_NOT_APPENDED if code in _NOT_APPENDED else Meaning.RETRY_AMBIGUOUS
     return Meaning.SEQUENCE_LOST if code in _SEQUENCE_LOST else Meaning.REFUSED
+
+
+def says_no_room(error: Exception) -> bool:
+    """The leader refused, because disks are nearly full: it is the right node to ask again, after a while."""
+    return isinstance(error, RequestRejected) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def produce_request(topic: str, partition: int, batch: bytearray, timeout_ms: float) -> ProduceRequest:

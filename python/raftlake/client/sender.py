@@ -31,6 +31,7 @@ from raftlake.client.produce_answer import (
     only_result,
     produce_request,
     rejection,
+    says_no_room,
 )
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX
 from raftlake.client.stall_watch import StallWatch
@@ -62,6 +63,10 @@ class PartitionSender:
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         self._attempts = 0
+        #: Since it was found, something failed that may be otherwise at another node.
+        self._is_leader_doubtful = False
+        #: Nothing but want of room was what failed.
+        self._is_told_to_wait = False
         #: The topic as it was last asked for, and whether it may be another one by now.
         self._topic_id = b""
         self._is_topic_doubtful = False
@@ -186,7 +191,9 @@ class PartitionSender:
             self._has_unsent = True
             self._waiting.extendleft(reversed(self._failed))
             self._failed = []
-            self._connection = None
+            if self._is_leader_doubtful:
+                self._connection = None
+            self._is_told_to_wait = not self._is_leader_doubtful
             self._prepare()
         else:
             self._send_waiting()
@@ -243,6 +250,7 @@ class PartitionSender:
             return
         pending.last_error = error
         self._failed.append(pending)
+        self._is_leader_doubtful = self._is_leader_doubtful or not says_no_room(error)
 
     def _succeed(self, pending: PendingBatch, result: ProducePartitionResult) -> None:
         assert pending.lane is not None
@@ -317,6 +325,10 @@ class PartitionSender:
 
     async def _prepare_once(self) -> None:
         needs_leader = self._connection is None or not self._connection.is_open
+        if self._is_told_to_wait:
+            # The leader has no room: it is asked again, and nobody else.
+            self._is_told_to_wait = False
+            await self._backoff.pause()
         while needs_leader:
             if self._attempts:
                 await self._backoff.pause()
@@ -345,6 +357,7 @@ class PartitionSender:
             return False
         connection.require_version(ApiKey.PRODUCE, PRODUCE_VERSION)
         self._connection = connection
+        self._is_leader_doubtful = False
         return True
 
     async def _add_lane(self, deadline: Deadline) -> None:

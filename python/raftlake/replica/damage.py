@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from raftlake.errors import CorruptBatch, DamagedData, StorageError
+from raftlake.errors import CorruptBatch, DamagedData, DiskFull, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.actions import (
     AnswerFetch,
@@ -27,7 +27,7 @@ from raftlake.raft.actions import (
     SendRequest,
 )
 from raftlake.raft.events import ResignRequested
-from raftlake.raft.types import Epoch, Impairment, VoterSet
+from raftlake.raft.types import ElectionState, Epoch, Impairment, VoterSet
 from raftlake.replica.alone import votes_alone
 from raftlake.replica.partition import Partition
 
@@ -141,9 +141,7 @@ class DamageControl:
         node.step(partition, ResignRequested())
         actions, partition.outbox = partition.outbox, []
         saves = [action.state for action in actions if isinstance(action, SaveElectionState)]
-        if saves:
-            node.elections.save({partition.group: saves[-1]})
-        for action in actions:
+        for action in actions if self._saved(partition.group, saves) else ():
             if isinstance(action, SAYING):
                 node.perform(partition, action)
         node.hosting.let_go(partition)
@@ -159,6 +157,15 @@ class DamageControl:
         node.hosting.open(partition.group, election_delay_ms=delay_ms, initial=initial)
         node.partitions[partition.group].shown_before = max(partition.shown_before, partition.high_watermark)
         partition.on_deleted()
+
+    def _saved(self, group: GroupId, states: list[ElectionState]) -> bool:
+        """False without room: then nothing may be said, as if the node had crashed before."""
+        try:
+            if states:
+                self._node.elections.save({group: states[-1]})
+        except DiskFull:
+            return False
+        return True
 
     def mended(self, group: GroupId) -> None:
         """The core has everything again."""

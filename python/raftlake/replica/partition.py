@@ -172,13 +172,15 @@ class Partition:
         return admitted
 
     def _refuse_for_room(self, pending: PendingAppend, refuse: Callable[[str], None], no_room: str) -> None:
-        """A batch that comes again is in the log already. Of others no trace may stay: what was refused comes again too."""
+        """A batch that comes again is in the log already. What is refused comes again too, and before what is behind it."""
         first = pending.headers[0]
-        repeated = self.producers.find(first.producer_id, first.producer_epoch, first.base_sequence, first.record_count)
-        if first.producer_id != NO_PRODUCER and repeated is not None:
-            self._wait_for(repeated.end_offset, repeated.base_offset, pending)
-        else:
-            refuse(no_room)
+        if first.producer_id != NO_PRODUCER:
+            repeated = self.producers.find(first.producer_id, first.producer_epoch, first.base_sequence, first.record_count)
+            if repeated is not None:
+                self._wait_for(repeated.end_offset, repeated.base_offset, pending)
+                return
+            self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
+        refuse(no_room)
 
     def _reject(self, pending: PendingAppend, code: ErrorCode, prove: Prove) -> None:
         """A gap is told only by a leader that proves itself. One that was replaced without knowing it lacks what its successor

@@ -75,7 +75,7 @@ class ProducerStates:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            if not history_trimmed and not self.has_forgotten:
+            if (not history_trimmed and not self.has_forgotten) or (producer_id, epoch) in self._sent_back:
                 self._require_first_or_second_coming(producer_id, epoch, base_sequence)
             return None
         if epoch < entry.epoch:
@@ -125,13 +125,23 @@ class ProducerStates:
         if base_sequence == 0 if sent_back is None else not is_after(base_sequence, sent_back):
             return
         if sent_back is None:
-            self._sent_back[producer] = base_sequence
-            if len(self._sent_back) > SENT_BACK_MAX:
-                del self._sent_back[next(iter(self._sent_back))]
+            self._note_sent_back(producer, base_sequence)
         raise RequestRejected(
             ErrorCode.LEADER_NOT_AVAILABLE,
             f"producer {producer_id} is new here and begins with sequence {base_sequence}: send again, the oldest first",
         )
+
+    def send_back(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """A batch was refused and comes again. Of a producer that is not known here nothing behind it is taken before."""
+        producer = (producer_id, epoch)
+        known = self._sent_back.get(producer)
+        if producer_id not in self._entries and (known is None or is_after(known, base_sequence)):
+            self._note_sent_back(producer, base_sequence)
+
+    def _note_sent_back(self, producer: tuple[int, int], base_sequence: int) -> None:
+        self._sent_back[producer] = base_sequence
+        if len(self._sent_back) > SENT_BACK_MAX:
+            del self._sent_back[next(iter(self._sent_back))]
 
     def forget_sent_back(self) -> None:
         """This node leads no more. What it refuses until it leads again comes a second time too, and before the rest."""

@@ -34,7 +34,7 @@ BACKLOG_BYTES_MAX = 16 * 1024 * 1024
 SLICE_INTERVAL_MS = 3
 SNAPSHOTS_KEPT = 2
 #: After one for which there was no room.
-NO_ROOM_PAUSE_MS = 10_000
+NO_ROOM_PAUSE_MS = 30_000
 
 logger = logging.getLogger("raftlake.snapshots")
 
@@ -182,7 +182,6 @@ class Snapshots:
         node.begin_input()
         if isinstance(error, DiskFull):
             # Retention asks again, and what it deletes makes room: this is what the ballast is for.
-            logger.warning("%s: nothing is deleted yet: %s", partition.group, error)
             self._trimming.pop(partition, None)
             node.disk.on_full(error)
             return

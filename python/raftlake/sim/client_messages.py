@@ -34,7 +34,12 @@ from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 CLIENT = ClientContext("sim", "client")
 FETCH_BYTES_MAX = 4_096
 #: Errors of Produce that promise that nothing was appended.
-REFUSALS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+REFUSALS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
 
 Reply = Callable[[Any], None]
 

@@ -22,6 +22,7 @@ from raftlake.sim.client_history import KvHistory
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import MemoryLog
+from raftlake.sim.disk_filling import MIN_FREE_BYTES
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.injector import FaultInjector, draw_strikes
 from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
@@ -145,6 +146,7 @@ class Cluster:
             snapshot_bytes_between=self.settings.snapshot_bytes_between,
             snapshot_interval_ms=self.settings.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.settings.snapshot_fetch_bytes_max,
+            min_free_bytes=MIN_FREE_BYTES,
             propose_timeout_ms=3_000,
             read_timeout_ms=3_000,
         )
@@ -220,6 +222,15 @@ class Cluster:
         if self.trace.enabled:
             self.trace.write(node_id, f"syncs take {factor} times as long")
         self.machines[node_id].syncs.slow_down(factor)
+
+    def fill_disk(self, node_id: NodeId, free_bytes: int) -> None:
+        if self.trace.enabled:
+            self.trace.write(node_id, f"disk has left bytes={free_bytes}")
+        space = self.machines[node_id].disk.space
+        if free_bytes < 0:
+            space.empty()
+        elif self.scheduler.now_us < self.safety_end_us:
+            space.fill(free_bytes)
 
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
         """One voter at a time has damaged logs: the others must be able to repair it."""
@@ -380,6 +391,7 @@ class Cluster:
         counts["message late"] = counters.straggled
         counts["connection refused"] = counters.refused
         counts["request timed out"] = counters.timed_out
+        counts["write without room"] = sum(machine.disk.space.refused for machine in self.machines.values())
         counts["sync stalled"] = sum(machine.syncs.stalled for machine in self.machines.values())
         counts["sync failed"] = sum(machine.syncs.failed for machine in self.machines.values())
         return {kind: count for kind, count in sorted(counts.items()) if count}

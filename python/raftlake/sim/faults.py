@@ -91,6 +91,9 @@ class Settings:
     damage_interval_ms: int = 0
     #: The end of a log is damaged in a power loss, while what the node sent before is still on its way.
     damage_end_interval_ms: int = 0
+    #: A disk, or all of them, has next to no room for a while.
+    fill_interval_ms: int = 0
+    fill_ms_max: int = 4_000
     producers: int = 2
     #: So many batches an idempotent producer may have under way.
     producer_window: int = 2
@@ -199,6 +202,8 @@ class Settings:
             settings = draw_leaving(settings, rng)
         elif settings.voters > 1 and theme == 4:
             settings = draw_losing_ends(settings, rng)
+        rng = stream(seed, "settings of full disks")
+        settings = replace(settings, fill_interval_ms=sometimes(15, 2_000, 20_000), fill_ms_max=choice(500, 4_000, 10_000))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     def lines(self) -> list[str]:

@@ -222,6 +222,7 @@ class Machine:
     def heal(self) -> None:
         """End every fault of this machine; one that is off stays off."""
         self.syncs.heal()
+        self.disk.space.empty()
         self._crash_countdown = self._paused_until_us = 0
         self._wake(self.incarnation)
 

@@ -63,6 +63,9 @@ class Stage(Protocol):
     def slow_disk(self, node_id: NodeId, factor: int) -> None:
         """Every sync takes `factor` times as long; 1 ends it."""
 
+    def fill_disk(self, node_id: NodeId, free_bytes: int) -> None:
+        """So many bytes are left on the node's disk; -1: it has room again."""
+
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
         """Flip a bit of some durable batch (-n: of the last n) of one of the node's logs, or make it unreadable (-1). False
         where too many copies would be damaged."""
