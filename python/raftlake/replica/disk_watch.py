@@ -10,7 +10,7 @@ they do not come back at once. The disk is looked at each second, and what is ap
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -159,6 +159,11 @@ class DiskWatch:
             self._node.timers.schedule(self._node.now_ms + LOOK_INTERVAL_MS, self._go_on)
         self._stalled.update((group, dirty[group]) for group in states)
         return {group: partition for group, partition in dirty.items() if group not in states}
+
+    @property
+    def held(self) -> Collection[GroupId]:
+        """The groups that wait until their state can be saved."""
+        return self._stalled.keys()
 
     def _go_on(self) -> None:
         stalled, self._stalled = self._stalled, {}

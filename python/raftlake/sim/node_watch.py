@@ -64,11 +64,14 @@ class NodeWatch:
                 self._report(partition, replica)
 
     def turn_ended(self) -> None:
-        """Everything that the cores asked for has been done."""
+        """Everything that the cores asked for has been done, but of groups whose state found no room on the disk."""
         if self._touched:
-            touched, self._touched = self._touched, []
+            touched, held = self._touched, self._node.disk.held
+            self._touched = [replica for replica in touched if replica.group in held]
             for replica in touched:
-                self._invariants.on_turn(replica)
+                # One whose group was begun anew before its state was saved has said nothing of it.
+                if replica.group not in held and self.replicas.get(replica.group) is replica:
+                    self._invariants.on_turn(replica)
 
     def _find_groups(self) -> None:
         """Groups were opened or closed."""
