@@ -152,8 +152,8 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 PRODUCERS,
-                "        if entry is None:\n            if not history",
-                "        if True:\n            return None\n        if entry is None:\n            if not history",
+                "        if entry is None:\n            if (not history",
+                "        if True:\n            return None\n        if entry is None:\n            if (not history",
             ),
         ),
     ),

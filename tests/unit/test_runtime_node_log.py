@@ -13,13 +13,14 @@ from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import Epoch, NodeId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.runtime.node_log import NodeLog
+from replica_cluster import Cluster
 
 
 def listening() -> Any:
     """The log of node 1, behind the listeners that a node calls."""
-    node: Any = SimpleNamespace(
-        reports=SimpleNamespace(role_listeners=[]), damage=SimpleNamespace(listeners=[]), own_vote=SimpleNamespace(listeners=[])
-    )
+    services = {name: SimpleNamespace(listeners=[]) for name in ("damage", "own_vote", "disk")}
+    reports, kv = SimpleNamespace(role_listeners=[]), SimpleNamespace(room=SimpleNamespace(listeners=[]))
+    node: Any = SimpleNamespace(reports=reports, kv=kv, **services)
     NodeLog(NodeId(1), METADATA_GROUP).listen_to(node)
     return node
 
@@ -51,3 +52,27 @@ def test_a_refused_vote_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
         own_vote("add this voter", "lagging")
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]
     assert "refused=lagging" in caplog.records[1].getMessage()
+
+
+def test_disks_that_fill_up_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(size=1, min_free_bytes=50_000)
+    node = cluster.leader()
+    cluster.run(2_000)
+    NodeLog(NodeId(1), METADATA_GROUP).listen_to(node)
+    cluster.disks[NodeId(1)].space.fill(40_000)
+    cluster.run(3_000)
+    cluster.disks[NodeId(1)].space.empty()
+    cluster.run(3_000)
+    found = [record for record in caplog.records if record.name == "raftlake.node"]
+    assert [record.levelno for record in found] == [logging.WARNING] * 4
+    told = [record.getMessage() for record in found]
+    assert "log.dir.min.free.bytes=50000" in told[0] and "node 1" in told[1]
+    assert "has room again" in told[2] and "has room again" in told[3]
+
+
+def test_a_key_space_that_fills_up_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    (warning,) = listening().kv.room.listeners
+    warning("the key space is nearly full")
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, "the key space is nearly full node=1")
+    ]

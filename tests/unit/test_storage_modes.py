@@ -15,7 +15,7 @@ from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.runtime.server import write_pid
+from raftlake.runtime.pid_file import write_pid
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import format_directory

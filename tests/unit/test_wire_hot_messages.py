@@ -109,6 +109,19 @@ def test_a_raft_fetch_as_kafka_4_sends_it() -> None:
     assert frame_of(encode_request(ApiKey.FETCH, 18, 7, "c", request)) == frame
 
 
+@pytest.mark.parametrize("version", [12, 17, 18])
+def test_a_replica_says_that_its_disk_is_low_in_a_tag_of_our_own(version: int) -> None:
+    partition = FetchPartition(0, 3, 5, 2, 0, 0, b"\xff" * 16, 4)
+    topics = [FetchTopic("t" if version == 12 else None, None if version == 12 else TOPIC_ID, [partition])]
+    request = FetchRequest(wait_ms_max=500, bytes_min=0, topics=topics, cluster_id="x" * 22, replica_id=2)
+    well = frame_of(encode_request(ApiKey.FETCH, version, 7, "c", request))
+    request.disk_is_low = True
+    low = frame_of(encode_request(ApiKey.FETCH, version, 7, "c", request))
+    tag_10_000_without_a_value = b"\x90\x4e\x00"
+    assert low.endswith(tag_10_000_without_a_value) and len(low) == len(well) + 3
+    assert [decode_request(frame)[1].disk_is_low for frame in (well, low)] == [False, True]
+
+
 def test_fields_that_a_version_lacks_are_not_sent() -> None:
     request = FetchRequest(
         wait_ms_max=1,

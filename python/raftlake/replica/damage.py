@@ -153,6 +153,7 @@ class DamageControl:
             delay_ms = node.config.raft.election_timeout_ms
         else:
             self._set_aside(partition.group, damage, partition.core.voters)
+        node.fetch_server.begun_anew(partition.group)
         initial = None if topic is None else topic.voters
         node.hosting.open(partition.group, election_delay_ms=delay_ms, initial=initial)
         node.partitions[partition.group].shown_before = max(partition.shown_before, partition.high_watermark)

@@ -138,6 +138,11 @@ class DiskWatch:
                     return self.refusal(partition)
         return ""
 
+    @property
+    def is_refusing(self) -> bool:
+        """This node leads the quorum, and a majority of its voters is low."""
+        return bool(self._crowded)
+
     # --- a full disk ---
 
     def on_full(self, error: DiskFull) -> None:

@@ -24,7 +24,7 @@ from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMe
 from raftlake.raft.actions import AnswerFetch, AppendRecords
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
-from raftlake.raft.types import UNKNOWN_OFFSET, Epoch, NodeId, Offset
+from raftlake.raft.types import NO_LEADER, UNKNOWN_OFFSET, Epoch, NodeId, Offset
 from raftlake.replica.fetch_sessions import SESSION_ID_START_MAX, FetchSessions, Round, Session
 from raftlake.replica.pacing import Pacing
 from raftlake.replica.partition import Partition, PendingAppend
@@ -118,18 +118,25 @@ class FetchServer:
     def _step(self, session: Session, group: GroupId, request: FetchRequest) -> None:
         partition = self._node.partitions.get(group)
         if partition is None:
-            unknown = AnswerFetch(
-                replica_id=session.replica_id,
-                request=request,
-                error=self._node.hosting.why_unknown(group),
-                leader_id=NodeId(-1),
-                leader_epoch=Epoch(-1),
-                high_watermark=Offset(-1),
-            )
-            session.parked.pop(group)
-            session.held[group] = unknown
+            self._refuse(session, session.parked.pop(group), group, self._node.hosting.why_unknown(group))
             return
         self._node.step(partition, FetchRequestReceived(request=request, follows=session.follows))
+
+    def _refuse(self, session: Session, request: FetchRequest, group: GroupId, error: ErrorCode) -> None:
+        """No core answers the request: say so, not at once."""
+        who = session.replica_id
+        session.held[group] = AnswerFetch(
+            replica_id=who, request=request, error=error, leader_id=NO_LEADER, leader_epoch=Epoch(-1), high_watermark=Offset(-1)
+        )
+
+    def begun_anew(self, group: GroupId) -> None:
+        """The group has another core, which has heard of nobody's fetch: whoever waits has to ask again."""
+        for session in self._sessions.all():
+            ready = session.ready.pop(group, None)
+            request = session.parked.pop(group, None) or (None if ready is None else ready.request)
+            if request is not None:
+                self._refuse(session, request, group, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._shorten(session)
 
     # --- what the cores say ---
 

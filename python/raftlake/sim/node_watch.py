@@ -65,8 +65,12 @@ class NodeWatch:
 
     def turn_ended(self) -> None:
         """Everything that the cores asked for has been done, but of groups whose state found no room on the disk."""
+        disk = self._node.disk
+        for what, is_so in (("low disk", disk.is_low), ("full disk", disk.is_full), ("majority low", disk.is_refusing)):
+            if is_so:
+                self._coverage.note(f"turns with a {what}")
         if self._touched:
-            touched, held = self._touched, self._node.disk.held
+            touched, held = self._touched, disk.held
             self._touched = [replica for replica in touched if replica.group in held]
             for replica in touched:
                 # One whose group was begun anew before its state was saved has said nothing of it.

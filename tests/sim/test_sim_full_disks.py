@@ -1,0 +1,35 @@
+"""Whole clusters whose disks fill up and get room again, one or all of them, under every other fault that their seeds draw.
+
+Nothing that was acknowledged is lost, nothing that was refused appears, and once there is room every client is served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raftlake.sim.cluster import Cluster, Outcome
+from raftlake.sim.faults import Settings
+
+SEEDS = range(1, 13)
+
+
+def run(seed: int, **changes: int) -> Outcome:
+    return Cluster(replace(Settings.draw(seed), fill_interval_ms=2_500, fill_ms_max=6_000, **changes)).run()
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_promise_holds_while_disks_fill_up(seed: int) -> None:
+    outcome = run(seed)
+    assert outcome.completed > 10
+    assert outcome.faults["disk filled"] + outcome.faults.get("all disks filled", 0) > 5
+
+
+@pytest.mark.sim
+def test_writes_find_no_room_and_clients_are_refused() -> None:
+    outcomes = [run(seed) for seed in SEEDS[:4]]
+    assert sum(outcome.faults.get("write without room", 0) for outcome in outcomes) > 20
+    for what in ("low disk", "full disk", "majority low"):
+        assert sum(outcome.covered.get(f"turns with a {what}", 0) for outcome in outcomes) > 20

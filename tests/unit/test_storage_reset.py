@@ -1,0 +1,56 @@
+"""Emptying a log in one step: announced, interrupted, finished; and what a full disk makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.batches import data_of, fill, read_all
+from diskkit import GROUP, Disk, directory, disk, leftovers
+from raftlake.errors import DiskFull, StorageError
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.reset import RESET_FILE_NAME, announce_reset, read_pending_reset
+
+__all__ = ["directory", "disk"]
+START = OffsetAndEpoch(Offset(70), Epoch(4))
+
+
+def test_what_was_announced_is_read_again(tmp_path: Path) -> None:
+    assert read_pending_reset(tmp_path) is None
+    announce_reset(tmp_path, START)
+    assert read_pending_reset(tmp_path) == START
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n", b"0\n70\n", b"0\n70 4", b"1\n70 4\n", b"0\nx 4\n", b"0\n70 4\nmore", b"\xff"])
+def test_a_damaged_announcement_is_told(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / RESET_FILE_NAME).write_bytes(content)
+    with pytest.raises(StorageError, match="is damaged"):
+        read_pending_reset(tmp_path)
+
+
+def test_a_reset_that_was_interrupted_is_finished_by_the_next_open(directory: FileLogDirectory) -> None:
+    log = directory.open(GROUP)
+    fill(log, 20)
+    announce_reset(log.path, START)
+    directory.abandon()
+    again = FileLogDirectory(directory.path, post=None)
+    log = again.open(GROUP)
+    assert (log.start_offset, log.end_offset, list(log.epochs)) == (70, 70, [(4, 70)])
+    assert not (log.path / RESET_FILE_NAME).exists()
+    again.close()
+
+
+def test_a_reset_without_room_for_its_announcement_drops_nothing(directory: FileLogDirectory, disk: Disk) -> None:
+    log = directory.open(GROUP)
+    batches = fill(log, 20)
+    disk.fill(0)
+    with pytest.raises(DiskFull):
+        log.reset(START)
+    assert read_all(log) == data_of(batches) and leftovers(directory.path) == []
+    disk.fill(1 << 30)
+    batches += fill(log, 1)
+    assert read_all(log) == data_of(batches)
+    log.reset(START)
+    assert log.end_offset == 70
