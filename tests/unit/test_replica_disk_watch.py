@@ -221,8 +221,10 @@ def test_a_full_follower_goes_on_voting_and_catches_up_when_there_is_room(cluste
         assert cluster.produce(group, batch(bytes(1_000))).error is ErrorCode.NONE
     assert follower.disk.is_full and follower.fatal is None
     assert follower.partitions[group].log.end_offset == follower.partitions[group].core.log_end < 30
+    refused = cluster.disks[follower_id].space.refused
     cluster.run(10_000)
     assert follower.disk.is_full and cluster.leader(group) is leader
+    assert cluster.disks[follower_id].space.refused == refused, "it asks for nothing that it could not write"
     # Its vote is what elects the other one, which has everything.
     cluster.disks[follower_id].space.fill(50)
     cluster.stop(leader.config.node_id)

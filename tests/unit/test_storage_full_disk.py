@@ -126,14 +126,26 @@ def no_room(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def no_room_told(*_: object, **__: object) -> None:
+    raise DiskFull("no room")
+
+
+@pytest.mark.parametrize(
+    ("step", "fail"),
+    [
+        ("raftlake.storage.index_files.write_file", no_room),
+        ("raftlake.storage.epochs.replace_file", no_room_told),
+        ("raftlake.storage.segment.Segment.create", no_room_told),
+    ],
+)
 def test_a_smaller_append_fits_into_the_segment_that_could_not_be_sealed(
-    directory: FileLogDirectory, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    directory: FileLogDirectory, disk: Disk, monkeypatch: pytest.MonkeyPatch, step: str, fail: Any
 ) -> None:
     log = directory.open(GROUP)
     batches = fill(log, 1)
     large, span = make_batch(1, size=950)
     with monkeypatch.context() as patch:
-        patch.setattr("raftlake.storage.index_files.write_file", no_room)
+        patch.setattr(step, fail)
         with pytest.raises(DiskFull):
             log.append([large], [span])
     batches += fill(log, 1)
