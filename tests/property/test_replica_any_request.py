@@ -113,7 +113,7 @@ class Requests:
             bits = {"acks": 16, "isolation_level": 8, "fetch_offset": 64, "read_timestamp_ms": 64, "position": 64}
             values = numbers(bits.get(field.name, 32))
         else:
-            values = self._plain["string" if type_ is str else "id"]
+            values = self._plain["bool" if type_ is bool else "string" if type_ is str else "id"]
         return st.one_of(self._half[field.name], values) if field.name in self._half else values
 
 

@@ -19,7 +19,7 @@ from raftlake.wire.produce import ProducePartition, ProducePartitionResult, Prod
 PRODUCE_VERSION = 12
 _ALL = -1
 
-#: Retriable errors with which a node says that it has not appended the batch.
+#: Errors that pass, with which a node says that it has not appended the batch.
 _NOT_APPENDED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -63,7 +63,7 @@ class Meaning(Enum):
 def meaning_of(code: ErrorCode) -> Meaning:
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return Meaning.APPENDED
-    if code in RETRIABLE:
+    if code in RETRIABLE or code in _NOT_APPENDED:
         return Meaning.RETRY_NOT_APPENDED if code in _NOT_APPENDED else Meaning.RETRY_AMBIGUOUS
     return Meaning.SEQUENCE_LOST if code in _SEQUENCE_LOST else Meaning.REFUSED
 
