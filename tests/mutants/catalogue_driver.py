@@ -236,7 +236,7 @@ PRODUCERS_AND_STATE = (
         source="a proposal without an answer may have been committed",
         edits=(
             Edit(
-                KV,
+                "raftlake.replica.forwarding",
                 "            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))\n        elif reply.error is ErrorCode.NOT",
                 "            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))\n"
                 "        elif reply.error is ErrorCode.NOT",

@@ -130,9 +130,9 @@ GATE = (
         source="issue 10: a Produce to __cluster_metadata with a node's client id wrote any reserved key",
         edits=(
             Edit(
-                PROPOSALS,
-                'decode(record.value or b""), origin, rpc.source)',
-                'decode(record.value or b""), Origin.SELF, rpc.source)',
+                "raftlake.replica.kv_service",
+                "self.gate.refusal(txn, origin, rpc.source)",
+                "self.gate.refusal(txn, Origin.SELF, rpc.source)",
             ),
         ),
         by_tests=True,

@@ -12,7 +12,7 @@ from raftlake.ports import GroupId, Room
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.produce import NO_ROOM
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv_service import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
+from raftlake.replica.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.space import BALLAST_BYTES
 from raftlake.wire.api import ApiKey
@@ -121,7 +121,7 @@ def test_deletions_topics_elections_and_reads_go_on(cluster: Cluster) -> None:
     fill(cluster, 50_000)
     leader = cluster.leader()
     assert propose(cluster, leader, Txn((), (Delete("k"),))).status is ProposeStatus.DONE
-    assert propose(cluster, leader, put("/raftlake/producers/next", b"9000")).status is ProposeStatus.DONE
+    assert propose(cluster, leader, put("/raftlake/producers/next", b"9000"), anywhere=True).status is ProposeStatus.DONE
     assert cluster.fetch(cluster.leader(group), group, 0).high_watermark > 0
     cluster.stop(leader.config.node_id)
     leader = cluster.leader()

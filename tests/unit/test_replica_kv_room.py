@@ -7,8 +7,8 @@ import pytest
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Delete, Put, Txn, encode, put
 from raftlake.kv.keyspace import entry_bytes
-from raftlake.ports import ProposeReply, ProposeRpc
-from raftlake.replica.kv_service import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
+from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc
+from raftlake.replica.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.batches import Record, build_batch
 from replica_cluster import Cluster
@@ -92,11 +92,14 @@ def test_a_forwarded_command_is_refused_too_and_the_asking_node_says_why(cluster
     leader, follower = cluster.leader(), cluster.followers()[0]
     (outcome,) = propose(cluster, follower, put("large", bytes(QUOTA)), anywhere=True)
     assert refused(outcome) and outcome.reason == NO_ROOM_AT_THE_LEADER[ErrorCode.THROTTLING_QUOTA_EXCEEDED]
-    records = [Record(offset=index, value=encode(put(f"f{index}", bytes(QUOTA // 2)))) for index in range(2)]
-    replies: list[ProposeReply] = []
-    leader.kv.receive(ProposeRpc(batch=bytes(build_batch(records, timestamp_ms=1))), replies.append)  # type: ignore[arg-type]
-    assert [reply.error for reply in replies] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
-    assert leader.kv.room.under_way == 0, "the first command of the batch holds nothing"
+    for size, error in ((QUOTA, ErrorCode.THROTTLING_QUOTA_EXCEEDED), (QUOTA // 2, ErrorCode.NONE)):
+        batch = build_batch([Record(value=encode(put("forwarded", bytes(size))))], timestamp_ms=1)
+        replies: list[PeerReply] = []
+        leader.kv.receive(ProposeRpc(batch=bytes(batch), source=follower.config.node_id), Origin.PEER, replies.append)
+        assert leader.kv.room.under_way == (entry_bytes("forwarded", size) if error is ErrorCode.NONE else 0)
+        cluster.run(1000, until=lambda: bool(replies))  # noqa: B023
+        assert [reply.error for reply in replies if isinstance(reply, ProposeReply)] == [error]
+        assert leader.kv.room.under_way == 0
 
 
 def test_a_write_that_timed_out_counts_until_this_leader_has_applied_it() -> None:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from diskkit import Disk, disk
 
+from diskkit import Disk, disk
 from raftlake.errors import StorageError
 from raftlake.runtime.pid_file import PID_FILE, remove_pid, write_pid
 
