@@ -5,16 +5,15 @@ The disk is a tmpfs of its own, so that nothing else is filled. Where mounting i
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import KafkaError, Producer
 
+from mountkit import MIB, fill, make_room, mounted
 from raftlake import Client, LocalQuorum
 from raftlake.client import NoRoom
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
@@ -22,7 +21,6 @@ from waitkit import wait_until
 
 pytestmark = pytest.mark.process
 
-MIB = 1 << 20
 DISK_BYTES = 96 * MIB
 LIMIT = 16 * MIB
 SETTINGS = {"log.dir.min.free.bytes": str(LIMIT), "log.segment.bytes": str(MIB)}
@@ -31,31 +29,8 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    size = f"size={DISK_BYTES}"
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", place], capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
-
-
-def fill(place: Path, left: int) -> None:
-    """Something else takes all but so many bytes; 0: every one."""
-    found = os.statvfs(place)
-    size = found.f_bavail * found.f_frsize - left
-    with (place / "filler").open("ab", buffering=0) as file:
-        while size > 0:
-            size -= file.write(bytes(min(size, MIB)))
-        if left == 0:
-            with pytest.raises(OSError, match="No space left"):
-                write_without_end(file)
-
-
-def write_without_end(file: BinaryIO) -> None:
-    while True:
-        file.write(bytes(4096))
+    with mounted(tmp_path / "disk", DISK_BYTES) as place:
+        yield place
 
 
 def put(quorum: LocalQuorum, key: str, value: bytes, method: str = "PUT") -> httpx.Response:
@@ -131,7 +106,7 @@ def test_fill_refuse_delete_and_serve_again_without_a_restart(disk: Path) -> Non
         wait_until(lambda: _deleted(client, "doomed"), "a topic is deleted", PATIENCE_S)
         assert held(client, "orders") == values
 
-        (disk / "filler").unlink()
+        make_room(disk)
         wait_until(lambda: not refuses(quorum), "writes go on", PATIENCE_S)
         values += acknowledged(client, "orders", 20, "after")
         assert held(client, "orders") == values
@@ -192,7 +167,7 @@ def test_nodes_start_on_a_full_disk_elect_delete_and_go_on_when_there_is_room(di
         fill(disk, 0)
         start_all(quorum)
         wait_until(lambda: all(is_live(quorum, node_id) for node_id in quorum.nodes), "all nodes are there", PATIENCE_S)
-        (disk / "filler").unlink()
+        make_room(disk)
         wait_until(lambda: not refuses(quorum), "writes go on", PATIENCE_S)
         values += acknowledged(client, "orders", 20, "after")
         assert held(client, "orders") == values
@@ -211,7 +186,7 @@ def test_one_full_node_of_three_stops_nobody_and_catches_up(disk: Path, tmp_path
         values = acknowledged(client, "orders", 300, "x" * 10_000)
         wait_until(lambda: "the disk is full" in str(health(quorum, 2)), "node 2 says that it is full", PATIENCE_S)
         assert put(quorum, "k", b"v").status_code == 200
-        (disk / "filler").unlink()
+        make_room(disk)
 
         def has_caught_up() -> bool:
             described = httpx.get(f"http://{quorum.nodes[2].http_address}/v1/quorum?topic=orders", trust_env=False).json()

@@ -4,7 +4,7 @@ Owns three states. *Low*: less is free than has to stay free. Each node tells it
 refuses what clients want appended while a majority of a partition's voters is low: nothing was appended, and a client tries
 again. A minority may fill up: it follows for as long as it can. Elections, deletions, reads and retention go on. *Full*: a
 write found no room even without the ballast; a full node fetches nothing. Both end by themselves, when so much is free that
-they do not come back at once. The disk is looked at each second, and what is appended in between is counted.
+they do not come back at once. The disk is looked at each second, or more often under load; appends in between are counted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("raftlake.disk")
 
 LOOK_INTERVAL_MS = 1_000
+#: A part of what has to stay free: after so much was appended the disk is looked at before its time.
+LOOK_PART = 8
 #: A part of what has to stay free: with so much a full disk is worth another try.
 FULL_PART = 16
 
@@ -40,6 +42,8 @@ class DiskWatch:
         self._free_bytes: int | None = None
         self._appended = 0
         self._appended_then = 0
+        #: What had been appended when the disk was last asked.
+        self._looked_at = 0
         self._next_look_ms = node.now_ms
         #: What has to stay free.
         self.limit_bytes = 0
@@ -64,11 +68,14 @@ class DiskWatch:
 
     def tick(self) -> None:
         """Called a few times a second."""
-        now_ms = self._node.now_ms
-        if now_ms >= self._next_look_ms:
-            self._next_look_ms = now_ms + LOOK_INTERVAL_MS
-            self._node.logs.look_for_room(partial(self._looked, self._appended))
+        if self._node.now_ms >= self._next_look_ms:
+            self._look()
         self._tell_of_majority()
+
+    def _look(self) -> None:
+        self._next_look_ms = self._node.now_ms + LOOK_INTERVAL_MS
+        self._looked_at = self._appended
+        self._node.logs.look_for_room(partial(self._looked, self._appended))
 
     def _looked(self, appended_then: int, room: Room | None) -> None:
         if room is None:
@@ -83,8 +90,12 @@ class DiskWatch:
     def spend(self, size: int) -> None:
         """So many bytes were appended to a log."""
         self._appended += size
-        if not self.is_low:
-            self._judge()
+        if self.is_low:
+            return
+        self._judge()
+        if self._appended - self._looked_at > self.limit_bytes // LOOK_PART > 0:
+            # Others may write to the disk as fast.
+            self._look()
 
     def _judge(self) -> None:
         free = self.free_bytes
