@@ -34,16 +34,17 @@ def fill(place: Path, left: int) -> None:
     found = os.statvfs(place)
     size = found.f_bavail * found.f_frsize - left
     with (place / FILLER).open("ab", buffering=0) as file:
-        while size > 0:
-            size -= file.write(bytes(min(size, MIB)))
         if left == 0:
             with pytest.raises(OSError, match="No space left"):
                 _write_without_end(file)
+        while left > 0 and size > 0:
+            size -= file.write(bytes(min(size, MIB)))
 
 
 def _write_without_end(file: BinaryIO) -> None:
+    """The system cuts the write that does not fit, and refuses the next one."""
     while True:
-        file.write(bytes(4096))
+        file.write(bytes(MIB))
 
 
 def make_room(place: Path) -> None:

@@ -106,8 +106,10 @@ def test_fill_refuse_delete_and_serve_again_without_a_restart(disk: Path) -> Non
         wait_until(lambda: _deleted(client, "doomed"), "a topic is deleted", PATIENCE_S)
         assert held(client, "orders") == values
 
+        waiting = Waiting(quorum.bootstrap_servers, [b"waited %d" % number for number in range(20)])
         make_room(disk)
         wait_until(lambda: not refuses(quorum), "writes go on", PATIENCE_S)
+        values += waiting.delivered()
         values += acknowledged(client, "orders", 20, "after")
         assert held(client, "orders") == values
         wait_until(lambda: not low_nodes(quorum), "no node is low any more", PATIENCE_S)
@@ -134,6 +136,26 @@ def _refused_in_every_way(quorum: LocalQuorum, client: Client) -> None:
         producer.produce("orders", b"no", partition=0, on_delivery=lambda error, _: errors.append(error))  # noqa: B023
         producer.flush(20)
         assert errors and errors[0] is not None and errors[0].code() == KafkaError._MSG_TIMED_OUT
+
+
+class Waiting:
+    """An idempotent producer of librdkafka with records under way that have been refused at least once."""
+
+    def __init__(self, bootstrap: str, values: list[bytes]) -> None:
+        self._values = values
+        self._errors: list[KafkaError | None] = []
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
+        for value in values:
+            self._producer.produce("orders", value, partition=0, on_delivery=lambda error, _: self._errors.append(error))
+            # Some requests, not one.
+            self._producer.poll(0.05)
+        assert self._errors == [], "nobody is told of a refusal that may pass"
+
+    def delivered(self) -> list[bytes]:
+        """What its application was told to be appended: all of it."""
+        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._errors == [None] * len(self._values)
+        return self._values
 
 
 def _deleted(client: Client, topic: str) -> bool:
