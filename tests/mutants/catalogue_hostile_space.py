@@ -78,12 +78,12 @@ KEY_SPACE = (
         edits=(
             Edit(
                 "raftlake.client.kv_answers",
-                '        return "x-raftlake-offset" not in answer.headers\n',
-                "        return True\n",
+                "415, 421, 503, INSUFFICIENT_STORAGE})",
+                "415, 421, 503})",
             ),
         ),
         by_tests=True,
-        places=("unit/test_client_kv_answers.py",),
+        places=("unit/test_client_no_room.py",),
     ),
 )
 

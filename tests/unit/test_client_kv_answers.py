@@ -4,14 +4,13 @@ write, and whatever came before it."""
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
 
 from clientkit_kv import Answer, Box, Front, Raw, Silence, answer_all, kv_test
-from raftlake.client import AsyncClient, Client, Delete, KvConflict, NoRoom, Put
+from raftlake.client import AsyncClient, Client, Delete, KvConflict, Put
 from raftlake.client.kv_answers import front_of, may_have_happened
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
 
@@ -40,9 +39,6 @@ CONFLICT: Answer = (412, {}, b'{"key":"k","version":5,"failed":[{"key":"k","vers
 DONE: Answer = (200, {"etag": '"5"'}, b"{}")
 REFUSED: Answer = (503, {"retry-after": "1"}, b'{"error":"nothing changed"}')
 ERROR = b'{"error":"slow down"}'
-#: Of a node whose key space is at its quota, and of one whose disk is nearly full.
-FULL: Answer = (507, {}, b'{"error":"kv.quota.bytes=1000"}')
-LOW: Answer = (507, {"retry-after": "1"}, b'{"error":"node 2 is low"}')
 AMBIGUOUS: dict[str, Answer | Box | Raw | None] = {
     "500": (500, {}, b'{"error":"internal error"}'),
     "500 with Retry-After": (500, {"retry-after": "1"}, b'{"error":"internal error"}'),
@@ -256,43 +252,6 @@ def test_a_refusal_is_definite_for_every_kind_of_write(write: Write, status: int
         assert asked(one, two) == 1
 
     kv_test(test)
-
-
-@writes
-def test_a_full_key_space_is_a_definite_refusal_and_not_asked_again(write: Write) -> None:
-    async def test(client: AsyncClient, one: Front, two: Front) -> None:
-        answer_all(one, two, FULL, DONE)
-        with pytest.raises(NoRoom, match=r"507: kv\.quota\.bytes=1000"):
-            await write(client)
-        assert asked(one, two) == 1
-
-    kv_test(test)
-
-
-@writes
-def test_disks_that_are_nearly_full_are_waited_for(write: Write) -> None:
-    async def test(client: AsyncClient, one: Front, two: Front) -> None:
-        answer_all(one, two, LOW, REFUSED, LOW, DONE)
-        assert await write(client) == 5
-        assert asked(one, two) == 4
-
-    kv_test(test)
-
-
-def test_a_write_that_waited_for_a_disk_in_vain_ends_with_what_the_node_said() -> None:
-    async def test(client: AsyncClient, one: Front, two: Front) -> None:
-        answer_all(one, two, LOW, DONE)
-        with pytest.raises(NoRoom, match="node 2 is low"):
-            await client.kv.put("k", b"v")
-        assert asked(one, two) == 1
-
-    # The pause ends with the deadline, for which a busy machine has the time for one answer.
-    kv_test(test, request_timeout_ms=500, retry_backoff_ms=5000, retry_backoff_ms_max=5000)
-
-
-def test_the_error_of_a_full_node_crosses_processes() -> None:
-    error = pickle.loads(pickle.dumps(NoRoom("because")))
-    assert (type(error), error.message, error.code) == (NoRoom, "because", ErrorCode.POLICY_VIOLATION)
 
 
 @writes

@@ -1,8 +1,8 @@
 """The key-value space, over the nodes' HTTP front.
 
 Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
-write is sent again only after 307, a node's 503 or 507 with Retry-After or a refused connection: it was not proposed. It ends as
-UnknownOutcome where it may have been: no answer, or one (500, 502, 429 of a proxy, ...) that is no refusal of a node.
+write is sent again only after 307, a node's 503 or 507 with Retry-After or a refused connection: it was not proposed. It ends
+as UnknownOutcome where it may have been: no answer, or one (500, 502, 429 of a proxy, ...) that is no refusal of a node.
 """
 
 from __future__ import annotations
