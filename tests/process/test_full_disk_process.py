@@ -92,17 +92,19 @@ def test_fill_refuse_delete_and_serve_again_without_a_restart(disk: Path) -> Non
         client.create_topic("orders")
         client.create_topic("doomed")
         values = acknowledged(client, "orders", 20, "before")
-        assert put(quorum, "doomed", b"v").status_code == 200
+        wait_until(lambda: put(quorum, "doomed", b"v").status_code == 200, "a key is written", PATIENCE_S)
         wait_until(lambda: (disk / "quorum" / "node-1" / "ballast").exists(), "a ballast", PATIENCE_S)
 
         fill(disk, LIMIT // 2)
-        wait_until(lambda: low_nodes(quorum) == [1, 2, 3] and refuses(quorum), "writes are refused", PATIENCE_S)
+        # The leader hears of the others with their next rounds.
+        wait_until(lambda: "node 1, 2, 3." in put(quorum, "probe", b"v").text, "the leader knows who is low", PATIENCE_S)
+        assert low_nodes(quorum) == [1, 2, 3]
         _refused_in_every_way(quorum, client)
 
         # Not one byte is left: votes, deletions and what they need take the ballast.
         fill(disk, 0)
-        assert put(quorum, "doomed", b"", "DELETE").status_code == 200
-        assert put(quorum, "doomed", b"", "GET").status_code == 404
+        wait_until(lambda: put(quorum, "doomed", b"", "DELETE").status_code == 200, "a key is deleted", PATIENCE_S)
+        wait_until(lambda: put(quorum, "doomed", b"", "GET").status_code == 404, "it is gone", PATIENCE_S)
         wait_until(lambda: _deleted(client, "doomed"), "a topic is deleted", PATIENCE_S)
         assert held(client, "orders") == values
 
@@ -173,7 +175,7 @@ def test_nodes_start_on_a_full_disk_elect_delete_and_go_on_when_there_is_room(di
     ):
         client.create_topic("orders")
         values = acknowledged(client, "orders", 20, "before")
-        assert put(quorum, "doomed", b"v").status_code == 200
+        wait_until(lambda: put(quorum, "doomed", b"v").status_code == 200, "a key is written", PATIENCE_S)
         wait_until(lambda: all((disk / "quorum" / f"node-{n}" / "ballast").exists() for n in (1, 2, 3)), "ballasts", PATIENCE_S)
         for node_id in quorum.nodes:
             quorum.kill(node_id)
@@ -181,7 +183,8 @@ def test_nodes_start_on_a_full_disk_elect_delete_and_go_on_when_there_is_room(di
         start_all(quorum)
         quorum._wait_ready(tuple(quorum.nodes))
         wait_until(lambda: put(quorum, "doomed", b"", "DELETE").status_code == 200, "a key is deleted", PATIENCE_S)
-        assert refuses(quorum) and held(client, "orders") == values
+        wait_until(lambda: refuses(quorum), "writes are refused", PATIENCE_S)
+        assert held(client, "orders") == values
         # Once more without any room at all: nobody can be elected, and nobody ends.
         fill(disk, 0)
         for node_id in quorum.nodes:
@@ -207,7 +210,7 @@ def test_one_full_node_of_three_stops_nobody_and_catches_up(disk: Path, tmp_path
         fill(disk, 0)
         values = acknowledged(client, "orders", 300, "x" * 10_000)
         wait_until(lambda: "the disk is full" in str(health(quorum, 2)), "node 2 says that it is full", PATIENCE_S)
-        assert put(quorum, "k", b"v").status_code == 200
+        wait_until(lambda: put(quorum, "k", b"v").status_code == 200, "a key is written", PATIENCE_S)
         make_room(disk)
 
         def has_caught_up() -> bool:
