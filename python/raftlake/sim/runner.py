@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import secrets
 import signal
 import sys
@@ -51,7 +52,9 @@ class Verdict:
 
 
 def settle() -> None:
-    """For a process that does nothing but run seeds: what is loaded stays for good, so looking for cycles leaves it out."""
+    """For a process that does nothing but run seeds: what is loaded stays for good, so looking for cycles leaves it out. What
+    nodes log, of full disks say, belongs to no seed."""
+    logging.getLogger("raftlake").addHandler(logging.NullHandler())
     gc.collect()
     gc.freeze()
 
