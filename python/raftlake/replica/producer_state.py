@@ -47,12 +47,14 @@ def is_after(sequence: int, other: int) -> bool:
 class ProducerStates:
     """Per producer id: its epoch and its last batches."""
 
-    __slots__ = ("_entries", "_sent_back", "_undo", "has_forgotten")
+    __slots__ = ("_entries", "_refused", "_sent_back", "_undo", "has_forgotten")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         #: The first sequence of each unknown producer (with its epoch) that was sent back, oldest first; see `check`.
         self._sent_back: dict[tuple[int, int], int] = {}
+        #: Those of them that were refused for another reason than their sequence (`send_back`).
+        self._refused: dict[tuple[int, int], None] = {}
         #: What stood in place of the entries of batches that `settle` has not heard of: (base offset, producer id, entry).
         self._undo: list[tuple[int, int, ProducerEntry | None]] = []
         #: Some producers wrote to the log and are not known any more.
@@ -75,7 +77,7 @@ class ProducerStates:
         """
         entry = self._entries.get(producer_id)
         if entry is None:
-            if (not history_trimmed and not self.has_forgotten) or (producer_id, epoch) in self._sent_back:
+            if (not history_trimmed and not self.has_forgotten) or (producer_id, epoch) in self._refused:
                 self._require_first_or_second_coming(producer_id, epoch, base_sequence)
             return None
         if epoch < entry.epoch:
@@ -137,15 +139,19 @@ class ProducerStates:
         known = self._sent_back.get(producer)
         if producer_id not in self._entries and (known is None or is_after(known, base_sequence)):
             self._note_sent_back(producer, base_sequence)
+            self._refused[producer] = None
 
     def _note_sent_back(self, producer: tuple[int, int], base_sequence: int) -> None:
         self._sent_back[producer] = base_sequence
         if len(self._sent_back) > SENT_BACK_MAX:
-            del self._sent_back[next(iter(self._sent_back))]
+            oldest = next(iter(self._sent_back))
+            del self._sent_back[oldest]
+            self._refused.pop(oldest, None)
 
     def forget_sent_back(self) -> None:
         """This node leads no more. What it refuses until it leads again comes a second time too, and before the rest."""
         self._sent_back.clear()
+        self._refused.clear()
 
     def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int, now_ms: int) -> None:
         """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from."""
@@ -154,6 +160,7 @@ class ProducerStates:
         kept = entry.batches[1 - BATCHES_KEPT :] if entry is not None and entry.epoch == epoch else ()
         if self._sent_back:
             self._sent_back.pop((producer_id, epoch), None)
+            self._refused.pop((producer_id, epoch), None)
         self._undo.append((base_offset, producer_id, entry))
         self._entries[producer_id] = ProducerEntry(epoch, now_ms, (*kept, batch))
 
