@@ -168,6 +168,8 @@ class Cluster:
             request_turn=request_turn,
         )
         self.nodes[node_id] = node
+        # What an earlier process of this node waited for is nothing to the new one.
+        self._armed.pop(node_id, None)
         node.start()
         self._arm(node_id)
         return node

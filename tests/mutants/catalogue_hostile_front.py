@@ -22,12 +22,48 @@ SCRAPES = ("unit/test_runtime_metrics_page.py",)
 TOLD = ("unit/test_texts_for_clients.py",)
 PAGES = ("unit/test_runtime_http_hosts.py",)
 ADDRESSES = ("unit/test_runtime_peer_address.py",)
+TOLD_ADDRESSES = ("unit/test_replica_clients_addresses.py",)
 
 
 def mutant(name: str, source: str, module: str, before: str, after: str, places: tuple[str, ...]) -> Mutant:
     """A bug of one edit that the tests in `places` look for."""
     return Mutant(name=name, source=source, edits=(Edit(module, before, after),), by_tests=True, places=places)
 
+
+CLIENTS_ADDRESSES = (
+    mutant(
+        "clients-sent-to-the-listener-of-peers",
+        "an append failed for good at a node that had not told its address yet",
+        "raftlake.replica.membership",
+        "        told = self._node.quorum.addresses() if config.is_opaque else self._listeners",
+        "        told = {**self._node.quorum.addresses(), **self._listeners}",
+        TOLD_ADDRESSES,
+    ),
+    mutant(
+        "leader-named-that-clients-cannot-find",
+        "Kafka: LEADER_NOT_AVAILABLE where the leader has no endpoint at this listener",
+        "raftlake.replica.apis.cluster",
+        "NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else",
+        "NO_LEADER if hosted is None else",
+        TOLD_ADDRESSES,
+    ),
+    mutant(
+        "clients-port-described-as-a-controller-s",
+        "DescribeQuorum: Nodes are the voter set's listeners",
+        "raftlake.replica.describe",
+        "in node.quorum.addresses().items()",
+        "in node.membership.nodes().items()",
+        TOLD_ADDRESSES,
+    ),
+    mutant(
+        "addresses-told-with-the-next-round-of-the-house",
+        "clients of a new quorum wait for them",
+        "raftlake.replica.membership",
+        "        if not self._has_told():\n            # Clients",
+        "        if False:\n            # Clients",
+        TOLD_ADDRESSES,
+    ),
+)
 
 PEERS_LISTENER = (
     mutant(
@@ -352,4 +388,4 @@ TEXTS = (
     ),
 )
 
-HOSTILE_FRONT = (*PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS, *METRICS, *TEXTS)
+HOSTILE_FRONT = (*CLIENTS_ADDRESSES, *PEERS_LISTENER, *CONNECTIONS, *PEER_ADDRESSES, *BROWSERS, *METRICS, *TEXTS)

@@ -24,7 +24,10 @@ from replica_cluster import Cluster
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
-    return Cluster()
+    """Three nodes that have told each other where clients reach them."""
+    cluster = Cluster()
+    cluster.run(1_000, until=lambda: all(len(node.membership.nodes()) == 3 for node in cluster.nodes.values()))
+    return cluster
 
 
 def _schema(name: str, version: int) -> Any:

@@ -18,6 +18,9 @@ def cluster() -> Cluster:
 
 def test_a_parked_fetch_is_answered_by_the_append_it_waits_for(cluster: Cluster) -> None:
     (group,) = cluster.create_topic("parked")
+    config = cluster.leader(group).config
+    # A follower that the majority can do without hears of a record after a pause, and of its commit a little later.
+    news_ms = config.replica_fetch_pause_ms + config.replica_fetch_linger_ms + 5
     for node in cluster.nodes.values():
         end = cluster.leader(group).partitions[group].high_watermark
         # The second follower of a new group hears of its first record after a pause.
@@ -26,7 +29,7 @@ def test_a_parked_fetch_is_answered_by_the_append_it_waits_for(cluster: Cluster)
         cluster.run(5)
         assert not answers
         cluster.produce(group, batch(b"x"))
-        cluster.run(20, until=lambda answers=answers: bool(answers))  # type: ignore[misc]
+        cluster.run(news_ms, until=lambda answers=answers: bool(answers))  # type: ignore[misc]
         assert [r.value for r in decode_records(answers[0].topics[0].partitions[0].records)] == [b"x"]
 
 

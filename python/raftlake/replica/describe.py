@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftlake.raft.types import NO_DIRECTORY, ReplicaKey
+from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.wire.quorum import QuorumDescription, ReplicaDescription, listener_text
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
     from raftlake.replica.partition import Partition
-
-#: What the one listener that a node tells of is called, as that of Kafka's controllers is.
-LISTENER_NAME = "CONTROLLER"
 
 
 def describe_quorum(node: ReplicaNode, partition: Partition) -> QuorumDescription:
@@ -35,7 +33,7 @@ def describe_quorum(node: ReplicaNode, partition: Partition) -> QuorumDescriptio
         observers=tuple(observers),
         listeners={
             node_id: (listener_text(LISTENER_NAME, endpoint.host, endpoint.port),)
-            for node_id, endpoint in node.membership.nodes().items()
+            for node_id, endpoint in node.quorum.addresses().items()
         },
     )
 

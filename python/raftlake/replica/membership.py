@@ -58,7 +58,7 @@ class Membership:
         self.cluster_id_listeners: list[Callable[[str], None]] = []
         node.kv.listeners.append(self._on_applied)
         self._seen_version = -1
-        self._own_value = addresses_value(node.config)
+        self._own_key, self._own_value = node_key(node.config.node_id), addresses_value(node.config)
         #: The epoch that this node leads or led last, and since when.
         self._led_epoch, self._leads_since_ms = -1, 0
         self._next_look_ms = 0
@@ -66,8 +66,14 @@ class Membership:
     # --- what is known ---
 
     def nodes(self) -> dict[NodeId, Endpoint]:
-        """Where clients reach each node, by ascending id."""
-        known = {**self._node.quorum.addresses(), **self._listeners, self._node.config.node_id: self._node.config.listener}
+        """Where clients reach each node that has said so, by ascending id.
+
+        The voter set says where peers reach a voter. That may be a listener which refuses clients, so it is taken for a
+        client's address only where nodes cannot say anything (`NodeConfig.is_opaque`).
+        """
+        config = self._node.config
+        told = self._node.quorum.addresses() if config.is_opaque else self._listeners
+        known = {**told, config.node_id: config.listener}
         return {node_id: known[node_id] for node_id in sorted(known)}
 
     def endpoint(self, node_id: NodeId) -> Endpoint | None:
@@ -94,6 +100,9 @@ class Membership:
             for key, entry in present.items():
                 self._on_change(key, entry.value)
         self._seen_version = max(self._seen_version, applied_offset - 1)
+        if not self._has_told():
+            # Clients cannot be sent here before: the next round of the house would cost them a quarter of a second.
+            self._node.timers.schedule(self._node.now_ms, self.tick)
 
     def _learn_cluster_id(self) -> None:
         if self._node.cluster_id is not None:
@@ -137,6 +146,10 @@ class Membership:
             self._next_attempt_ms = node.now_ms + RETRY_INTERVAL_MS
             node.kv.propose_anywhere(txn, self._on_outcome)
 
+    def _has_told(self) -> bool:
+        entry = self._node.kv.machine.get(self._own_key)
+        return entry is not None and entry.value == self._own_value
+
     def _missing(self) -> Txn | None:
         node = self._node
         machine = node.kv.machine
@@ -145,11 +158,13 @@ class Membership:
                 return None
             cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
             return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
-        key, value = node_key(node.config.node_id), self._own_value
-        entry = machine.get(key)
-        if entry is not None and entry.value == value:
+        if self._has_told():
             return None
-        return Txn(compares=(Compare(key, 0 if entry is None else entry.version),), ops=(Put(key, value),))
+        entry = machine.get(self._own_key)
+        return Txn(
+            compares=(Compare(self._own_key, 0 if entry is None else entry.version),),
+            ops=(Put(self._own_key, self._own_value),),
+        )
 
     def _spoilt_cluster(self) -> Txn | None:
         """Write the cluster's id again where something else stands in its place: only nodes that know the id may."""

@@ -6,7 +6,7 @@ Every node answers all of them from what it has applied; only the figures of a q
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
@@ -15,7 +15,8 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.describe import LISTENER_NAME, describe_quorum
+from raftlake.replica.describe import describe_quorum
+from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.topics import NO_LEADER_YET, Topic
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
@@ -36,16 +37,17 @@ CONFIG_TYPE_STRING = 2
 
 def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
     answers = Answers(request)
+    nodes = node.membership.nodes()
     if request.topics is None or (not request.topics and _version(request) == 0):
-        topics = [_known_topic(node, _version(request), topic) for topic in node.topics.all()]
+        topics = [_known_topic(node, nodes, _version(request), topic) for topic in node.topics.all()]
     else:
-        topics = [_asked_topic(node, _version(request), asked) for asked in request.topics]
+        topics = [_asked_topic(node, nodes, _version(request), asked) for asked in request.topics]
     reply(
         answers.make(
             "MetadataResponse",
             brokers=tuple(
                 answers.make("MetadataResponseBroker", node_id=node_id, host=endpoint.host, port=endpoint.port, rack=None)
-                for node_id, endpoint in node.membership.nodes().items()
+                for node_id, endpoint in nodes.items()
             ),
             cluster_id=node.cluster_id,
             # A node that does not know yet which topics exist names no controller: a list of all has no other place to say so.
@@ -60,12 +62,12 @@ def _version(request: Any) -> int:
     return int(type(request).__version__)
 
 
-def _asked_topic(node: ReplicaNode, version: int, asked: Any) -> TopicMetadata:
+def _asked_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
     topic = node.topics.by_id(topic_id) if by_id else node.topics.get(asked.name or "")
     if topic is not None:
-        return _known_topic(node, version, topic)
+        return _known_topic(node, nodes, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if node.topics.may_miss_some:
         # What it has not applied yet is not known not to exist. Clients ask again after this error.
@@ -73,11 +75,12 @@ def _asked_topic(node: ReplicaNode, version: int, asked: Any) -> TopicMetadata:
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
 
 
-def _known_topic(node: ReplicaNode, version: int, topic: Topic) -> TopicMetadata:
+def _known_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, topic: Topic) -> TopicMetadata:
+    """What is known of a topic. A leader that is not among the `nodes` of the answer is not available to clients yet."""
     partitions = []
     for group in topic.groups():
         hosted = node.partitions.get(group)
-        leader_id = NO_LEADER if hosted is None else hosted.core.leader_id
+        leader_id = NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else hosted.core.leader_id
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
         epoch = -1 if hosted is None else hosted.core.epoch
         partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch))
@@ -155,7 +158,7 @@ def _describe_locally(node: ReplicaNode, request: Any) -> object:
             node_id=node_id,
             listeners=(answers.make("Listener", name=LISTENER_NAME, host=endpoint.host, port=endpoint.port),),
         )
-        for node_id, endpoint in node.membership.nodes().items()
+        for node_id, endpoint in node.quorum.addresses().items()
         if _version(request) >= 2
     )
     return answers.make(
