@@ -81,6 +81,7 @@ def add(
                 "this quorum"
             )
         require_reachable(node_id, host, port, client.describe_cluster().nodes)
+        require_for_peers(node_id, host, port)
         note(f"node {node_id} fetches; asking the leader to make it a voter")
         _add(client, node_id, directory, (host, port), deadline)
         _follow(client, deadline, as_json, lambda voters: (node_id, directory) in voters)
@@ -135,8 +136,8 @@ def require_reachable(
     node_id: int, host: str, port: int, nodes: Mapping[int, Address], patience_seconds: float = CONNECT_SECONDS
 ) -> None:
     """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter
-    that its peers cannot reach counts for the majority and gives no vote. A node that is just starting fetches before it
-    listens, so it is given some time."""
+    that its peers cannot ask for votes counts for the majority and helps nobody to one. A node that is just starting
+    fetches before it listens, so it is given some time."""
     for other_id, other in nodes.items():
         if other_id != node_id and (other.host, other.port) == (host, port):
             raise ConfigError(f"{host}:{port} is the address of node {other_id}, not of node {node_id}")
@@ -152,6 +153,20 @@ def require_reachable(
                     f"reach node {node_id}"
                 ) from error
         time.sleep(_POLL_S)
+
+
+def require_for_peers(node_id: int, host: str, port: int) -> None:
+    """ConfigError for a listener at which a node serves its clients alone. The leader would refuse it, and tell nobody why."""
+    from raftlake.replica.config import Endpoint
+    from raftlake.runtime.probe import served_apis
+    from raftlake.wire.api import ApiKey
+
+    served = served_apis(Endpoint(host, port), CONNECT_SECONDS)
+    if served is not None and ApiKey.VOTE not in served:
+        raise ConfigError(
+            f"{host}:{port} is a listener for clients, at which no votes are given: "
+            f"give the address of the controller.listener of node {node_id}"
+        )
 
 
 def observer_directory(

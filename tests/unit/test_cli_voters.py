@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
+import struct
 import threading
 
 import pytest
 
 from raftlake import cli_voters
-from raftlake.cli_voters import _add, _fetching_directory, _follow, facts_of, observer_directory, parse_voter, require_reachable
+from raftlake.cli_voters import (
+    _add,
+    _fetching_directory,
+    _follow,
+    facts_of,
+    observer_directory,
+    parse_voter,
+    require_for_peers,
+    require_reachable,
+)
 from raftlake.client import QuorumDescription, ReplicaDescription
 from raftlake.client.types import Address, PartitionDescription, TopicDescription
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
+from raftlake.ports import ListenerUse
+from raftlake.runtime.listener_apis import listed
+from raftlake.runtime.probe import CORRELATION
 
 OLD, NEW = b"o" * 16, b"n" * 16
 
@@ -113,6 +127,38 @@ def test_a_node_that_is_starting_is_given_time_to_listen() -> None:
 def test_the_address_of_another_node_is_refused() -> None:
     with pytest.raises(ConfigError, match="the address of node 1, not of node 4"):
         require_reachable(4, "h", 9, {1: Address("h", 9), 4: Address("h", 10)})
+
+
+@pytest.mark.parametrize("use", list(ListenerUse))
+def test_the_address_of_a_listener_for_clients_is_refused(use: ListenerUse) -> None:
+    """The command asked for a minute, and then named a leader that could not be reached."""
+    keys = b"".join(struct.pack(">hhh", api.key, api.version_min, api.version_max) for api in listed(use))
+    body = struct.pack(">ihi", CORRELATION, 0, len(listed(use))) + keys
+    with socket.socket() as node:
+        node.bind(("127.0.0.1", 0))
+        node.listen()
+
+        def answer() -> None:
+            with node.accept()[0] as connection:
+                connection.recv(1024)
+                connection.sendall(struct.pack(">i", len(body)) + body)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        refused = pytest.raises(ConfigError, match=r"is a listener for clients.*the controller\.listener of node 4")
+        with refused if use is ListenerUse.CLIENTS else contextlib.nullcontext():
+            require_for_peers(4, *node.getsockname())
+        answering.join()
+
+
+def test_what_does_not_say_what_it_serves_is_the_leaders_to_judge() -> None:
+    with socket.socket() as node:
+        node.bind(("127.0.0.1", 0))
+        node.listen()
+        closing = threading.Thread(target=lambda: node.accept()[0].close())
+        closing.start()
+        require_for_peers(4, *node.getsockname())
+        closing.join()
 
 
 class Leader:

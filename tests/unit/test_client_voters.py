@@ -112,6 +112,13 @@ def test_a_change_that_was_never_sent_is_none_of_them() -> None:
     run(test())
 
 
+def test_why_the_leader_put_a_change_off_is_told_when_it_says_nothing_more() -> None:
+    """The last of many answers was that another node leads now, and the reason before it was lost."""
+    told = "remove voter 3: another node leads; the leader said before: not yet"
+    with pytest.raises(RequestRejected, match=told):
+        going_on(answer(ErrorCode.REQUEST_TIMED_OUT, "not yet"), answer(ErrorCode.NOT_CONTROLLER, "another node leads"))
+
+
 @pytest.mark.parametrize("code", [ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT])
 def test_a_change_that_the_leader_put_off_all_the_time_was_not_made(code: ErrorCode) -> None:
     with pytest.raises(RequestRejected, match="another change"):

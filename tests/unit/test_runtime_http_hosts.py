@@ -64,6 +64,13 @@ def test_a_refusal_names_the_setting() -> None:
         AllowedHosts([]).check(request(host="evil.example:8092"))
 
 
+def test_a_page_is_told_both_names_and_what_a_proxy_has_to_do() -> None:
+    """The refusal named a setting that does not help: behind a proxy which puts another Host in, the name is allowed."""
+    told = r"pages of 'https://raft\.example' are not served here, for Host is '10\.0\.0\.5:8092'; a proxy has to pass"
+    with pytest.raises(HttpError, match=told):
+        AllowedHosts(["raft.example"]).check(request("POST", host="10.0.0.5:8092", origin="https://raft.example"))
+
+
 def test_a_star_serves_every_name_and_no_other_sites_pages() -> None:
     hosts = AllowedHosts(["*"])
     assert status_of(hosts, request(host="any.example:1")) == 200
@@ -153,7 +160,7 @@ def test_every_path_looks_at_host_and_origin(path: str) -> None:
         rebound = await on.client.get(path, headers={"host": "evil.example:8092"})
         foreign = await on.client.get(path, headers={"origin": "http://evil.example"})
         assert (rebound.status_code, foreign.status_code) == (421, 403)
-        assert "http.allowed.hosts" in rebound.json()["error"] and "http.allowed.hosts" in foreign.json()["error"]
+        assert "http.allowed.hosts" in rebound.json()["error"] and "http://evil.example" in foreign.json()["error"]
         assert allows_no_other_site(rebound) and allows_no_other_site(foreign)
         assert on.node.kv.reads == 0
 

@@ -57,6 +57,8 @@ class VoterAdmin:
         """Ask the leader, whoever it is, until it says yes or no. `done_before` is what a repeated request is told."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         was_sent = is_lost = False
+        # Why the leader has not done it yet, as it said last.
+        reason = ""
         unknown = unknown_outcome(f"{what} was sent, and no answer decides", "look at the voters, then decide")
         while True:
             try:
@@ -78,7 +80,10 @@ class VoterAdmin:
                     message = "the leader's connection was lost"
             if code is ErrorCode.NONE or (code is done_before and was_sent):
                 return
-            was_sent = was_sent or code is ErrorCode.REQUEST_TIMED_OUT
+            if code is ErrorCode.REQUEST_TIMED_OUT:
+                was_sent, reason = True, message
+            elif reason:
+                message = f"{message}; the leader said before: {reason}"
             if code not in RETRIABLE:
                 raise RequestRejected(code, f"{what}: {message}")
             if deadline.is_over():

@@ -44,7 +44,10 @@ class AllowedHosts:
         if not self.allows(parts["host"]):
             raise HttpError(421, f"Host {host!r} is not served here: name it in {SETTING}, or use an IP address")
         if origin is not None and not _is_same(origin.lower(), parts):
-            raise HttpError(403, f"pages of {origin!r} are not served here: it is not Host {host!r} (see {SETTING})")
+            raise HttpError(
+                403,
+                f"pages of {origin!r} are not served here, for Host is {host!r}; a proxy has to pass on the browser's Host",
+            )
 
     def allows(self, host: str) -> bool:
         name = plain_name(host)

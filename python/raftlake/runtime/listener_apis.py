@@ -29,6 +29,9 @@ AT_CONTROLLERS = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
+#: What the log of a node says to whoever set up the other side.
+PEERS_GO_ELSEWHERE = "quorum.voters and quorum.bootstrap.servers name controller.listener where a node has one"
+CLIENTS_GO_ELSEWHERE = "clients connect to the address that `listeners` names first"
 _PUBLIC = [api for api in API_TABLE.values() if api.public]
 _LISTED: Mapping[ListenerUse, Sequence[Api]] = {
     ListenerUse.SHARED: _PUBLIC,
@@ -45,10 +48,10 @@ def listed(use: ListenerUse) -> Sequence[Api]:
 def require_for_peers(use: ListenerUse, header: RequestHeader, message: object) -> None:
     """Raise WireError for a replica's request where replicas have no business."""
     if not use.takes_peers and (header.api_key in REPLICAS_ONLY or is_from_replica(message)):
-        raise WireError(f"{ApiKey(header.api_key).name} of a replica at the listener for clients")
+        raise WireError(f"{ApiKey(header.api_key).name} of a replica at the listener for clients: {PEERS_GO_ELSEWHERE}")
 
 
 def require_for_clients(use: ListenerUse, header: RequestHeader) -> None:
     """Raise WireError for a client's request that is not served there."""
     if use is ListenerUse.PEERS and header.api_key not in AT_CONTROLLERS:
-        raise WireError(f"{ApiKey(header.api_key).name} of a client at the listener for peers")
+        raise WireError(f"{ApiKey(header.api_key).name} of a client at the listener for peers: {CLIENTS_GO_ELSEWHERE}")

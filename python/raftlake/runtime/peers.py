@@ -190,7 +190,12 @@ class _Channel:
     def on_lost(self, connection: PeerSocket, error: Exception | None) -> None:
         """The peer closed or reset the connection."""
         if connection is self._connection:
-            event(logger, logging.INFO, "peer closed connection", peer=self._peer, channel=self._name, reason=error or "closed")
+            reason = error or "closed"
+            if self._peer < 0:
+                # A number that stands for an address of the settings says nothing to people.
+                reason = f"{reason}; quorum.bootstrap.servers has to name a listener for peers"
+            told: dict[str, object] = {"address": self._addresses[0], "channel": self._name, "reason": reason}
+            event(logger, logging.INFO, "peer closed connection", peer=self._peer, **told)
             self._abandon(connection, FailureReason.DISCONNECTED)
             self._report_unreachable()
 

@@ -15,6 +15,7 @@ from raftlake.replica.config import Endpoint
 _REQUEST = struct.Struct(">ihhih")
 _HEAD = struct.Struct(">ii")
 _SHORT = struct.Struct(">h")
+_API = struct.Struct(">hhh")
 _INT = struct.Struct(">i")
 METADATA = 3
 API_VERSIONS = 18
@@ -50,6 +51,17 @@ def ask(endpoint: Endpoint, timeout_seconds: float) -> Answer | None:
         return None
 
 
+def served_apis(endpoint: Endpoint, timeout_seconds: float) -> frozenset[int] | None:
+    """The keys of the APIs that a listener names; None when nothing there speaks the protocol."""
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), timeout_seconds) as connection:
+            connection.settimeout(timeout_seconds)
+            answer = _request(connection, API_VERSIONS, 0, b"")
+            return None if answer is None else _parse_api_versions(answer)
+    except (OSError, struct.error):
+        return None
+
+
 def _ask_leader(connection: socket.socket) -> Answer:
     """A node that hangs or closes now has answered all the same."""
     try:
@@ -82,6 +94,14 @@ def _receive(connection: socket.socket, size: int) -> bytes:
             break
         data += part
     return data
+
+
+def _parse_api_versions(answer: bytes) -> frozenset[int]:
+    """Version 0 behind its correlation id: error, keys with their first and last versions. Raises struct.error."""
+    (count,) = _INT.unpack_from(answer, _SHORT.size)
+    start = _SHORT.size + _INT.size
+    rows = _API.iter_unpack(answer[start : start + count * _API.size])
+    return frozenset(key for key, _, _ in rows)
 
 
 def _parse_metadata(answer: bytes) -> Answer:
