@@ -206,7 +206,7 @@ class Node:
                 self.applied = [batch.payload for batch in self.batches if batch.end_offset <= action.high_watermark]
             case do.AnswerRead():
                 self.reads[action.read_id] = action
-            case do.ReportRole():
+            case do.ReportRole() | do.ReportRefusedEpoch():
                 pass
             case _:
                 assert_never(action)

@@ -98,7 +98,7 @@ class Replica:
         self.core = RaftGroup(
             config,
             key(local, directory),
-            voter_keys or voter_set(voters),
+            voter_set(voters) if voter_keys is None else voter_keys,
             epochs=[(Epoch(e), Offset(o)) for e, o in entries],
             log_start=Offset(log_start),
             log_end=Offset(end),
