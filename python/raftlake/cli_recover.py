@@ -14,7 +14,7 @@ from raftlake.cli_output import AsJson, print_json, print_table
 if TYPE_CHECKING:
     from raftlake.runtime.recover import GroupFacts
 
-_COLUMNS = ["Group", "LogStart", "LogEnd", "LastEpoch", "CommittedAtLeast", "NewEpoch", "Damage"]
+_COLUMNS = ["Group", "LogStart", "LogEnd", "RecordsEpoch", "LastEpoch", "CommittedAtLeast", "NewEpoch", "Damage"]
 
 
 def recover(
@@ -61,7 +61,7 @@ def recover(
     else:
         print(f"recovered: node {loaded.node_id} with directory id {id_to_text(directory_id)} is the only voter.")
         first = f"Set quorum.voters={voter} in {config}, start the node" if loaded.voters else "Start the node"
-        print(f"{first}, and give the others empty directories before they join.")
+        print(f"{first}. Let the others join it with new, empty directories; keep their old ones until they have.")
 
 
 def describe(facts: list[GroupFacts], cluster_id: str, *, is_resumed: bool) -> None:
@@ -75,7 +75,7 @@ def describe(facts: list[GroupFacts], cluster_id: str, *, is_resumed: bool) -> N
             print(
                 f"{each.group}: its epochs end at {each.election_epoch}, so it begins a new line of them at {each.new_epoch}."
             )
-            print("The directory of every other node has to be emptied before that node is started again.")
+            print("Start no other node with its present directory again. Keep that, and give the node a new, empty one.")
     print(f"Cluster {cluster_id}. Of each group everything below LogEnd is kept, committed or not. What the lost nodes had")
     print("acknowledged at or above LogEnd is lost; this node cannot know how much that is. A record that was refused or timed")
     print("out may appear.")
@@ -86,6 +86,7 @@ def group_facts(each: GroupFacts) -> dict[str, object]:
         "group": str(each.group),
         "logStart": each.log_start,
         "logEnd": each.log_end,
+        "recordsEpoch": each.last_epoch,
         "lastEpoch": max(each.last_epoch, each.election_epoch),
         "committedAtLeast": each.committed,
         "newEpoch": each.new_epoch,

@@ -123,7 +123,7 @@ def test_a_voter_that_knows_only_where_others_were_goes_on_alone(tmp_path: Path)
             told = raftlake("recover", "--config", str(properties))
             assert told.returncode == 0, told.stderr
             done = raftlake("recover", "--config", str(properties), "--confirm", cluster_id)
-            assert done.returncode == 0 and "Start the node, and give the others empty directories" in done.stdout, done.stderr
+            assert done.returncode == 0 and "Start the node. Let the others join it with new" in done.stdout, done.stderr
             process = serve()
             with Client(listener) as survivor:
                 wait_until(lambda: [topic.name for topic in survivor.topics()] == ["t"], "it has read what it holds")

@@ -8,7 +8,7 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.ports import ControlRpc, PeerConnection, PeerMessage
-from raftlake.raft.actions import ReportRole
+from raftlake.raft.actions import ReportRefusedEpoch, ReportRole
 from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, Request, VoteRequest
 from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
@@ -52,7 +52,7 @@ def test_a_forged_epoch_is_refused_counted_and_told_and_the_leader_goes_on(
             assert ask(cluster, node, request).error is ErrorCode.INVALID_REQUEST
         assert node.reports.refused_epochs == 3
         alarm = node.reports.alarms[METADATA_GROUP]
-        assert f"refused epoch {EPOCH_MAX} of node {source}" in alarm and "empty directory" in alarm
+        assert f"refused epoch {EPOCH_MAX} of node {source}" in alarm and "Keep its data" in alarm
     assert cluster.leader() is leader
     assert {node.partitions[METADATA_GROUP].core.epoch for node in cluster.nodes.values()} == {before}
     told = [record for record in caplog.records if record.name == "raftlake.epochs"]
@@ -67,4 +67,38 @@ def test_an_alarm_is_raised_before_epochs_have_come_to_an_end() -> None:
     usable = EPOCH_MAX - EPOCH_LEAP_MAX
     for epoch, is_alarming in ((usable, False), (usable + 1, True)):
         node.reports.role(partition, ReportRole(role="Leader", epoch=Epoch(epoch), leader_id=NodeId(1), reason="test"))
-        assert ("recover" in node.reports.alarms.get(METADATA_GROUP, "")) is is_alarming
+        alarm = node.reports.alarms.get(METADATA_GROUP, "")
+        assert ("raftlake recover" in alarm and "Keep the data of the others" in alarm) is is_alarming
+
+
+def refuse(node: ReplicaNode, epoch: int) -> None:
+    node.reports.refused_epoch(METADATA_GROUP, ReportRefusedEpoch(source=VOTER, epoch=Epoch(epoch), own_epoch=Epoch(5)))
+
+
+def test_the_alarm_about_a_refused_epoch_ends_when_the_node_has_caught_up(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that was away refuses one voter's word before it hears the second one's."""
+    cluster = Cluster(1)
+    node = cluster.leader()
+    partition = node.partitions[METADATA_GROUP]
+    for _ in range(2):
+        for epoch in (7_000_000, 7_000_009, 7_000_004):
+            refuse(node, epoch)
+        assert "refused epoch" in node.reports.alarms[METADATA_GROUP]
+        for epoch, is_over in ((7_000_008, False), (7_000_009, True), (7_000_010, True)):
+            node.reports.role(partition, ReportRole(role="Follower", epoch=Epoch(epoch), leader_id=VOTER, reason="test"))
+            assert (METADATA_GROUP not in node.reports.alarms) is is_over
+    told = [record for record in caplog.records if record.name == "raftlake.epochs"]
+    assert len(told) == 3, "of six the first, second and fourth: an alarm that comes and goes fills no disk"
+
+
+@pytest.mark.parametrize("is_near_the_end", [False, True])
+def test_no_alarm_advises_to_give_the_data_of_a_voter_up(is_near_the_end: bool) -> None:
+    node = Cluster(1).leader()
+    if is_near_the_end:
+        report = ReportRole(role="Leader", epoch=EPOCH_MAX, leader_id=NodeId(1), reason="test")
+        node.reports.role(node.partitions[METADATA_GROUP], report)
+    else:
+        refuse(node, EPOCH_MAX)
+    alarm = node.reports.alarms[METADATA_GROUP].lower()
+    assert not any(word in alarm for word in ("empty", "anew", "wipe", "delete", "remove"))
+    assert "keep" in alarm

@@ -198,7 +198,7 @@ def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "orders-0" in said and "LogEnd" in said
     assert "acknowledged at or above LogEnd is lost" in said
     (orders,) = [line for line in said.splitlines() if line.startswith("orders-0")]
-    assert orders.split() == ["orders-0", "0", "12", "4", "unknown", "1004", "-"], "nothing here says what was committed"
+    assert orders.split() == ["orders-0", "0", "12", "4", "4", "unknown", "1004", "-"], "nothing here says what was committed"
 
 
 def test_what_retention_has_deleted_was_committed(place: Path) -> None:

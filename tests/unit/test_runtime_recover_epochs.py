@@ -141,4 +141,4 @@ def test_the_words_say_what_must_happen_to_the_other_nodes(place: Path, capsys: 
     cli_recover.describe(facts, "mine", is_resumed=False)
     said = capsys.readouterr().out
     assert f"orders-0: its epochs end at {EPOCH_MAX}, so it begins a new line of them at {4 + EPOCHS_AHEAD}." in said
-    assert "has to be emptied" in said
+    assert "Start no other node with its present directory again. Keep that" in said

@@ -6,8 +6,8 @@ can have reached, and its election state that epoch; the directory gets a new id
 An old node that comes back is no voter here and follows the higher epoch: its log is cut to what this one says.
 
 Where epochs come to an end (2^31 - 2 is the last), a new line of them begins behind the records of the log, which holds none of
-the epochs that are given up. An old node that still names one of them leaps too far to
-be believed (`raft.leaps`), whatever it says, and stays outside until it begins anew with an empty directory.
+the epochs that are given up. An old node that still names one of them leaps too far to be believed (`raft.leaps`): it is no
+voter here, and what it says does not add up. It stays outside until it begins anew with a new, empty directory.
 
 Owns the order: a plan is written durably first, under `recovery-pending`, and each step can be done again, so that a recovery
 that was killed anywhere is finished by the next one. Until then `serve` refuses the directory. Nothing is cut or deleted.
