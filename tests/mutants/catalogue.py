@@ -10,6 +10,7 @@ from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
 from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
+from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
@@ -25,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FRONT,
     *HOSTILE_APPLY,
     *HOSTILE_FRONT,
+    *HOSTILE_LEAPS,
     *HOSTILE_SPACE,
     *RUNTIME,
     *CONNECTOR,

@@ -9,7 +9,6 @@ PROPOSALS = "raftlake.replica.proposals"
 MEMBERSHIP = "raftlake.replica.membership"
 TOPICS = "raftlake.replica.topics"
 PARTITION = "raftlake.storage.partition"
-LEAPS = "raftlake.raft.leaps"
 RECOVER = "raftlake.runtime.recover"
 CHECKS = "raftlake.replica.record_checks"
 PRODUCE = "raftlake.replica.apis.produce"
@@ -174,39 +173,6 @@ GATE = (
 )
 
 EPOCHS = (
-    Mutant(
-        name="answers-may-leap",
-        source="issue 10: jumps are refused in requests and answers alike",
-        edits=(Edit(LEAPS, "    if is_answer and group.epoch == 0 and group.log_end == 0:\n", "    if is_answer:\n"),),
-        by_tests=True,
-        places=("unit/test_raft_leaps.py",),
-    ),
-    Mutant(
-        name="small-leaps-do-not-add-up",
-        source="issue 10: two thousand messages do what one may not",
-        edits=(
-            Edit(
-                LEAPS,
-                "    if epoch <= group.leaps_from + EPOCH_LEAP_MAX:\n",
-                "    if epoch <= group.epoch + EPOCH_LEAP_MAX:\n",
-            ),
-        ),
-        by_tests=True,
-        places=("unit/test_raft_leaps.py",),
-    ),
-    Mutant(
-        name="leader-that-nobody-knows-raises-the-epoch",
-        source="issue 10: BeginQuorumEpoch of an unknown replica",
-        edits=(
-            Edit(
-                "raftlake.raft.handlers.begin_quorum_epoch",
-                "    if request.leader_epoch > group.epoch and not group.is_followable(request.leader_id):\n",
-                "    if False:\n",
-            ),
-        ),
-        by_tests=True,
-        places=("unit/test_raft_begin_quorum_epoch.py",),
-    ),
     Mutant(
         name="recovery-leaves-no-epoch",
         source="issue 10: `raftlake recover` ended in a struct.error",

@@ -359,7 +359,6 @@ def test_a_sound_replica_is_never_mended() -> None:
     replica = Replica(ElectionState(epoch=Epoch(5), leader_id=LEADER), None)
     replica.answer(high_watermark=13, batches=((10, 13, 5),))
     assert not replica.is_mended
-    impairment.announce_epoch(replica.core, LEADER)
     impairment.mend_if_whole(replica.core)
     assert not any(isinstance(action, do.MendReplica) for action in replica.core.actions)
 

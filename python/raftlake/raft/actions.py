@@ -198,7 +198,7 @@ class ReportRole:
 
 @value
 class ReportRefusedEpoch:
-    """`source` named an epoch so far above ours that only damage or malice can have brought it about; it was not taken in."""
+    """`source` named an epoch farther above ours than it may raise it, or is nobody who can lead it; it was not taken in."""
 
     source: NodeId
     epoch: Epoch

@@ -7,12 +7,21 @@ election state is saved, the role reported, then requests and records leave.
 
 from __future__ import annotations
 
-from raftlake.raft import fetching, outbox, reconfiguration, transitions
-from raftlake.raft.actions import AppendLeaderChange
+from raftlake.raft import fetching, leaps, outbox, reconfiguration, transitions
+from raftlake.raft.actions import AppendLeaderChange, SendRequest
 from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, Request, VoteRequest
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
+from raftlake.raft.types import (
+    ANY_VOTER,
+    FIRST_OFFSET,
+    NO_DIRECTORY,
+    NO_LEADER,
+    Epoch,
+    NodeId,
+    Offset,
+    OffsetAndEpoch,
+)
 from raftlake.raft.voters import BEFORE_LOG
 
 
@@ -23,9 +32,15 @@ def start_pre_vote(group: GroupState, reason: str, now_ms: int) -> None:
 
 
 def start_election(group: GroupState, reason: str, now_ms: int) -> None:
-    """Become Candidate of the next epoch and ask for votes."""
-    transitions.become_candidate(group, reason, now_ms)
-    advance(group, now_ms)
+    """Become Candidate of the next epoch and ask for votes. Who has stood too often of late asks for pre-votes and waits."""
+    if leaps.may_stand(group, now_ms):
+        transitions.become_candidate(group, reason, now_ms)
+        advance(group, now_ms)
+    elif isinstance(group.role, Prospective):
+        group.role.is_waiting = True
+        group.role.election_deadline_ms = now_ms + leaps.wait_to_stand_ms(group, now_ms)
+    else:
+        start_pre_vote(group, reason, now_ms)
 
 
 def advance(group: GroupState, now_ms: int) -> None:
@@ -194,6 +209,24 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
 def may_campaign(group: GroupState) -> bool:
     """Whether this replica stands for elections at all."""
     return (group.is_voter or group.may_stand()) and not group.is_resigning and group.impairment is None
+
+
+def announce_epoch(group: GroupState, peer: NodeId) -> None:
+    """A leader of a lower epoch cannot be followed. Who campaigns tells its epoch with the vote that it asks for. An observer
+    or an impaired replica does not; so it asks for a pre-vote that nobody with a record grants, and whose answer does not
+    count. `peer` may be a bootstrap address, where which voter lives is not known."""
+    if may_campaign(group):
+        return
+    voter = group.voters.voters.get(peer)
+    request = VoteRequest(
+        candidate=group.local,
+        epoch=group.epoch,
+        log_end=OffsetAndEpoch(FIRST_OFFSET, Epoch(0)),
+        pre_vote=True,
+        voter_directory_id=NO_DIRECTORY if voter is None else voter.directory_id,
+        voter_id=ANY_VOTER if voter is None else peer,
+    )
+    group.actions.append(SendRequest(destination=peer, request=request))
 
 
 def campaign_is_due(group: GroupState, now_ms: int) -> bool:

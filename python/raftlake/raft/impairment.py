@@ -19,11 +19,10 @@ does not matter, nor that the log has grown since: nobody has to catch up with a
 
 from __future__ import annotations
 
-from raftlake.raft.actions import MendReplica, SendRequest
-from raftlake.raft.messages import VoteRequest
+from raftlake.raft.actions import MendReplica
 from raftlake.raft.roles import Follower
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
+from raftlake.raft.types import Impairment, Offset
 
 
 def learn_log_end(group: GroupState, leader_log_end: Offset) -> None:
@@ -47,19 +46,3 @@ def mend_if_whole(group: GroupState) -> None:
         return
     group.impairment = None
     group.actions.append(MendReplica())
-
-
-def announce_epoch(group: GroupState, peer: NodeId) -> None:
-    """A leader of a lower epoch cannot be followed. Who campaigns tells its epoch with the vote that it asks for; this replica
-    does not campaign, so it asks for a pre-vote that nobody with a record grants, and whose answer does not count."""
-    if group.impairment is None or peer not in group.voters:
-        return
-    request = VoteRequest(
-        candidate=group.local,
-        epoch=group.epoch,
-        log_end=OffsetAndEpoch(Offset(0), Epoch(0)),
-        pre_vote=True,
-        voter_directory_id=group.voters.voters[peer].directory_id,
-        voter_id=peer,
-    )
-    group.actions.append(SendRequest(destination=peer, request=request))

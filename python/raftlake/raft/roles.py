@@ -54,6 +54,8 @@ class Prospective:
     election_deadline_ms: int
     tally: Tally
     votes: Outbox = field(default_factory=Outbox)
+    #: It may become a candidate, and waits for its turn (`leaps`).
+    is_waiting: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

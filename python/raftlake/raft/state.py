@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from raftlake.raft.actions import Action
 from raftlake.raft.config import RaftConfig
+from raftlake.raft.credit import EpochCredit
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import (
@@ -40,6 +41,7 @@ class GroupState:
         "actions",
         "bootstrap_peers",
         "config",
+        "credit",
         "election",
         "epoch",
         "epoch_start_offset",
@@ -56,8 +58,6 @@ class GroupState:
         "is_resigning",
         "is_voter",
         "leader_id",
-        "leaps_from",
-        "leaps_since_ms",
         "local",
         "log_end",
         "log_generation",
@@ -70,6 +70,7 @@ class GroupState:
         "role",
         "role_name",
         "snapshot_id",
+        "told_epochs",
         "told_high_watermark",
         "voted_key",
         "voter_history",
@@ -97,9 +98,9 @@ class GroupState:
         self.use_latest_voters()
 
         self.epoch = Epoch(0)
-        #: The epoch that we had, and when, as the count of what others may add to it began.
-        self.leaps_from = Epoch(0)
-        self.leaps_since_ms = 0
+        #: By how much the epoch may rise, and who has answered to be how far above ours (`leaps`).
+        self.credit = EpochCredit()
+        self.told_epochs: dict[NodeId, Epoch] = {}
         #: The leader of `epoch` if known. A resigned leader says that it knows none.
         self.leader_id: NodeId = NO_LEADER
         self.voted_key: ReplicaKey | None = None

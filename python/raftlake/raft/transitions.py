@@ -53,7 +53,6 @@ def restore(group: GroupState, election: ElectionState | None, now_ms: int) -> N
         # The log proves a later epoch than the file: whatever the file says about leader and vote is void.
         saved = ElectionState(epoch=last_epoch)
     group.epoch = saved.epoch
-    group.leaps_from, group.leaps_since_ms = saved.epoch, now_ms
     group.voted_key = saved.voted_key
     leader_id = NO_LEADER if saved.leader_id is None else saved.leader_id
     deadline_ms = now_ms + group.random_election_timeout_ms()

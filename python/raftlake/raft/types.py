@@ -20,7 +20,7 @@ NO_DIRECTORY = DirectoryId(bytes(16))
 NO_LEADER = NodeId(-1)
 #: One bump below what the wire's int32 holds. Nothing but damage or malice gets near; a message above it is refused.
 EPOCH_MAX = Epoch(2**31 - 2)
-#: By how much a message may raise the epoch of a replica (`raft.leaps`).
+#: By how much the word of one voter may raise the epoch of a replica at once (`raft.leaps`).
 EPOCH_LEAP_MAX = 1_000_000
 #: The voter of a request that does not say whom it is meant for.
 ANY_VOTER = NodeId(-1)

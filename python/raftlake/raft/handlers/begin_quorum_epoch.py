@@ -11,7 +11,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft import elections, outbox
 from raftlake.raft.actions import Respond
 from raftlake.raft.events import RequestFailed
-from raftlake.raft.handlers.common import handle_common_response, is_for_us, validate_voter_only_request
+from raftlake.raft.handlers.common import handle_common_response, is_for_us, validate_leaders_request
 from raftlake.raft.messages import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from raftlake.raft.roles import Leader, Prospective, Unattached
 from raftlake.raft.state import GroupState
@@ -31,12 +31,9 @@ def on_begin_request(group: GroupState, request_id: int, request: BeginQuorumEpo
 
 
 def _accept(group: GroupState, request: BeginQuorumEpochRequest, now_ms: int) -> ErrorCode:
-    error = validate_voter_only_request(group, request.leader_id, request.leader_epoch, now_ms)
+    error = validate_leaders_request(group, request.leader_id, request.leader_epoch, now_ms)
     if error is not ErrorCode.NONE:
         return error
-    if request.leader_epoch > group.epoch and not group.is_followable(request.leader_id):
-        # It can lead no epoch of ours, so that it has none to tell. (A voter set in the log may be newer than our copy of it.)
-        return ErrorCode.INVALID_REQUEST
     reason = "begin quorum epoch"
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, reason, now_ms):
         return ErrorCode.INVALID_REQUEST

@@ -24,6 +24,15 @@ def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epo
     return ErrorCode.NONE if may_enter else ErrorCode.INVALID_REQUEST
 
 
+def validate_leaders_request(group: GroupState, leader_id: NodeId, epoch: Epoch, now_ms: int) -> ErrorCode:
+    """The same for what only a leader sends. Who can lead no epoch of ours has none to tell. (A voter set in the log may be
+    newer than our copy of it.)"""
+    if epoch > group.epoch and not group.is_followable(leader_id):
+        leaps.report(group, epoch, leader_id)
+        return ErrorCode.INVALID_REQUEST
+    return validate_voter_only_request(group, leader_id, epoch, now_ms)
+
+
 def is_for_us(group: GroupState, voter_id: NodeId, directory_id: DirectoryId) -> bool:
     """Whether the voter that the sender meant is this replica; a sender may leave id or directory out (Vote v0)."""
     return voter_id in (ANY_VOTER, group.local.id) and directory_id in (NO_DIRECTORY, group.local.directory_id)
@@ -47,6 +56,9 @@ def handle_common_response(
     """React to leader, epoch and the errors that mean the same everywhere; True when nothing else is to be done."""
     if epoch < group.epoch or epoch > EPOCH_MAX or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
         return True
+    if epoch > group.epoch and leader_id == group.local.id:
+        _rise_above_own_epoch(group, epoch, source, now_ms)
+        return True
     if not leaps.may_enter(group, epoch, source, now_ms, is_answer=True):
         return True
     if epoch > group.epoch or error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
@@ -57,3 +69,11 @@ def handle_common_response(
         # The transition may have made the request obsolete; a fetch response goes on, for it may bring the first records.
         return error is not ErrorCode.NONE or not is_consistent
     return False
+
+
+def _rise_above_own_epoch(group: GroupState, epoch: Epoch, source: NodeId, now_ms: int) -> None:
+    """A voter believes that we lead an epoch above ours: a forged message, or our disk was lost. We must not take that epoch
+    up, for we may have voted in it; in the next one neither we nor that voter are stuck."""
+    following = Epoch(epoch + 1)
+    if following <= EPOCH_MAX and leaps.may_enter(group, following, source, now_ms, is_answer=True):
+        elections.detach(group, following, f"response of replica {source}: it follows us in epoch {epoch}", now_ms)

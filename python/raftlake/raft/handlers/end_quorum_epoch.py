@@ -10,7 +10,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft import elections, outbox
 from raftlake.raft.actions import Respond
 from raftlake.raft.events import RequestFailed
-from raftlake.raft.handlers.common import handle_common_response, validate_voter_only_request
+from raftlake.raft.handlers.common import handle_common_response, validate_leaders_request
 from raftlake.raft.messages import EndQuorumEpochRequest, EndQuorumEpochResponse
 from raftlake.raft.roles import Follower, Resigned
 from raftlake.raft.state import GroupState
@@ -37,11 +37,9 @@ def on_end_request(group: GroupState, request_id: int, request: EndQuorumEpochRe
 
 
 def _accept(group: GroupState, request: EndQuorumEpochRequest, now_ms: int) -> ErrorCode:
-    error = validate_voter_only_request(group, request.leader_id, request.leader_epoch, now_ms)
+    error = validate_leaders_request(group, request.leader_id, request.leader_epoch, now_ms)
     if error is not ErrorCode.NONE:
         return error
-    if request.leader_epoch > group.epoch and not group.is_followable(request.leader_id):
-        return ErrorCode.INVALID_REQUEST
     if not elections.learn_leader(group, request.leader_epoch, request.leader_id, "end quorum epoch", now_ms):
         return ErrorCode.INVALID_REQUEST
     role = group.role

@@ -9,7 +9,7 @@ leaves only when all is synced.
 from __future__ import annotations
 
 from raftlake.errors import ErrorCode
-from raftlake.raft import fetching, impairment, transitions
+from raftlake.raft import elections, fetching, impairment, transitions
 from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, TruncateTo
 from raftlake.raft.events import LeaderConfirmed, RequestFailed
 from raftlake.raft.handlers import fetch_snapshot
@@ -31,7 +31,7 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
         # Only its view of leader and epoch counts. A transition that it brings about has sent the next fetch.
         handle_common_response(group, response.error, response.leader_id, response.leader_epoch, source, now_ms)
         if response.error is ErrorCode.UNKNOWN_LEADER_EPOCH and response.leader_epoch < group.epoch:
-            impairment.announce_epoch(group, source)
+            elections.announce_epoch(group, source)
         if group.fetch_in_flight is None:
             fetching.retry_fetch_later(group, now_ms)
         return

@@ -12,7 +12,7 @@ from raftlake.raft.handlers import voters
 from raftlake.raft.progress import majority_heard_at_ms
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import Epoch
+from raftlake.raft.types import EPOCH_MAX, Epoch
 
 
 def on_deadline_reached(group: GroupState, event: DeadlineReached, now_ms: int) -> None:
@@ -100,6 +100,9 @@ def _stay_resigned(group: GroupState, resigned: Resigned, now_ms: int) -> None:
     if group.is_resigning or now_ms < resigned.election_deadline_ms:
         elections.send_ends(group, now_ms)
         return
+    if group.epoch == EPOCH_MAX:
+        resigned.election_deadline_ms = now_ms + group.random_election_timeout_ms()
+        return
     # The epoch must go up: in the old one this replica is the leader (KAFKA-18379).
     elections.detach(group, Epoch(group.epoch + 1), "resigned for an election timeout", now_ms)
 
@@ -110,6 +113,8 @@ def _campaign_on(group: GroupState, role: Prospective | Candidate, now_ms: int) 
     if now_ms < role.election_deadline_ms:
         if not role.tally.is_lost:
             elections.send_votes(group, now_ms)
+    elif isinstance(role, Prospective) and role.is_waiting:
+        elections.start_election(group, "pre-vote won", now_ms)
     elif isinstance(role, Prospective):
         elections.give_up_pre_vote(group, "pre-vote timed out", now_ms)
     else:
