@@ -66,6 +66,10 @@ class Recorder:
     def fill_disk(self, node_id: NodeId, free_bytes: int) -> None:
         self.note("filled" if free_bytes >= 0 else "emptied", node_id)
 
+    def forge_epoch(self, node_id: NodeId, above: int) -> None:
+        assert above in (0, 1)
+        self.note("forged", node_id)
+
     def slow_disk(self, node_id: NodeId, factor: int) -> None:
         self.note("slow disk" if factor > 1 else "fast disk", node_id)
 
@@ -195,6 +199,14 @@ def test_a_leader_that_is_left_behind_loses_its_followers() -> None:
     target, injector = strikes(left_behind_interval_ms=2_000)
     resets = [about for _, what, about in target.done if what == "reset"]
     assert len(resets) == 2 * injector.counts["leader left behind"]
+
+
+def test_epochs_are_forged_at_one_node_or_at_all_and_half_of_that_kills_a_leader() -> None:
+    target, injector = strikes(forge_interval_ms=500)
+    counts, killed = injector.counts, [about for _, what, about in target.done if what == "crash"]
+    assert set(counts) == {"epoch forged", "epochs forged"}
+    assert len(target.done) - len(killed) == counts["epoch forged"] + 3 * counts["epochs forged"]
+    assert 0.3 < len(killed) / sum(counts.values()) < 0.7
 
 
 def test_five_voters_are_cut_as_in_kip_996() -> None:

@@ -232,6 +232,9 @@ class Cluster:
         elif self.scheduler.now_us < self.safety_end_us:
             space.fill(free_bytes)
 
+    def forge_epoch(self, node_id: NodeId, above: int) -> None:
+        self.machines[node_id].forge_epoch(above)
+
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
         """One voter at a time has damaged logs: the others must be able to repair it."""
         operations = self.shared.operations

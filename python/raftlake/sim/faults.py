@@ -94,6 +94,8 @@ class Settings:
     #: A disk, or all of them, has next to no room for a while.
     fill_interval_ms: int = 0
     fill_ms_max: int = 4_000
+    #: Somebody forges requests in epochs so high that honest ones find no room.
+    forge_interval_ms: int = 0
     producers: int = 2
     #: So many batches an idempotent producer may have under way.
     producer_window: int = 2
@@ -204,6 +206,8 @@ class Settings:
             settings = draw_losing_ends(settings, rng)
         rng = stream(seed, "settings of full disks")
         settings = replace(settings, fill_interval_ms=sometimes(15, 2_000, 20_000), fill_ms_max=choice(500, 4_000, 10_000))
+        rng = stream(seed, "settings of forged epochs")
+        settings = replace(settings, forge_interval_ms=sometimes(20, 300, 20_000))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     def lines(self) -> list[str]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from raftlake.sim import disk_damage, disk_filling, fault_kinds
+from raftlake.sim import disk_damage, disk_filling, fault_kinds, forging
 from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.strikes import FaultKind, Stage, Strike
 
-ALL_KINDS: tuple[FaultKind, ...] = (*fault_kinds.KINDS, *disk_damage.KINDS, *disk_filling.KINDS)
+ALL_KINDS: tuple[FaultKind, ...] = (*fault_kinds.KINDS, *disk_damage.KINDS, *disk_filling.KINDS, *forging.KINDS)
 
 BY_NAME = {kind.name: kind for kind in ALL_KINDS}
 

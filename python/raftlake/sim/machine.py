@@ -26,6 +26,7 @@ from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk import SimulatedDisk
 from raftlake.sim.faults import Settings, stream
+from raftlake.sim.forging import FORGER, forged_requests
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.node_watch import DiskWatch, NodeWatch
@@ -218,6 +219,12 @@ class Machine:
             if self._world.trace.enabled:
                 self._world.trace.write(self.node_id, "resign")
             self.run(self.node.resign)
+
+    def forge_epoch(self, above: int) -> None:
+        """See `Stage.forge_epoch`. Nobody takes the answers."""
+        if self.node is not None:
+            for rpc in list(forged_requests(self.node, above)):
+                self.run(self._receive, FORGER, PeerConnection(), rpc, lambda answer: None)
 
     def heal(self) -> None:
         """End every fault of this machine; one that is off stays off."""

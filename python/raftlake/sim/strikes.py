@@ -66,6 +66,9 @@ class Stage(Protocol):
     def fill_disk(self, node_id: NodeId, free_bytes: int) -> None:
         """So many bytes are left on the node's disk; -1: it has room again."""
 
+    def forge_epoch(self, node_id: NodeId, above: int) -> None:
+        """Ask each group of the node for a pre-vote in the highest epoch that it takes from a request, or so far `above` it."""
+
     def damage_log(self, node_id: NodeId, log: int, batch: int, byte: int) -> bool:
         """Flip a bit of some durable batch (-n: of the last n) of one of the node's logs, or make it unreadable (-1). False
         where too many copies would be damaged."""
