@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from forgekit import forgers
+from forgekit import Forger, forgers
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.static.primitive import i16, i32Timedelta
 from siegekit import Siege
@@ -20,7 +20,8 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Txn, encode, put
 from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.ports import ControlRpc, PeerMessage, ProposeRpc
-from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, VoteRequest
+from raftlake.raft.credit import REQUEST_STEPS
+from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, VoteRequest, VoteResponse
 from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
@@ -100,6 +101,30 @@ def test_epochs_without_end_depose_nobody(siege: Siege, claimed: int) -> None:
         if node_id != claimed
     ]
     assert all("refused epoch" in answer["epochs"]["__cluster_metadata-0"] for answer in told), json.dumps(told)
+
+
+def pre_vote(forger: Forger, node_id: int, epoch: int) -> VoteResponse:
+    """The answer of the forger's node, `node_id`, to a pre-vote of another voter."""
+    other = ReplicaKey(NodeId(node_id % 3 + 1))
+    request = VoteRequest(candidate=other, epoch=Epoch(epoch), log_end=OffsetAndEpoch(Offset(0), Epoch(0)), pre_vote=True)
+    (part,) = forger.say(ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, request),))).messages
+    assert isinstance(part.body, VoteResponse)
+    return part.body
+
+
+def test_epochs_at_the_very_limit_stop_no_election(siege: Siege) -> None:
+    """All that requests may raise the epoch by is spent at each node, and what comes back of it for a while."""
+    with siege.attack("epochs as high as they are taken"), forgers(siege, 1) as found:
+        nodes = list(zip(siege.quorum.nodes, found, strict=True))
+        for node_id, forger in nodes:
+            before = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
+            moved = pre_vote(forger, node_id, before + REQUEST_STEPS)
+            assert moved.leader_epoch == before + REQUEST_STEPS
+        for _ in range(100):
+            for node_id, forger in nodes:
+                epoch = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
+                assert pre_vote(forger, node_id, epoch + REQUEST_STEPS).error is ErrorCode.INVALID_REQUEST
+                pre_vote(forger, node_id, epoch + 1)
 
 
 def test_the_epoch_of_a_foreign_producer_is_not_given_out(siege: Siege) -> None:
