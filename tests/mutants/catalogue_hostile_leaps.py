@@ -205,4 +205,16 @@ TOO_LITTLE = (
     ),
 )
 
-HOSTILE_LEAPS = (*TOO_MUCH, *TOO_LITTLE)
+FOUND_BY_FORGING = (
+    Mutant(
+        name="new-voter-in-a-long-round-called-lagging",
+        source="simulator, seed 167 with forged epochs: a group kept its old voters for as long as nobody wrote",
+        edits=(
+            Edit("raftlake.replica.voter_changes", "            if isinstance(step, AddVoter):\n", "            if False:\n"),
+        ),
+        by_tests=True,
+        places=("unit/test_replica_apis_voters_changes.py",),
+    ),
+)
+
+HOSTILE_LEAPS = (*TOO_MUCH, *TOO_LITTLE, *FOUND_BY_FORGING)

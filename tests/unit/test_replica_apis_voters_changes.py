@@ -244,6 +244,25 @@ def test_an_idle_observer_is_heard_of_while_its_endpoint_is_asked() -> None:
     assert leader is cluster.leader()
 
 
+def test_a_group_without_traffic_follows_the_quorum_though_its_new_voter_waits_in_a_long_round() -> None:
+    """Simulator, seed 167. The leader of a group and the new voter say nothing to each other for longer than the fetch timeout:
+    each attempt came while the round was held, and the new voter was called lagging, 0 offsets behind."""
+    raft = RaftConfig(election_timeout_ms=200, fetch_timeout_ms=600)
+    cluster = Cluster(directories=True, raft=raft, replica_fetch_wait_ms=60_000)
+    cluster.leader()
+    cluster.run(5_000, lambda: all(node.quorum.committed is not None for node in cluster.nodes.values()))
+    groups = cluster.create_topic("t", 6)
+    led_by_others = [group for group in groups if cluster.leader(group) is not cluster.leader()]
+    assert led_by_others
+    cluster.wipe(4)
+    cluster.start(4)
+    cluster.run(5_000, lambda: all(group in cluster.nodes[NodeId(4)].partitions for group in groups))
+    cluster.run(5_000)
+    assert ask(cluster, cluster.leader(), "AddRaftVoter", 4, directory_of(cluster, 4)).error_code == ErrorCode.NONE
+    leaders = {group: cluster.leader(group).partitions[group].core for group in led_by_others}
+    cluster.run(5_000, lambda: all(NodeId(4) in core.voters for core in leaders.values()))
+
+
 def test_a_leader_with_an_old_view_of_the_voters_does_not_steer_its_group_back() -> None:
     """It was cut off from the metadata group's leader while another leader brought its group to fewer voters, and leads it now.
     By what it knew the voter that went was missing, and it added it again."""

@@ -154,6 +154,10 @@ class VoterChanges:
         steps = next_steps(core.voters, target, core.local.id, core.epoch, silent_voters(core, self._node.now_ms))
         if not steps:
             return
+        for step in steps:
+            if isinstance(step, AddVoter):
+                # As in `admit`: what is refused now, since nothing was heard of it, is heard of before the next tick.
+                self._node.fetch_server.release_replica(step.voter.id)
         group = partition.group
         # Where a step is refused, for a new voter lags, another one may be possible.
         attempt = self._attempts.get(group, 0)
