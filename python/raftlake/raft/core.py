@@ -118,8 +118,9 @@ class RaftGroup(GroupState):
         check(self)
         return actions
 
-    #: When to report `DeadlineReached` next, None for never. May move either way with each step.
-    next_deadline_ms = timers.next_deadline_ms
+    def next_deadline_ms(self) -> int | None:
+        """When to report `DeadlineReached` next, None for never. May move either way with each step."""
+        return timers.next_deadline_ms(self)
 
     @property
     def is_serving_leader(self) -> bool:

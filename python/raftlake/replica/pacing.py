@@ -86,7 +86,7 @@ class Pacing:
         """When a replica that is not needed is to be brought what there is, or looked at again: a preferred one that is in
         counts as sent out now."""
         own = self._paces[replica_id]
-        due_ms: float = own.answered_ms + self._pause_ms
+        due_ms = float(own.answered_ms + self._pause_ms)
         for pace in self._order:
             if pace is own:
                 break

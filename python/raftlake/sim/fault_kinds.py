@@ -220,7 +220,7 @@ def _left_behind(stage: Stage, params: Params) -> str:
     return "leader left behind"
 
 
-KINDS = (
+KINDS: tuple[FaultKind, ...] = (
     FaultKind(name="crash", interval="crash_interval_ms", draw=draw_victim, strike=_crash),
     FaultKind(name="port-crash", interval="port_crash_interval_ms", draw=_draw_port_crash, strike=_port_crash),
     FaultKind(name="role-trap", interval="role_trap_interval_ms", draw=_draw_trap, strike=_trap),

@@ -29,6 +29,8 @@ from raftlake.raft.types import NodeId, OffsetAndEpoch, VoterSet
 
 #: The leader no longer has that snapshot, or never had that much of it: begin again with a Fetch.
 _GONE = (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE)
+#: All others are about the leader, or about us.
+_ABOUT_THE_SNAPSHOT = (ErrorCode.NONE, *_GONE)
 
 
 def take_up(group: GroupState, snapshot_id: OffsetAndEpoch) -> None:
@@ -123,7 +125,7 @@ def on_fetch_snapshot_response(
         return
     group.fetch_in_flight = None
     is_leaders = source == group.leader_id == response.leader_id and response.leader_epoch == group.epoch
-    if not isinstance(role, Follower) or not is_leaders or response.error not in (ErrorCode.NONE, *_GONE):
+    if not isinstance(role, Follower) or not is_leaders or response.error not in _ABOUT_THE_SNAPSHOT:
         handle_common_response(group, response.error, response.leader_id, response.leader_epoch, source, now_ms)
         if group.fetch_in_flight is None:
             fetching.retry_fetch_later(group, now_ms)
