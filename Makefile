@@ -75,7 +75,7 @@ bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget
 sim: $(READY) ## simulated clusters: 200 from a seed that is drawn and printed; SEEDS=A..B runs those, SEEDS=N 1..N
 	$(BIN)/python -m raftlake.sim --seeds $(or $(SEEDS),fresh) --jobs $(JOBS)
 
-sweep: $(READY) ## many simulated clusters (SEEDS=A..B) and docs/simulator-runs.md; goes on where it was stopped
+sweep: $(READY) ## many simulated clusters (SEEDS=A..B) and docs/simulator-runs.md; goes on where it was stopped, compiled where gcc is there
 	@$(BIN)/python -m tests.sweep --seeds $(or $(SEEDS),1..2000) --jobs $(JOBS) --page docs/simulator-runs.md
 
 soak: $(READY) ## node processes killed, paused, cut off under load; their history judged (MINUTES=10 SEED=N RESULT=FILE)

@@ -2,7 +2,8 @@
 
 Each stretch of 200 seeds that is finished is written down in .cache/sweep. A sweep that was stopped, by Ctrl-C or by a kill,
 goes on behind the last stretch when it is started again with the same seeds on the same commit. The page is written when all
-seeds were run and none failed; exit status 1 when one failed.
+seeds were run and none failed; exit status 1 when one failed. Where thousands are to be run, the package is compiled first
+(`compiled`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import runstamp
+from tests.sweep.compiled import Compiled
 from tests.sweep.ledger import STRETCH, Ledger, Stretch
 from tests.sweep.page import page
 
@@ -24,20 +26,20 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = ("python", "pyproject.toml")
 
 
-def finish(ledger: Ledger, jobs: int) -> None:
+def finish(ledger: Ledger, jobs: int, compiled: Compiled | None) -> None:
     """Run what is not finished yet, stretch after stretch."""
     remaining = ledger.remaining
     if not remaining:
         return
     began = time.monotonic()
     first, totals = remaining[0], Totals()
-    for verdict in verdicts(remaining, jobs):
+    for verdict in verdicts(remaining, jobs) if compiled is None else compiled.verdicts(remaining, jobs):
         totals.add(verdict.seed, verdict.outcome, verdict.processor_s)
         if verdict.outcome is None:
             say(f"seed {verdict.seed} FAILED: {verdict.violation}\n  reproduce: {reproduce(verdict.seed)}")
         if totals.done == STRETCH or verdict.seed == remaining[-1]:
             now = time.monotonic()
-            ledger.add(Stretch(first, verdict.seed, now - began, totals))
+            ledger.add(Stretch(first, verdict.seed, now - began, totals, compiled is not None))
             say(f"seeds {first}..{verdict.seed}: {totals.done / (now - began):.2f} a second, {len(totals.failed)} failed")
             first, totals, began = verdict.seed + 1, Totals(), now
 
@@ -48,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes that run seeds at the same time (default 1)")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write what it came to there")
     parser.add_argument("--ledgers", type=Path, default=ROOT / ".cache" / "sweep", help="the directory of what is finished")
+    parser.add_argument("--builds", type=Path, default=ROOT / ".cache" / "compiled", help="the directory of compiled packages")
+    parser.add_argument("--interpreted", action="store_true", help="run no compiled code")
     options = parser.parse_args(arguments)
     seeds: range = options.seeds
     stamp = runstamp.take(*CODE)
@@ -58,7 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ledger = Ledger(path, seeds)
     say(f"seeds {seeds[0]}..{seeds[-1]} of {stamp}; {len(seeds) - len(ledger.remaining)} are finished, {path}")
     try:
-        finish(ledger, options.jobs)
+        compiled = None
+        if not options.interpreted:
+            compiled = Compiled.of(stamp.commit, options.jobs, len(ledger.remaining), options.builds)
+        finish(ledger, options.jobs, compiled)
     except KeyboardInterrupt:
         say(f"stopped; {len(ledger.remaining)} seeds from {ledger.remaining[0]} on are left, the same command runs them")
         return 1
@@ -70,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     say(f"{totals.done} seeds in {ledger.seconds / 60:.1f} minutes, none failed")
     if options.page is not None:
-        lines = page(seeds, totals, seconds=ledger.seconds, jobs=options.jobs, stamp=stamp)
+        lines = page(seeds, totals, seconds=ledger.seconds, jobs=options.jobs, stamp=stamp, compiled=ledger.compiled)
         options.page.write_text("\n".join(lines) + "\n")
     return 0
 

@@ -19,6 +19,8 @@ class Stretch:
     #: By the clock on the wall, with all jobs.
     seconds: float
     totals: Totals
+    #: Whether compiled code ran it.
+    compiled: bool = False
 
 
 class Ledger:
@@ -38,7 +40,7 @@ class Ledger:
             if not line.endswith(b"\n"):
                 break
             told = json.loads(line)
-            stretch = Stretch(told["first"], told["last"], told["seconds"], Totals(**told["totals"]))
+            stretch = Stretch(**{**told, "totals": Totals(**told["totals"])})
             expected = found[-1].last + 1 if found else self._seeds[0]
             if stretch.first != expected or stretch.last > self._seeds[-1]:
                 raise ValueError(f"{self._path}: seeds {stretch.first}..{stretch.last} do not follow {expected - 1}")
@@ -64,6 +66,11 @@ class Ledger:
     @property
     def seconds(self) -> float:
         return sum(stretch.seconds for stretch in self.stretches)
+
+    @property
+    def compiled(self) -> int:
+        """How many seeds compiled code ran."""
+        return sum(stretch.totals.done for stretch in self.stretches if stretch.compiled)
 
     @property
     def totals(self) -> Totals:

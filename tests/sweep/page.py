@@ -9,8 +9,8 @@ from raftlake.sim.report import Totals
 PAGE = "docs/simulator-runs.md"
 
 
-def page(seeds: range, totals: Totals, *, seconds: float, jobs: int, stamp: Stamp) -> list[str]:
-    """A sweep of which every seed was run and none failed."""
+def page(seeds: range, totals: Totals, *, seconds: float, jobs: int, stamp: Stamp, compiled: int = 0) -> list[str]:
+    """A sweep of which every seed was run and none failed; `compiled` of them by compiled code."""
     assert totals.done == len(seeds)
     assert not totals.failed
     wall = f"{seconds / 60:,.0f} minutes with {jobs} jobs, {totals.done / max(seconds, 0.001):.2f} clusters a second"
@@ -36,6 +36,7 @@ def page(seeds: range, totals: Totals, *, seconds: float, jobs: int, stamp: Stam
         f"| client requests that completed | {totals.completed:,} |",
         f"| for each cluster | {simulated_s:.0f} simulated seconds, {events:,.0f} events, {requests:,.0f} requests |",
         f"| clusters with next to no traffic | {len(totals.idle)} |",
+        f"| clusters that [compiled code](../CONTRIBUTING.md#commands) ran | {compiled:,} |",
         f"| time | {wall} |",
         f"| speed of one processor | {processor} |",
         "",

@@ -84,7 +84,7 @@ def test_ctrl_c_ends_a_range_in_two_lines(capsys: pytest.CaptureFixture[str], mo
 def test_ctrl_c_is_left_to_the_process_that_was_started_first(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: list[tuple[int, object]] = []
     monkeypatch.setattr(signal, "signal", lambda signum, handler: handlers.append((signum, handler)))
-    runner._begin_worker()
+    runner.begin_worker()
     assert handlers == [(signal.SIGINT, signal.SIG_IGN)]
 
 

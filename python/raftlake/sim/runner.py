@@ -157,7 +157,7 @@ def shrink_one(scenario: Scenario, path: Path, runs_max: int) -> int:
     return 1
 
 
-def _begin_worker() -> None:
+def begin_worker() -> None:
     """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settle()
@@ -169,7 +169,7 @@ def verdicts(seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
         settle()
         yield from map(judge, seeds)
         return
-    with get_context("spawn").Pool(jobs, _begin_worker) as pool:
+    with get_context("spawn").Pool(jobs, begin_worker) as pool:
         yield from pool.imap(judge, seeds)
 
 

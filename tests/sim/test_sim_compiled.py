@@ -1,0 +1,86 @@
+"""mypyc compiles what is made of dataclasses for it, and machine code does what the source does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.sweep.compiled import has_compiler
+
+pytestmark = pytest.mark.sim
+
+ROOT = Path(__file__).resolve().parents[2]
+#: What ordinary compilation stumbles over: slots, class variables, defaults, an attribute set to None before a call sets it.
+VALUES = '''"""Values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+
+@dataclass(slots=True, kw_only=True)
+class Role:
+    name: ClassVar[str] = "Leader"
+    epoch: int
+    request: memoryview | object = None
+    votes: dict[int, str] = field(default_factory=dict)
+    since: Callable[[int], int] = lambda now: now + 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    topic: str
+    partition: int = 0
+
+
+class Group:
+    def __init__(self) -> None:
+        self.role: Role | None = None
+
+    def fill(self) -> None:
+        self.role = Role(epoch=1)
+
+    def turn(self) -> bool:
+        self.role = None
+        self.fill()
+        return self.role is None
+'''
+ENTRY = """
+from raftlake.values_of_a_test import Group, Key, Role, replace
+first, other = Role(epoch=1), Role(epoch=1, votes={1: "a"})
+first.votes[2] = "b"
+print(first.name, first.since(1), first.votes, other.votes, first == other, replace(other, epoch=3).epoch)
+print(sorted({Key("b"), Key("a", 1), Key("a"), Key("b")}), Group().turn())
+"""
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C compiler and Python.h")
+def test_machine_code_does_what_the_source_does(tmp_path: Path) -> None:
+    package = tmp_path / "raftlake"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "values_of_a_test.py").write_text(VALUES)
+    (package / "entry.py").write_text("from __future__ import annotations\n\nimport raftlake.values_of_a_test\n")
+    (package / "unused.py").write_text("this is no Python\n")
+
+    def told() -> list[str]:
+        program = f"{ENTRY}import raftlake.values_of_a_test as module\nprint(module.__file__)"
+        ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return ended.stdout.splitlines()
+
+    *interpreted, source = told()
+    assert source.endswith(".py")
+    build = (
+        "from pathlib import Path; from tests.sweep.mypyc_build import compile_package;"
+        f"compile_package(Path({str(tmp_path)!r}), 2, 'raftlake.entry')"
+    )
+    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
+    *compiled, machine_code = told()
+    assert not machine_code.endswith(".py")
+    assert compiled == interpreted
+    assert interpreted[0] == "Leader 2 {2: 'b'} {1: 'a'} False 3"
+    assert not (tmp_path / "build").exists()
