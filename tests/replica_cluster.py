@@ -99,6 +99,8 @@ class Cluster:
         self._counter = 0
         self._armed: dict[NodeId, int] = {}
         self._connections: dict[tuple[NodeId, NodeId, bool], PeerConnection] = {}
+        #: By the node that was asked: what ends the requests that it has not answered.
+        self._unanswered: dict[NodeId, dict[int, Callable[[], None]]] = {}
         self.voters = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
         self.disks = {node_id: SimulatedDisk(_Machine(self, node_id), segment_bytes=segment_bytes) for node_id in self.voters}
         for node_id in self.voters:
@@ -180,6 +182,8 @@ class Cluster:
         del self.nodes[node_id]
         for node in self.nodes.values():
             node.peer_unreachable(node_id)
+        for end in self._unanswered.pop(node_id, {}).values():
+            self.after(1, end)
 
     def _arm(self, node_id: NodeId) -> None:
         node = self.nodes[node_id]
@@ -249,6 +253,7 @@ class Cluster:
             if is_over[0]:
                 return
             is_over[0] = True
+            self._unanswered.get(peer, {}).pop(number, None)
             if self.nodes.get(source) is sender:
                 self.enter(source, lambda: done(answer))
 
@@ -256,6 +261,8 @@ class Cluster:
             self.after(1, lambda: finish(answer))
 
         self.after(1, arrive)
+        number = self._counter
+        self._unanswered.setdefault(peer, {})[number] = lambda: finish(FailureReason.DISCONNECTED)
 
     def probe(self, address: Endpoint, done: Callable[[KraftVersions | FailureReason], None]) -> None:
         """After a round trip each for the connection and for the question."""
