@@ -7,7 +7,6 @@ from tests.mutants.plant import Edit, Mutant
 RESERVED = "raftlake.replica.reserved"
 PROPOSALS = "raftlake.replica.proposals"
 MEMBERSHIP = "raftlake.replica.membership"
-TOPICS = "raftlake.replica.topics"
 PARTITION = "raftlake.storage.partition"
 RECOVER = "raftlake.runtime.recover"
 CHECKS = "raftlake.replica.record_checks"
@@ -75,13 +74,6 @@ APPLY = (
                 "        if before is not None and value is None:\n",
             ),
         ),
-        by_tests=True,
-        places=("unit/test_replica_proposals.py",),
-    ),
-    Mutant(
-        name="last-of-two-topics-with-one-id-counts",
-        source="issue 10: two names with one id share their groups, and the deletion of one deletes the other's",
-        edits=(Edit(TOPICS, "key=lambda claim: (claim[0], claim[1].name)", "key=lambda claim: (-claim[0], claim[1].name)"),),
         by_tests=True,
         places=("unit/test_replica_proposals.py",),
     ),

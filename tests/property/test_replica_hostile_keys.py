@@ -7,8 +7,6 @@ Committed for real, by the leader of a quorum, whose gate is not asked: an older
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,11 +18,11 @@ from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, RESE
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.producers import ProducerIds
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.node import ReplicaNode
 from raftlake.replica.refused_keys import TOLD_MAX
 from raftlake.replica.reserved import Refused, decode
 from raftlake.wire.ids import id_to_text
 from replica_cluster import Cluster
+from reservedkit import commit, wait_for_one_view
 
 TOPIC_IDS = [bytes([number]) * 16 for number in (1, 2)]
 UNIQUE = settings(
@@ -83,30 +81,6 @@ def command(key: str, value: bytes | None) -> bytes | None:
         return encode(Txn((), (Delete(key) if value is None else Put(key, value),)))
     except RequestRejected:
         return None
-
-
-def commit(cluster: Cluster, commands: Sequence[bytes]) -> None:
-    """Let the leader append records that no gate has seen, and all nodes apply them."""
-    leader = cluster.leader()
-    outcomes: list[Any] = []
-    leader.begin_input()
-    for value in commands:
-        leader.kv._collected.append((value, outcomes.append))
-    leader.mark_appending(leader.partitions[METADATA_GROUP])
-    cluster.run(5_000, until=lambda: len(outcomes) == len(commands))
-    applied = leader.kv.machine.applied_offset
-    cluster.run(5_000, until=lambda: all(node.kv.machine.applied_offset >= applied for node in cluster.nodes.values()))
-
-
-def view(node: ReplicaNode) -> object:
-    """What a node makes of the reserved keys, but for what it knows without them."""
-    topics_known = {topic.name: topic for topic in node.topics.all()}
-    hosted = sorted(group for group in node.partitions if group != METADATA_GROUP)
-    return topics_known, hosted, node.membership._known, node.cluster_id
-
-
-def wait_for_one_view(cluster: Cluster) -> None:
-    cluster.run(10_000, until=lambda: all(view(node) == view(cluster.leader()) for node in cluster.nodes.values()))
 
 
 @pytest.fixture(scope="module")

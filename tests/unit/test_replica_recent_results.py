@@ -8,7 +8,7 @@ from raftlake.replica.recent_results import RecentResults
 
 def result(offset: int) -> TxnResult:
     if offset % 3 == 0:
-        return TxnResult(succeeded=True, offset=offset)
+        return TxnResult(succeeded=True, offset=offset, ignored=(("k", "why"),) if offset % 2 else ())
     return TxnResult(succeeded=False, offset=offset, current=(("k", 7),) if offset % 3 == 1 else ())
 
 

@@ -377,10 +377,10 @@ def test_damage_that_shows_only_in_the_restored_state_stops_the_node(monkeypatch
     follower = cluster.followers()[0].config.node_id
     cluster.stop(follower)
 
-    def short(self: kv_restore.Restoration) -> None:
+    def short(self: object) -> None:
         raise CorruptBatch("an entry is missing")
 
-    monkeypatch.setattr(kv_restore.Restoration, "require_complete", short)
+    monkeypatch.setattr("raftlake.kv.restoration.Restoration.require_complete", short)
     node = cluster.start(follower)
     with pytest.raises(StorageError, match="checkpoint is damaged: an entry is missing"):
         cluster.run(1_000)

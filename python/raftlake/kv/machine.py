@@ -7,7 +7,7 @@ alone, so all nodes that applied up to the same offset hold the same keys; nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -16,8 +16,10 @@ from raftlake.kv import snapshot as snapshots
 from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, Put, Txn, decode
 from raftlake.kv.frozen import FrozenView
 from raftlake.kv.history import Change, History, Noted
+from raftlake.kv.keys import RESERVED_PREFIX
 from raftlake.kv.keyspace import Entry, KeySpace, pack, unpack, value_bytes
 from raftlake.kv.restoration import Restoration
+from raftlake.kv.rules import NoRules, Rules
 
 #: Rows of one chunk of a snapshot: about a millisecond's work.
 SLICE_ROWS = 1000
@@ -27,18 +29,29 @@ SLICE_ROWS = 1000
 class TxnResult:
     """What became of the command at `offset`. `offset` is the version of the keys that it changed.
 
-    `current` names every compare that failed, with the version that its key has (0: it does not exist).
+    `current` names every compare that failed, with the version that its key has (0: it does not exist). `ignored` names every
+    put of a command that succeeded which changed the version alone, and why.
     """
 
     succeeded: bool
     offset: int
     current: tuple[tuple[str, int], ...] = ()
+    ignored: tuple[tuple[str, str], ...] = ()
 
 
 class StateMachine:
-    """The key-value space of one node. `applied_offset` is exclusive: the next offset to apply."""
+    """The key-value space of one node. `applied_offset` is exclusive: the next offset to apply. `rules` makes the judge of
+    reserved keys for an empty space."""
 
-    def __init__(self, *, history_changes_max: int = 65_536, history_bytes_max: int = 32 << 20) -> None:
+    def __init__(
+        self,
+        *,
+        rules: Callable[[], Rules] = NoRules,
+        history_changes_max: int = 65_536,
+        history_bytes_max: int = 32 << 20,
+    ) -> None:
+        self._new_rules = rules
+        self.rules = rules()
         self._history_changes_max = history_changes_max
         self._history_bytes_max = history_bytes_max
         self._applied_offset = 0
@@ -82,8 +95,7 @@ class StateMachine:
         current = self._failed_compares(txn.compares)
         if current:
             return TxnResult(succeeded=False, offset=offset, current=current)
-        self._perform(txn, offset)
-        return TxnResult(succeeded=True, offset=offset)
+        return TxnResult(succeeded=True, offset=offset, ignored=self._perform(txn, offset))
 
     def advance_to(self, applied_offset: int) -> None:
         """Pass over records that are no commands (control records): the next offset to apply is `applied_offset`."""
@@ -104,21 +116,38 @@ class StateMachine:
                 failed.append((compare.key, version))
         return tuple(failed)
 
-    def _perform(self, txn: Txn, version: int) -> None:
+    def _perform(self, txn: Txn, version: int) -> tuple[tuple[str, str], ...]:
+        """Returns the puts that changed the version of their key alone, and why."""
         changes: list[Noted] = []
+        ignored: list[tuple[str, str]] = []
         for operation in txn.ops:
             match operation:
                 case Put(key=key, value=value):
+                    if key.startswith(RESERVED_PREFIX):
+                        value = self._judged(key, value, version, ignored)
                     row = pack(version, value)
                     self._space.put(key, row)
                     changes.append((key, version, row))
                 case Delete(key=key):
                     if self._space.delete(key):
                         changes.append((key, version, None))
+                        if key.startswith(RESERVED_PREFIX):
+                            self.rules.drop(key)
                 case _:
                     assert_never(operation)
         if changes:
             self.history.add(changes)
+        return tuple(ignored)
+
+    def _judged(self, key: str, value: bytes, version: int, ignored: list[tuple[str, str]]) -> bytes:
+        """What a put of a reserved key leaves under it. The version changes even where the value stays: nodes of releases that
+        had no rules count the same versions, so every later compare ends alike on all."""
+        standing = self._space.get(key)
+        reason = self.rules.take(key, value, version, standing)
+        if reason is None:
+            return value
+        ignored.append((key, reason))
+        return b"" if standing is None else standing.value
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -166,17 +195,21 @@ class StateMachine:
 
         The history starts anew: watchers of older versions see `Compacted`.
         """
-        restoration = Restoration()
+        restoration = self.restoration()
         for chunk in chunks:
             restoration.feed(chunk)
         self.adopt(restoration)
+
+    def restoration(self) -> Restoration:
+        """What `adopt` takes, with nothing in it yet."""
+        return Restoration(self._new_rules())
 
     def adopt(self, restoration: Restoration) -> KeySpace:
         """Become the state that a complete restoration holds, at once; the old one is returned, since freeing it takes time
         (`KeySpace.release`). Raises WireError when the restoration is not complete."""
         restoration.require_complete()
         self._applied_offset = restoration.applied_offset
-        retired, self._space = self._space, restoration.space
+        retired, self._space, self.rules = self._space, restoration.space, restoration.rules
         self.history = self._empty_history()
         return retired
 

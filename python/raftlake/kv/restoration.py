@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from raftlake.errors import WireError
 from raftlake.kv import snapshot as snapshots
-from raftlake.kv.keyspace import KeySpace
+from raftlake.kv.keys import RESERVED_PREFIX
+from raftlake.kv.keyspace import KeySpace, pack, unpack
+from raftlake.kv.rules import NoRules, Rules
 
 
 class Restoration:
     """`feed` it every chunk in order. Raises WireError at the first that does not fit."""
 
-    __slots__ = ("_entry_count", "_is_complete", "_row_count", "applied_offset", "space")
+    __slots__ = ("_entry_count", "_is_complete", "_row_count", "applied_offset", "rules", "space")
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
         self.applied_offset = -1
+        #: Learns the reserved keys as they come.
+        self.rules: Rules = NoRules() if rules is None else rules
         self.space = KeySpace()
         self._entry_count = -1
         self._row_count = 0
@@ -35,6 +39,10 @@ class Restoration:
             for key, row in snapshots.decode_rows(piece):
                 self.space.put(key, row)
                 self._row_count += 1
+                if key.startswith(RESERVED_PREFIX):
+                    loser = self.rules.restore(key, unpack(row), self.space.version_of)
+                    if loser is not None:
+                        self.space.put(loser, pack(self.space.version_of(loser), b""))
 
     def require_complete(self) -> None:
         """Raises WireError unless header, footer and every entry have come, none of them twice."""

@@ -6,7 +6,7 @@ before the metadata log has been replayed up to their topics: they can vote and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, StorageError
@@ -149,10 +149,14 @@ class Hosting:
                 doomed.append(group)
         return doomed
 
-    def discard_but(self, alive: Collection[bytes]) -> list[GroupId]:
-        """`close` for all groups that this node has a directory for, hosted or not, but those of the topic ids `alive`."""
-        found = [GroupId(topic, index, topic_id) for (topic, index), topic_id in self._directories.items()]
-        return self.close(group for group in found if group != self._node.config.quorum_group and group.topic_id not in alive)
+    def discard(self, is_over: Callable[[str, bytes], bool]) -> list[GroupId]:
+        """`close` for those groups that this node has a directory for, hosted or not, whose topics (name and id) are over."""
+        found = [
+            GroupId(topic, index, topic_id)
+            for (topic, index), topic_id in self._directories.items()
+            if is_over(topic, topic_id)
+        ]
+        return self.close(group for group in found if group != self._node.config.quorum_group)
 
     def delete(self, groups: Iterable[GroupId]) -> None:
         """Delete the directories of closed groups. One that was named twice is gone already."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from raftlake.errors import StorageError, WireError
 from raftlake.kv.keyspace import KeySpace
-from raftlake.kv.restoration import Restoration
 from raftlake.raft.types import OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.snapshot_files import describe, scan
@@ -36,7 +35,7 @@ class KvRestore:
         self._snapshot_id = snapshot_id
         self._done: Callable[[KvRestore], None] | None = done
         self._batches: Iterator[SnapshotBatch] = scan(node.logs.snapshots, METADATA_GROUP, snapshot_id)
-        self.restoration = Restoration()
+        self.restoration = node.kv.machine.restoration()
         #: What has been committed meanwhile, 0 for nothing.
         self.high_watermark = 0
         self._later()

@@ -6,7 +6,7 @@ What was proposed and then lost from sight (leadership moved, time ran out) is *
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.proposals import ProposalGate, command_of
 from raftlake.replica.recent_results import RecentResults
 from raftlake.replica.refused_keys import RefusedKeys
+from raftlake.replica.reserved import Topic
+from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.replica.timers import Timer
 from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers
 
@@ -41,7 +43,7 @@ RESULTS_KEPT_MIN = 32_768
 class KvService:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
-        self.machine = StateMachine()
+        self.machine = StateMachine(rules=ReservedRules)
         self.gate = ProposalGate(node)
         self.refused_keys = RefusedKeys(node)
         self.room = KvRoom(node)
@@ -69,6 +71,13 @@ class KvService:
         return self._node.partitions.get(self._node.config.quorum_group)
 
     # --- reads ---
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topics that the keys describe, by name, as far as they are applied here."""
+        rules = self.machine.rules
+        assert isinstance(rules, ReservedRules)
+        return rules.topics
 
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
         """Call `done` when `machine` may be read: at once for a stale read, else once it holds all that was acknowledged."""
@@ -283,6 +292,8 @@ class KvService:
 
     def _applied(self, result: TxnResult) -> None:
         self._results.note(result)
+        for key, reason in result.ignored:
+            self.refused_keys.on_ignored(key, reason, result.offset)
         awaiting = self._awaiting.pop(result.offset, None)
         if awaiting is not None:
             done, timer = awaiting

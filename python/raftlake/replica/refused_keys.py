@@ -1,7 +1,8 @@
-"""Counts the reserved entries that mean nothing (`reserved.Refused`), and logs each key once.
+"""Counts the reserved entries that mean nothing (`reserved.Refused`) and the puts that took no effect, and logs each key once.
 
-Looks at every change below `/raftlake/`, and at all entries of a state that came from a snapshot, some at a time. Changes
-nothing: that an entry is ignored is the business of those who read it, by the same decoders.
+Looks at every change below `/raftlake/`, and at all entries of a state that came from a snapshot, some at a time. Hears of puts
+over what stays in force (`reserved_rules`) as they are applied: no entry shows those. Changes nothing: that an entry is ignored
+is the business of those who read it, by the same decoders.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import RESERVED_PREFIX
 from raftlake.replica.reserved import Refused, decode
+from raftlake.replica.reserved_rules import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -28,7 +30,7 @@ KEY_CHARACTERS_TOLD = 100
 
 
 class RefusedKeys:
-    """`count` is the number of entries that were refused since the start."""
+    """`count` is the number of entries and puts that were ignored since the start."""
 
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
@@ -38,6 +40,10 @@ class RefusedKeys:
         self._told: OrderedDict[str, int] = OrderedDict()
         #: A listing is under way, and how far it has come.
         self._listed: str | None = None
+
+    def on_ignored(self, key: str, reason: str, version: int) -> None:
+        """A put was committed at `version` that left the key's value as it was."""
+        self._note(key, version, "what was put under the reserved key %a takes no effect: %a", reason)
 
     def on_applied(self, applied_offset: int) -> None:
         try:
@@ -64,13 +70,16 @@ class RefusedKeys:
             self._listed = None
 
     def _look(self, key: str, value: bytes, version: int) -> None:
-        found = decode(key, value, version, self._node.config.partitions_max)
-        if not isinstance(found, Refused) or self._told.get(key, -1) >= version:
+        found = decode(key, value, version, PARTITIONS_MAX)
+        if isinstance(found, Refused):
+            self._note(key, version, "the reserved key %a means nothing and is ignored: %a", found.reason)
+
+    def _note(self, key: str, version: int, message: str, reason: str) -> None:
+        if self._told.get(key, -1) >= version:
             return
         self.count += 1
         if key not in self._told:
-            reason = "the reserved key %a means nothing and is ignored: %a"
-            logger.warning(reason, key[:KEY_CHARACTERS_TOLD], found.reason)
+            logger.warning(message, key[:KEY_CHARACTERS_TOLD], reason)
         self._told[key] = version
         self._told.move_to_end(key)
         if len(self._told) > TOLD_MAX:

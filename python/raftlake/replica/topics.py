@@ -4,6 +4,10 @@ keeps this node's groups equal to them, and proposes their creation and deletion
 While the metadata log is replayed after a restart the keys pass through old states. A group directory that already
 holds another incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the
 log.
+
+What is put over a topic's key and means nothing never comes here (`reserved_rules`). Where no topic is known under a key, as in
+a snapshot of an earlier release that took any value, no node hosts one. Data of that name stays on disk until the key is
+deleted or describes another topic.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from raftlake.replica.hosting_queue import HostingQueue
 from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys
 from raftlake.replica.reserved import Refused, Topic, decode_topic, fault_of_name
+from raftlake.replica.reserved_rules import PARTITIONS_MAX, topic_under
 from raftlake.wire.ids import id_to_text
 
 if TYPE_CHECKING:
@@ -54,10 +59,10 @@ class TopicRegistry:
         self._own = Topic(own.topic, own.topic_id, own.partition + 1)
         self._by_name: dict[str, Topic] = {own.topic: self._own}
         self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
-        #: What the keys say, by topic id and name, with the version of each key. Of several names for one id the oldest key
-        #: counts: two topics cannot share their groups.
-        self._claims: dict[bytes, dict[str, tuple[int, Topic]]] = {}
-        self._claimed: dict[str, bytes] = {}
+        #: What the keys said when they were followed last.
+        self._followed: dict[str, Topic] = {}
+        #: Names whose keys mean nothing. There may be data of topics that stood there before.
+        self._spoilt: dict[str, None] = {}
         self._seen_version = 0
         self._is_current = False
         self._queue = HostingQueue(node, self._has, self._open)
@@ -108,7 +113,7 @@ class TopicRegistry:
             while changes := self._node.kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
                 for change in changes:
                     self._seen_version = change.version
-                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.version, change.value)
+                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.value)
         except Compacted:
             self._follow_all()
         self._seen_version = max(self._seen_version, applied_offset - 1)
@@ -116,46 +121,47 @@ class TopicRegistry:
     def _follow_all(self) -> None:
         """Too many changes at once to have kept each: compare with all keys."""
         entries, _ = self._node.kv.machine.list(TOPICS_PREFIX, None, 1 << 31)
-        present = {key.removeprefix(TOPICS_PREFIX): entry for key, entry in entries}
-        topics = [self._decode(name, entry.value) for name, entry in present.items()]
-        alive = {topic.topic_id for topic in topics if topic is not None}
+        topics = self._node.kv.topics
+        names = [key.removeprefix(TOPICS_PREFIX) for key, _ in entries]
+        self._spoilt = {name: None for name in names if name not in topics}
+        alive = {(topic.name, topic.topic_id) for topic in topics.values()}
         # Of what was found on disk the end may be among the changes that are no longer told.
-        self._queue.delete(self._node.hosting.discard_but(alive))
-        for name in [known for known in self._claimed if known not in present]:
-            self._on_change(name, self._seen_version, None)
-        for name, entry in present.items():
-            self._on_change(name, entry.version, entry.value)
+        over = self._node.hosting.discard(lambda name, topic_id: (name, topic_id) not in alive)
+        self._queue.delete(group for group in over if group.topic not in self._spoilt)
+        for name, topic in list(self._followed.items()):
+            if (name, topic.topic_id) not in alive:
+                self._end(name)
+        for name in names:
+            if name in topics:
+                self._begin(topics[name])
 
-    def _decode(self, name: str, value: bytes) -> Topic | None:
-        topic = decode_topic(name, value, self._node.config.partitions_max)
-        return None if isinstance(topic, Refused) else topic
-
-    def _on_change(self, name: str, version: int, value: bytes | None) -> None:
-        topic = None if value is None else self._decode(name, value)
-        concerned: dict[bytes, None] = {}
-        before = self._claimed.pop(name, None)
-        if before is not None:
-            del self._claims[before][name]
-            concerned[before] = None
+    def _on_change(self, name: str, value: bytes | None) -> None:
+        topic = None if value is None else topic_under(name, value)
+        was_spoilt, is_spoilt = name in self._spoilt, topic is None and value is not None
+        if is_spoilt:
+            self._spoilt[name] = None
+        elif was_spoilt:
+            del self._spoilt[name]
+        if name in self._followed and (topic is None or topic.topic_id != self._followed[name].topic_id):
+            self._end(name)
+        if was_spoilt != is_spoilt:
+            newest = self._node.kv.topics.get(name)
+            kept = None if newest is None else newest.topic_id
+            over = self._node.hosting.discard(lambda other, topic_id: other == name and topic_id != kept)
+            self._queue.delete([] if is_spoilt else over)
         if topic is not None:
-            self._claimed[name] = topic.topic_id
-            self._claims.setdefault(topic.topic_id, {})[name] = (version, topic)
-            concerned[topic.topic_id] = None
-        for topic_id in concerned:
-            self._settle(topic_id)
+            self._begin(topic)
 
-    def _settle(self, topic_id: bytes) -> None:
-        """Let the topic of an id be what the oldest key of that id says."""
-        claims = self._claims[topic_id]
-        chosen = min(claims.values(), key=lambda claim: (claim[0], claim[1].name))[1] if claims else None
-        old = self._by_id.get(topic_id)
-        if old is not None and (chosen is None or old.name != chosen.name):
-            del self._by_name[old.name], self._by_id[topic_id]
-            self._queue.delete(self._node.hosting.close(old.groups()))
-        if chosen is None:
-            del self._claims[topic_id]
-        else:
-            self._host(chosen)
+    def _begin(self, topic: Topic) -> None:
+        self._followed[topic.name] = topic
+        self._host(topic)
+
+    def _end(self, name: str) -> None:
+        """No such topic is there any more. Its data is deleted, unless its key was spoilt."""
+        topic = self._followed.pop(name)
+        del self._by_name[name], self._by_id[topic.topic_id]
+        doomed = self._node.hosting.close(topic.groups())
+        self._queue.delete([] if name in self._spoilt else doomed)
 
     def _host(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
@@ -211,7 +217,7 @@ class TopicRegistry:
 
     def _propose(self, topic: Topic, done: CreateDone) -> None:
         name, key, value = topic.name, topic_key(topic.name), topic.encode()
-        described = decode_topic(name, value, self._node.config.partitions_max)
+        described = decode_topic(name, value, PARTITIONS_MAX)
         if isinstance(described, Refused):
             # The voters come from the quorum's log, where more may stand than a key can hold.
             done(None, ErrorCode.POLICY_VIOLATION, f"the topic cannot be described: {described.reason}")

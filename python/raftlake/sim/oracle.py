@@ -24,6 +24,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Delete, Put, Txn, decode
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
+from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.sim.invariants.base import Violation
 from raftlake.sim.listing import KvList, check_lists
 from raftlake.wire.batches import Record
@@ -345,7 +346,7 @@ def replay(
 
     Raises Violation when one mark stands twice: a command was applied twice.
     """
-    machine = StateMachine()
+    machine = StateMachine(rules=ReservedRules)
     results: dict[int, TxnResult] = {}
     marks: dict[bytes, int] = {}
     histories: dict[str, list[tuple[int, Entry | None]]] = {}

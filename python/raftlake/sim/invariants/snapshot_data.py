@@ -11,6 +11,7 @@ from raftlake.kv.machine import StateMachine
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.sim.invariants.base import ClusterView, Invariant
 from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.wire.batches import decode_records
@@ -30,7 +31,7 @@ class SnapshotData(Invariant):
     def __init__(self, view: ClusterView, committed: CommittedLogs) -> None:
         super().__init__(view)
         self._committed = committed
-        self._machine = StateMachine()
+        self._machine = StateMachine(rules=ReservedRules)
         #: Batches that were replayed, and the state at the end of each.
         self._replayed = 0
         self._states: dict[int, State] = {}
@@ -62,6 +63,6 @@ class SnapshotData(Invariant):
         values: list[bytes] = []
         while (batch := scanner.next()) is not None:
             values += [record.value or b"" for record in decode_records(batch.data)]
-        machine = StateMachine()
+        machine = StateMachine(rules=ReservedRules)
         machine.restore(values)
         return state_of(machine)
