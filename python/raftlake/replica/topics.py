@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import TOPICS_PREFIX, topic_key
 from raftlake.ports import GroupId, ReadOffsetResult
@@ -226,29 +226,54 @@ class TopicRegistry:
 
         def on_outcome(outcome: ProposeOutcome) -> None:
             if outcome.status is ProposeStatus.DONE and outcome.result is not None:
-                if outcome.result.succeeded:
-                    done(topic, ErrorCode.NONE, "")
+                if not outcome.result.succeeded:
+                    done(None, *self.why_taken(name))
+                elif outcome.result.ignored:
+                    done(None, ErrorCode.POLICY_VIOLATION, f"the topic was not created: {outcome.result.ignored[0][1]}")
                 else:
-                    done(None, ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+                    done(topic, ErrorCode.NONE, "")
             else:
                 done(None, *_explain(outcome))
 
         self._node.kv.propose_anywhere(txn, on_outcome)
 
+    def is_spoilt(self, name: str) -> bool:
+        """Whether something stands under the key of this name that describes no topic."""
+        return name not in self._node.kv.topics and self._key_version(name) != ABSENT
+
+    def why_taken(self, name: str) -> tuple[ErrorCode, str]:
+        """Why a topic of this name cannot be created."""
+        if not self.is_spoilt(name):
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists"
+        return ErrorCode.POLICY_VIOLATION, (
+            f"the key {topic_key(name)} holds a value that describes no topic: `raftlake topics delete {name}` deletes "
+            "the key, and what data there is under that name; then create the topic"
+        )
+
+    def _key_version(self, name: str) -> int:
+        entry = self._node.kv.machine.get(topic_key(name))
+        return ABSENT if entry is None else entry.version
+
     def delete(self, topic: Topic, done: CreateDone) -> None:
         """Delete a topic and its data on every node."""
-        key = topic_key(topic.name)
-        entry = self._node.kv.machine.get(key)
-        if topic is self._own or entry is None:
+        if topic is self._own or self._key_version(topic.name) == ABSENT:
             done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
-            return
-        txn = Txn(compares=(Compare(key, entry.version),), ops=(Delete(key),))
+        else:
+            self._delete_key(topic.name, topic, done)
+
+    def delete_spoilt(self, name: str, done: CreateDone) -> None:
+        """Delete a key that describes no topic (`is_spoilt`), and the data of one that it described before."""
+        self._delete_key(name, None, done)
+
+    def _delete_key(self, name: str, topic: Topic | None, done: CreateDone) -> None:
+        key = topic_key(name)
+        txn = Txn(compares=(Compare(key, self._key_version(name)),), ops=(Delete(key),))
 
         def on_outcome(outcome: ProposeOutcome) -> None:
             if outcome.status is ProposeStatus.DONE and outcome.result is not None:
                 gone = not outcome.result.succeeded
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NONE
-                done(topic, error, f"topic {topic.name!r} was deleted or replaced meanwhile" if gone else "")
+                done(topic, error, f"topic {name!r} was deleted or replaced meanwhile" if gone else "")
             else:
                 done(None, *_explain(outcome))
 

@@ -92,8 +92,8 @@ def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
 
 
 def _validated(node: ReplicaNode, name: str) -> tuple[ErrorCode, str]:
-    if node.topics.get(name) is not None:
-        return ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists"
+    if node.topics.get(name) is not None or node.topics.is_spoilt(name):
+        return node.topics.why_taken(name)
     return ErrorCode.NONE, ""
 
 
@@ -120,6 +120,9 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     if not asked:
         reply(answers.make("DeleteTopicsResponse", responses=()))
     for index, (name, topic_id) in enumerate(asked):
+        if name is not None and not any(topic_id) and node.topics.is_spoilt(name):
+            node.topics.delete_spoilt(name, partial(put, index))
+            continue
         topic = node.topics.by_id(topic_id) if any(topic_id) else node.topics.get(name or "")
         if topic is None:
             error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
