@@ -12,6 +12,7 @@ from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
+from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
@@ -28,6 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_FRONT,
     *HOSTILE_LEAPS,
     *HOSTILE_SPACE,
+    *HOSTILE_SPOILT,
     *RUNTIME,
     *CONNECTOR,
     *CORRECTIONS,
