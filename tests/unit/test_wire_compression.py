@@ -10,7 +10,8 @@ import cramjam
 import pytest
 
 from raftlake.errors import CorruptBatch
-from raftlake.wire.compression import Compression, compress, decompress
+from raftlake.wire import compression
+from raftlake.wire.compression import Compression, PayloadTooLarge, compress, decompress, decompress_counting
 
 TEXT = b"".join(b"flight %d, delayed by %d minutes; " % (n, n * 7 % 60) for n in range(12_000))
 NOISE = b"".join(zlib.crc32(b"%d" % n).to_bytes(4, "big") for n in range(50_000))
@@ -94,3 +95,67 @@ def test_the_words_that_growing_depends_on() -> None:
     for codec in (cramjam.lz4, cramjam.zstd):
         with pytest.raises(cramjam.DecompressionError, match="failed to write whole buffer"):
             codec.decompress_into(codec.compress(TEXT), bytearray(10))
+
+
+# --- payloads that hold nothing ------------------------------------------------------------------------------------------
+
+_XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+
+
+def _xerial(block: bytes, count: int) -> bytes:
+    packed = bytes(cramjam.snappy.compress_raw(block))
+    return _XERIAL + (struct.pack(">i", len(packed)) + packed) * count
+
+
+@pytest.mark.parametrize("block", [b"", b"x"], ids=["empty", "of one byte"])
+def test_snappy_blocks_that_hold_little_are_not_all_looked_at(block: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 MiB of them took seconds, and 700 MiB of memory."""
+    looked: list[int] = []
+    decompress_block = compression._decompress_snappy_block
+    monkeypatch.setattr(compression, "_decompress_snappy_block", lambda *given: (looked.append(1), decompress_block(*given))[1])
+    with pytest.raises(PayloadTooLarge):
+        decompress(Compression.SNAPPY, _xerial(block, 100_000), 4 << 20)
+    assert 4_000 < len(looked) < 5_000
+    content, cost = decompress_counting(Compression.SNAPPY, _xerial(block, 1_000), 4 << 20)
+    assert (bytes(content), cost) == (block * 1_000, 1_000 * 1_024)
+
+
+_EMPTY_FRAME = {codec: compress(codec, b"") for codec in (Compression.LZ4, Compression.ZSTD)}
+_SKIPPABLE = struct.pack("<II", 0x184D2A50, 0)
+_GZIP = zlib.compressobj(6, wbits=31)
+_NOTHING = {
+    "gzip blocks": (
+        Compression.GZIP,
+        _GZIP.compress(b"") + _GZIP.flush(zlib.Z_SYNC_FLUSH) + b"\x00\x00\x00\xff\xff" * 20_000 + _GZIP.flush(),
+    ),
+    "lz4 frames": (Compression.LZ4, _EMPTY_FRAME[Compression.LZ4] * 10_000),
+    "lz4 skippable frames": (Compression.LZ4, _EMPTY_FRAME[Compression.LZ4] + _SKIPPABLE * 10_000),
+    "lz4 blocks": (
+        Compression.LZ4,
+        _EMPTY_FRAME[Compression.LZ4][:-4] + b"\x00\x00\x00\x80" * 20_000 + bytes(4),
+    ),
+    "zstd frames": (Compression.ZSTD, _EMPTY_FRAME[Compression.ZSTD] * 10_000),
+    "zstd skippable frames": (Compression.ZSTD, _EMPTY_FRAME[Compression.ZSTD] + _SKIPPABLE * 10_000),
+    "zstd blocks": (Compression.ZSTD, b"\x28\xb5\x2f\xfd\x00\x58" + bytes(3) * 30_000 + b"\x01\x00\x00"),
+}
+
+
+@pytest.mark.parametrize(("codec", "payload"), _NOTHING.values(), ids=_NOTHING)
+def test_what_holds_nothing_costs_eight_times_its_size(codec: Compression, payload: bytes) -> None:
+    content, cost = decompress_counting(codec, payload, 1 << 20)
+    assert len(content) == 0
+    assert cost >= 8 * (len(payload) - 256) > 400_000
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+@pytest.mark.parametrize("content", [b"", b"x", b"x" * 2_000, TEXT, NOISE], ids=["empty", "byte", "few", "text", "noise"])
+def test_what_compressors_write_costs_hardly_more_than_its_content(codec: Compression, content: bytes) -> None:
+    cost = decompress_counting(codec, compress(codec, content), 1 << 20)[1]
+    assert len(content) <= cost <= 1.01 * len(content) + 1_024
+
+
+@pytest.mark.parametrize("behind", [b"x", zlib.compress(b"", wbits=31), zlib.compress(TEXT, wbits=31)])
+def test_gzip_ends_where_its_first_member_ends(behind: bytes) -> None:
+    """Java reads on in a second member and librdkafka does not: what one of them cannot read is not taken."""
+    with pytest.raises(CorruptBatch, match="bytes follow"):
+        decompress(Compression.GZIP, zlib.compress(TEXT, wbits=31) + behind)

@@ -230,6 +230,7 @@ class ReplicaNode:
             return
         self.now_ms = self.clock.now_ms()
         self._turn_is_coming = True
+        self.record_checks.begin_turn()
         try:
             self.damage.repair_found()
             is_synced = True

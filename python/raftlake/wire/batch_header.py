@@ -129,16 +129,23 @@ def _require_shape(header: BatchHeader) -> None:
         raise CorruptBatch(f"batch at byte {header.position} claims {header.length} bytes, less than its header")
 
 
-def validate(buffer: BytesLike) -> list[BatchHeader]:
+class TooManyBatches(CorruptBatch):
+    """There are more batches than the caller takes."""
+
+
+def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHeader]:
     """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts.
 
-    Raises CorruptBatch otherwise. Records are not looked at: the CRC proves only that they are as their producer made them.
+    Raises CorruptBatch otherwise, TooManyBatches at the first one beyond `count_max`. Records are not looked at: the CRC proves
+    only that they are as their producer made them.
     """
     view = memoryview(buffer)
     total = len(view)
     headers: list[BatchHeader] = []
     position = 0
     while position < total:
+        if len(headers) == count_max:
+            raise TooManyBatches(f"more than {count_max} batches")
         header = parse_header(view, position)
         end = position + header.length + PREFIX_BYTES
         if header.magic != MAGIC or header.length < HEADER_BYTES - PREFIX_BYTES or end > total:

@@ -1,9 +1,12 @@
-"""The five compression codecs of record batches, with bounded output.
+"""The five compression codecs of record batches, with bounded output and bounded work.
 
 Owns the framings that Kafka's Java classes read and write: snappy as xerial blocks (raw snappy is read as well), lz4 as
-frames of independent 64 KiB blocks (Java refuses linked ones), gzip and zstd as they come. Invariant: decompression
-never fills more memory than about twice its output or `size_max`, whichever is smaller, whatever the compressed bytes
+frames of independent 64 KiB blocks (Java refuses linked ones), gzip (one member) and zstd as they come. Invariant: what is
+decompressed never fills more memory than about twice its output or `size_max`, whichever is smaller, whatever the bytes
 claim. (zstd may reserve, without touching it, a window of up to 128 MiB: its highest levels legally ask for that.)
+
+Blocks and frames may hold nothing and still take time. So a payload has a cost: its content, each xerial block as at least
+BLOCK_COST_MIN, and what it is larger than its content EXCESS_TIMES. No compressor's output costs much more than its content.
 """
 
 from __future__ import annotations
@@ -48,6 +51,14 @@ UNTOUCHED_BYTES_MIN = 1 << 20
 #: gzip is taken in pieces of this size where the whole is larger.
 _GZIP_PIECE_BYTES = 256 * 1024
 
+#: A xerial block is decompressed by a call of its own, which takes as long as so many bytes.
+BLOCK_COST_MIN = 1024
+#: A byte that brings no content costs up to 80 ns (a gzip block with tables of its own and nothing behind them), one that is
+#: decompressed 1 to 4.
+EXCESS_TIMES = 8
+#: What every framing adds to a small content.
+EXCESS_FREE_BYTES = 256
+
 #: How cramjam says that the output did not fit (pinned by a test: the growth below depends on it).
 _OUTPUT_FULL = "failed to write whole buffer"
 
@@ -68,22 +79,34 @@ def compress(codec: Compression, data: BytesLike) -> bytes:
 
 
 def decompress(codec: Compression, data: BytesLike, size_max: int = DECOMPRESSED_BYTES_MAX) -> BytesLike:
-    """The content; CorruptBatch when it is damaged or larger than `size_max` bytes."""
+    """The content; CorruptBatch when it is damaged, PayloadTooLarge when it is larger than `size_max` bytes, or has as many
+    blocks as would be."""
+    return decompress_counting(codec, data, size_max)[0]
+
+
+def decompress_counting(codec: Compression, data: BytesLike, size_max: int) -> tuple[BytesLike, int]:
+    """The content and what it cost, in bytes. Raises as `decompress` does; the cost may be more than `size_max`."""
     view = memoryview(data)
     try:
         match codec:
             case Compression.NONE:
-                return view
+                return view, len(view)
             case Compression.GZIP:
-                return _decompress_gzip(view, size_max)
+                content = _decompress_gzip(view, size_max)
             case Compression.SNAPPY:
-                return _decompress_snappy(view, size_max)
+                content, blocks_cost = _decompress_snappy(view, size_max)
+                return content, max(blocks_cost, _cost(view, content))
             case Compression.LZ4:
-                return _decompress_growing(cramjam.lz4, view, size_max)
+                content = _decompress_growing(cramjam.lz4, view, size_max)
             case Compression.ZSTD:
-                return _decompress_growing(cramjam.zstd, view, size_max)
+                content = _decompress_growing(cramjam.zstd, view, size_max)
     except (zlib.error, cramjam.DecompressionError, struct.error) as error:
         raise CorruptBatch(f"{codec.name.lower()} payload is damaged: {error}") from error
+    return content, _cost(view, content)
+
+
+def _cost(view: memoryview, content: BytesLike) -> int:
+    return len(content) + EXCESS_TIMES * max(0, len(view) - len(content) - EXCESS_FREE_BYTES)
 
 
 class PayloadTooLarge(CorruptBatch):
@@ -91,7 +114,7 @@ class PayloadTooLarge(CorruptBatch):
 
 
 def _too_large(size_max: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"compressed payload holds more than the allowed {size_max} bytes")
+    return PayloadTooLarge(f"compressed payload holds more than the allowed {size_max} bytes, or more blocks than they need")
 
 
 def _output(size: int) -> memoryview:
@@ -114,6 +137,9 @@ def _decompress_gzip(view: memoryview, size_max: int) -> BytesLike:
         raise _too_large(size_max)
     if not stream.eof:
         raise CorruptBatch("gzip payload ends early")
+    if stream.unused_data or stream.unconsumed_tail:
+        # Java would read on in it, librdkafka would not.
+        raise CorruptBatch("bytes follow the end of the gzip payload")
     return _joined(pieces, size)
 
 
@@ -134,21 +160,27 @@ def _decompress_growing(codec: object, view: memoryview, size_max: int) -> memor
         capacity = min(size_max, 2 * capacity)
 
 
-def _decompress_snappy(view: memoryview, size_max: int) -> BytesLike:
+def _decompress_snappy(view: memoryview, size_max: int) -> tuple[BytesLike, int]:
+    """The content, and what its blocks cost."""
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, size_max)
+        return _decompress_snappy_block(view, size_max), 0
     output: list[BytesLike] = []
-    size = 0
+    size = cost = 0
     position = len(_XERIAL_HEADER)
     while position < len(view):
         (length,) = I32.unpack_from(view, position)
         position += 4
         if not 0 < length <= len(view) - position:
             raise CorruptBatch(f"snappy block of {length} bytes, {len(view) - position} are left")
-        output.append(_decompress_snappy_block(view[position : position + length], size_max - size))
-        size += len(output[-1])
+        block = _decompress_snappy_block(view[position : position + length], size_max - size)
+        size += len(block)
+        cost += max(len(block), BLOCK_COST_MIN)
+        if cost - BLOCK_COST_MIN > size_max:
+            raise _too_large(size_max)
+        if len(block):
+            output.append(block)
         position += length
-    return _joined(output, size)
+    return _joined(output, size), cost
 
 
 def _joined(pieces: list[BytesLike], size: int) -> BytesLike:

@@ -13,14 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected, for_clients
+from raftlake.errors import ErrorCode, RequestRejected, for_clients
 from raftlake.ports import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
-from raftlake.replica.record_checks import RequestBudget
-from raftlake.wire.batches import BatchHeader, validate
+from raftlake.replica.record_checks import Checked, RequestBudget
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.produce import (
     ProducePartition,
@@ -156,18 +155,15 @@ def _produce_one(
         done(node.hosting.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
         return
     try:
-        headers = _check(node, request, group, part)
+        records = _records(node, request, group, part)
     except RequestRejected as rejected:
         done(rejected.code, -1, rejected.message)
         return
     if _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
-    assert isinstance(part.records, bytearray | memoryview)
-    idempotent = headers[0].producer_id != NO_PRODUCER
-    waits, refuse = request.acks != 0, partial(done, NO_ROOM, -1)
-    pending = PendingAppend(part.records, headers, deadline_ms, done, idempotent, waits=waits, refuse=refuse)
-    node.record_checks.check(partition, budget, part.records, headers, partial(_append, node, partition, pending, done))
+    append = partial(_append, node, partition, records, deadline_ms, request.acks != 0, done)
+    node.record_checks.check(partition, budget, records, append)
 
 
 def _is_elsewhere(node: ReplicaNode, partition: Partition) -> bool:
@@ -175,15 +171,23 @@ def _is_elsewhere(node: ReplicaNode, partition: Partition) -> bool:
 
 
 def _append(
-    node: ReplicaNode, partition: Partition, pending: PendingAppend, done: Answer, rejected: RequestRejected | None
+    node: ReplicaNode,
+    partition: Partition,
+    records: bytearray | memoryview,
+    deadline_ms: int,
+    waits: bool,
+    done: Answer,
+    checked: Checked,
 ) -> None:
     """The records were looked at; that may have taken a while."""
-    if rejected is not None:
-        done(rejected.code, -1, rejected.message)
+    if isinstance(checked, RequestRejected):
+        done(checked.code, -1, checked.message)
     elif partition.deleted or _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     else:
-        partition.appending.append(pending)
+        idempotent = checked[0].producer_id != NO_PRODUCER
+        refuse = partial(done, NO_ROOM, -1)
+        partition.appending.append(PendingAppend(records, checked, deadline_ms, done, idempotent, waits=waits, refuse=refuse))
         node.mark_appending(partition)
 
 
@@ -194,8 +198,8 @@ def group_of(node: ReplicaNode, name: str | None, topic_id: bytes | None, partit
     return node.resolve_group(name or "", partition)
 
 
-def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: ProducePartition) -> list[BatchHeader]:
-    """The headers of the batches; RequestRejected names what is wrong with them or with the request."""
+def _records(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: ProducePartition) -> bytearray | memoryview:
+    """What is to be appended, not looked at yet; RequestRejected names what is wrong with the request."""
     if request.acks not in (-1, 0, 1):
         raise RequestRejected(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, got {request.acks}")
     if group.topic == METADATA_TOPIC:
@@ -209,24 +213,5 @@ def _check(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: Pro
             ErrorCode.MESSAGE_TOO_LARGE,
             f"{len(part.records)} bytes for one partition exceed message.max.bytes={node.config.message_bytes_max}",
         )
-    try:
-        headers = validate(part.records)
-        for header in headers:
-            _check_header(header)
-    except CorruptBatch as corrupt:
-        raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
-    if len(headers) > 1 and any(header.producer_id != NO_PRODUCER for header in headers):
-        raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch per partition and request")
-    return headers
-
-
-def _check_header(header: BatchHeader) -> None:
-    if header.is_control or header.is_transactional:
-        raise RequestRejected(ErrorCode.INVALID_RECORD, "clients may not write control or transactional batches")
-    if header.record_count != header.last_offset_delta + 1 or header.record_count < 1:
-        raise RequestRejected(
-            ErrorCode.INVALID_RECORD,
-            f"batch says {header.record_count} records and last offset delta {header.last_offset_delta}",
-        )
-    if header.producer_id != NO_PRODUCER and (header.producer_epoch < 0 or header.base_sequence < 0):
-        raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent batch needs a producer epoch and a first sequence")
+    assert isinstance(part.records, bytearray | memoryview)
+    return part.records
