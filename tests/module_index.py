@@ -48,6 +48,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.raft.state": "unit/test_raft_transitions.py",
     "raftlake.raft.types": "unit/test_raft_epochs.py",
     # --- the driver
+    "raftlake.replica.allowance": "unit/test_replica_record_checks_work.py",
     "raftlake.replica.apis.answers": "unit/test_replica_apis_cluster_describe.py",
     "raftlake.replica.apis.find_quorum": "unit/test_replica_apis_cluster_describe.py",
     "raftlake.replica.config": "unit/test_replica_alone.py",
@@ -124,6 +125,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.wire.produce": "property/test_wire_roundtrip.py",
     "raftlake.wire.producer_snapshot": "unit/test_replica_start_points.py",
     "raftlake.wire.read_offset": "property/test_wire_roundtrip.py",
+    "raftlake.wire.record_times": "unit/test_replica_time_searches.py",
     "raftlake.wire.records_decode": "unit/test_wire_records.py",
     "raftlake.wire.records_encode": "unit/test_wire_records.py",
     "raftlake.wire.records_loading": "unit/test_wire_records.py",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.replica.apis.offsets import find_offset
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records
 from replica_cluster import Cluster, batch, fetch_request
@@ -94,16 +93,3 @@ def test_read_committed_gets_an_empty_list_of_aborted_transactions(cluster: Clus
     result = cluster.fetch(cluster.leader(group), group, 0, isolation_level=1)
     assert result.aborted_transactions == []
     assert result.last_stable_offset == result.high_watermark
-
-
-def test_offsets_by_time(cluster: Cluster) -> None:
-    (group,) = cluster.create_topic("times")
-    cluster.produce(group, batch(b"a", timestamp_ms=5000))
-    cluster.produce(group, batch(b"b", timestamp_ms=9000))
-    cluster.produce(group, batch(b"c", timestamp_ms=7000))
-    partition = cluster.leader(group).partitions[group]
-    assert find_offset(partition, -2)[2] == 0
-    assert find_offset(partition, -1)[2] == 4
-    assert find_offset(partition, -3)[1:3] == (9000, 2)
-    assert find_offset(partition, 9000)[1:3] == (9000, 2)
-    assert find_offset(partition, 9001)[2] == -1

@@ -12,11 +12,11 @@ import pytest
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports import GroupId
+from raftlake.replica.allowance import Allowance
 from raftlake.replica.record_checks import (
     DECOMPRESSED_BYTES_MIN,
     DECOMPRESSED_TIMES_MAX,
     INLINE_BYTES,
-    Allowance,
     RequestBudget,
 )
 from raftlake.runtime.aside import ThreadAside
@@ -135,7 +135,7 @@ def cluster() -> Cluster:
 
 def hold(cluster: Cluster) -> Held:
     held = Held()
-    cluster.leader().record_checks._aside = held
+    cluster.leader().record_checks.aside = held
     return held
 
 
@@ -218,7 +218,7 @@ def test_a_request_that_was_aside_while_its_leader_was_deposed_is_answered() -> 
     (group,) = cluster.create_topic("t")
     leader = cluster.leader(group)
     held = Held()
-    leader.record_checks._aside = held
+    leader.record_checks.aside = held
     answers = send(cluster, group, zeros(10 * MIB))
     me = leader.config.node_id
     cluster.cut = {(other, me) for other in cluster.voters if other != me}
@@ -251,7 +251,7 @@ def test_what_was_decompressed_is_let_go_of_at_once(cluster: Cluster, monkeypatc
     (group,) = cluster.create_topic("t")
     posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     aside = ThreadAside(posted.put)
-    cluster.leader().record_checks._aside = aside
+    cluster.leader().record_checks.aside = aside
     outputs: list[weakref.ref[memoryview]] = []
     output = compression._output
 

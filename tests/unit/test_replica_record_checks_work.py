@@ -14,12 +14,11 @@ from crc32c import crc32c
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports import GroupId
 from raftlake.replica import record_checks
+from raftlake.replica.allowance import TURN_BYTES, Allowance
 from raftlake.replica.record_checks import (
     EXTRA_BATCHES_MAX,
     INLINE_BYTES,
     PACKED_TIMES,
-    TURN_BYTES,
-    Allowance,
     RequestBudget,
 )
 from raftlake.wire import compression
@@ -142,7 +141,7 @@ def cluster() -> Cluster:
 
 def hold(cluster: Cluster) -> Held:
     held = Held()
-    cluster.leader().record_checks._aside = held
+    cluster.leader().record_checks.aside = held
     return held
 
 

@@ -58,12 +58,13 @@ def test_a_boundary_lies_within_both_limits() -> None:
             assert BASE + position // BATCH * 2 <= limit
 
 
-def test_everything_before_a_timestamps_offset_is_older() -> None:
+def test_everything_up_to_a_timestamps_offset_is_older() -> None:
     index = filled()
     for timestamp in range(-1, 500):
-        offset = index.offset_before_timestamp(timestamp)
+        last_older, position = index.before_timestamp(timestamp)
         first = BASE + -(-max(timestamp, 0) // 10) * 2
-        assert BASE <= offset <= max(first, BASE)
+        assert BASE - 1 <= last_older < first or last_older == BASE - 1
+        assert position is None or last_older == BASE + position // BATCH * 2 + 1
 
 
 def test_truncation_forgets_what_lies_behind() -> None:

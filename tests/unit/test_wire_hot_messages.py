@@ -187,7 +187,7 @@ def test_the_number_of_partitions_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     """Over all topics, and in what a fetch session forgets: an element costs more than its bytes."""
     for module in (fetch, produce):
         monkeypatch.setattr(module, "PARTITIONS_MAX", 10)
-    assert common.PARTITIONS_MAX >= 100_000
+    assert common.PARTITIONS_MAX >= 100_000, "a follower asks for all that it has"
 
     def produced(topics: int, count: int) -> ProduceRequest:
         return ProduceRequest(1, 1, None, [ProduceTopic("t", None, [ProducePartition(n, b"") for n in range(count)])] * topics)

@@ -28,6 +28,7 @@ from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, Rng
+from raftlake.replica.allowance import Allowance
 from raftlake.replica.apis import Apis
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
 from raftlake.replica.control import ControlPlane
@@ -52,6 +53,7 @@ from raftlake.replica.reports import Reports
 from raftlake.replica.snapshot_transfer import SnapshotTransfer
 from raftlake.replica.snapshots import Snapshots
 from raftlake.replica.syncer import LogSyncer
+from raftlake.replica.time_searches import TimeSearches
 from raftlake.replica.timers import TimerQueue
 from raftlake.replica.topics import TopicRegistry
 from raftlake.replica.voter_changes import VoterChanges
@@ -113,7 +115,9 @@ class ReplicaNode:
         self.membership = Membership(self)
         self.voter_changes = VoterChanges(self)
         self.own_vote = OwnVote(self)
-        self.record_checks = RecordChecks(self, aside)
+        self._allowance = Allowance()
+        self.record_checks = RecordChecks(self, self._allowance, aside)
+        self.time_searches = TimeSearches(self, self._allowance)
         self._apis = Apis(self)
         self.handover = Handover(self)
         self._housekeeping = Housekeeping(self)
@@ -230,7 +234,7 @@ class ReplicaNode:
             return
         self.now_ms = self.clock.now_ms()
         self._turn_is_coming = True
-        self.record_checks.begin_turn()
+        self._allowance.renew()
         try:
             self.damage.repair_found()
             is_synced = True

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import Aside
+from raftlake.replica.allowance import Allowance
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition import Partition
 from raftlake.replica.producer_state import NO_PRODUCER
@@ -41,8 +42,6 @@ EXTRA_BATCHES_MAX = 1_000
 INLINE_BYTES = 1 << 20
 #: A compressed byte may take as long as so many others.
 PACKED_TIMES = 4
-#: What the requests of one turn may decompress at once.
-TURN_BYTES = 2 << 20
 #: Aside without an `Aside`: the next turns.
 LATER_MS = 1
 
@@ -51,15 +50,6 @@ Records = bytearray | memoryview
 Checked = list[BatchHeader] | RequestRejected
 #: Told the headers of the batches, or why they are refused.
 Done = Callable[[Checked], None]
-
-
-class Allowance:
-    """What may still be decompressed at once in this turn, by all requests together."""
-
-    __slots__ = ("left",)
-
-    def __init__(self) -> None:
-        self.left = TURN_BYTES
 
 
 class RequestBudget:
@@ -160,14 +150,10 @@ def _require_clients(header: BatchHeader) -> None:
 class RecordChecks:
     """`aside` takes what is large; without one it is done in a later turn."""
 
-    def __init__(self, node: ReplicaNode, aside: Aside | None) -> None:
+    def __init__(self, node: ReplicaNode, allowance: Allowance, aside: Aside | None) -> None:
         self._node = node
-        self._aside: Aside = aside or self
-        self._allowance = Allowance()
-
-    def begin_turn(self) -> None:
-        """What was checked at once since the last turn is forgotten."""
-        self._allowance.left = TURN_BYTES
+        self.aside: Aside = aside or self
+        self._allowance = allowance
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
         """`ports.Aside` in the turns to come."""
@@ -193,7 +179,7 @@ class RecordChecks:
             partition.checks_under_way -= 1
             done(checked)
 
-        self._aside.submit(partial(_attempt, look), on_done)
+        self.aside.submit(partial(_attempt, look), on_done)
 
     def _look(self, budget: RequestBudget, records: Records, *, inline: Allowance | None) -> list[BatchHeader] | None:
         headers = budget.check(records, inline)

@@ -83,10 +83,24 @@ class SegmentIndex:
         found = min(bisect_left(self.last_offsets, limit), bisect_right(self.positions, position_max)) - 1
         return self.positions[found] if found >= 0 else 0
 
-    def offset_before_timestamp(self, timestamp_ms: int) -> int:
-        """An offset (at or after the base) before which every batch's timestamps are below `timestamp_ms`."""
-        found = bisect_left(self.times, timestamp_ms) - 1
-        return self.time_offsets[found] if found >= 0 else self.base_offset
+    def before_timestamp(self, timestamp_ms: int) -> tuple[int, int | None]:
+        """The last offset of a batch up to which all are older than `timestamp_ms`, or the one before the base; and the batch's
+        position, where the entry tells it. The first that is not older lies at most two intervals behind it."""
+        following = bisect_left(self.times, timestamp_ms)
+        before = self.time_offsets[following - 1] if following else self.base_offset - 1
+        # A time entry is made at an offset entry. At the offset entry before that one no time was beyond the time entry before.
+        made_at = len(self.last_offsets)
+        if following < len(self.times):
+            made_at = bisect_left(self.last_offsets, self.time_offsets[following])
+        if made_at and self.last_offsets[made_at - 1] > before:
+            return self.last_offsets[made_at - 1], self.positions[made_at - 1]
+        return before, None
+
+    def times_around(self, timestamp_ms: int) -> list[tuple[int, int]]:
+        """The last time entry before `timestamp_ms` and the first that is not, as (last offset of its batch, time)."""
+        following = bisect_left(self.times, timestamp_ms)
+        near = range(max(following - 1, 0), min(following + 1, len(self.times)))
+        return [(self.time_offsets[each], self.times[each]) for each in near]
 
     def truncate(self, end_offset: int, position: int) -> None:
         """Forget the batches at or behind `position`; the caller notes the timestamps again from `timestamp_offset` on."""
@@ -111,13 +125,6 @@ class SegmentIndex:
         offsets = array("i", chain.from_iterable(new))
         times = map(TIME_ENTRY.pack, self.times[time_count:], self._relative(self.time_offsets[time_count:]))
         return _big_endian(offsets).tobytes(), b"".join(times)
-
-    def has_time_of(self, end_offset: int, timestamp_ms_max: int) -> bool:
-        """False when there is an entry for the batch that ends at `end_offset`, but with another time."""
-        found = bisect_left(self.time_offsets, end_offset - 1)
-        if found == len(self.time_offsets) or self.time_offsets[found] != end_offset - 1:
-            return True
-        return self.times[found] == timestamp_ms_max
 
     def _relative(self, offsets: Iterable[int]) -> list[int]:
         return [offset - self.base_offset for offset in offsets]

@@ -25,6 +25,7 @@ from raftlake.storage.scan import BatchAt
 from raftlake.storage.scrub import Scrub
 from raftlake.storage.segment import Segment
 from raftlake.storage.start_points import FileStartPoints
+from raftlake.storage.times import find_timestamp
 
 #: Relative offsets in the index files are 32 bits wide.
 SEGMENT_OFFSETS_MAX = (1 << 31) - 1
@@ -264,7 +265,7 @@ class FileLog:
     def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         self._require_usable()
         for segment in self._segments:
-            found = segment.find_timestamp(timestamp_ms)
+            found = find_timestamp(segment, timestamp_ms)
             if found is not None:
                 return _as_timestamp(found)
         return None

@@ -261,7 +261,7 @@ class Segment:
         position_max = first.position + size_max
         end = first.position + first.size
         indexed = self.loaded_index().boundary_within(limit, position_max)
-        for batch in self._walk_from(max(end, indexed)):
+        for batch in self.walk_from(max(end, indexed)):
             if batch.end_offset > limit or batch.position + batch.size > position_max:
                 return first.position, batch.position
         return first.position, self.size
@@ -293,28 +293,16 @@ class Segment:
             return self._locate(offset)
 
     def _locate(self, offset: int) -> BatchAt:
-        for batch in self._walk_from(self.loaded_index().position_for(offset)):
+        for batch in self.walk_from(self.loaded_index().position_for(offset)):
             if batch.base_offset > offset:
                 break
             if batch.end_offset > offset:
                 return batch
         raise BrokenBatch(self.path, self.size, offset, "the offset was not found")
 
-    def _walk_from(self, position: int, *, window: int = WINDOW_SMALL, check_crc: bool = False) -> Iterator[BatchAt]:
+    def walk_from(self, position: int, *, window: int = WINDOW_SMALL, check_crc: bool = False) -> Iterator[BatchAt]:
         offset = self.base_offset if position == 0 else None
         return walk(self.file.descriptor(), self.path, position, self.size, offset=offset, window=window, check_crc=check_crc)
-
-    def find_timestamp(self, timestamp_ms: int) -> BatchAt | None:
-        """The first batch whose largest timestamp is at or above `timestamp_ms`."""
-        if self.timestamp_ms_max < timestamp_ms or self.size == 0:
-            return None
-        known = self.loaded_index()
-        first = self.locate(known.offset_before_timestamp(timestamp_ms))
-        if not known.has_time_of(first.end_offset, first.timestamp_ms_max):
-            # The entry that led there tells another time than its batch: the file is damaged.
-            known = self.rebuild_index()
-            first = self.locate(known.offset_before_timestamp(timestamp_ms))
-        return next((each for each in self._walk_from(first.position) if each.timestamp_ms_max >= timestamp_ms), None)
 
     def latest_timestamp(self) -> BatchAt | None:
         """The first batch that holds the segment's largest timestamp, None when no batch has one."""
@@ -346,7 +334,7 @@ class Segment:
         except ValueError as error:
             raise BrokenBatch(self.path, 0, self.base_offset, f"its index does not fit: {error}") from error
         end_offset: int = self.base_offset
-        for batch in self._walk_from(position):
+        for batch in self.walk_from(position):
             end_offset = batch.end_offset
             if batch.timestamp_ms_max > timestamp_ms_max:
                 raise BrokenBatch(self.path, batch.position, batch.base_offset, "its timestamp is not in the time index")
@@ -357,7 +345,7 @@ class Segment:
 
     def verify(self) -> None:
         """Check every batch's CRC. Raises BrokenBatch (a StorageError) at the first that is damaged."""
-        for _ in self._walk_from(0, window=WINDOW_LARGE, check_crc=True):
+        for _ in self.walk_from(0, window=WINDOW_LARGE, check_crc=True):
             pass
 
     # --- the index -----------------------------------------------------------------------------------------------------
@@ -375,7 +363,7 @@ class Segment:
         """Walk all headers; a sealed segment gets new index files. Raises BrokenBatch when the batches are damaged."""
         rebuilt = index.SegmentIndex(self.base_offset)
         end_offset = self.base_offset
-        for batch in self._walk_from(0, window=WINDOW_HEADERS):
+        for batch in self.walk_from(0, window=WINDOW_HEADERS):
             rebuilt.note(batch.end_offset, batch.position, batch.size, batch.timestamp_ms_max)
             end_offset = batch.end_offset
         if end_offset != self.end_offset:

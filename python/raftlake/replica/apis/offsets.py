@@ -8,25 +8,24 @@ where an epoch ended need no high watermark.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from raftlake.errors import ErrorCode, WireError
+from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
-from raftlake.raft.types import Epoch, Offset
+from raftlake.raft.types import Epoch
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.partition import Partition
-from raftlake.wire.batches import decode_records
+from raftlake.replica.time_searches import MAX_TIMESTAMP, NOTHING, FoundOffset, Question
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
 LATEST = -1
 EARLIEST = -2
-MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-TIMESTAMP_SCAN_BYTES = 1 << 20
 
 
 def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
@@ -41,73 +40,80 @@ def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
 
 
 def list_offsets(node: ReplicaNode, request: Any, reply: Callable[[object], None]) -> None:
+    found = [[NOTHING] * len(topic.partitions) for topic in request.topics]
+    missing = sum(map(len, found)) + 1
+
+    def put(row: list[FoundOffset], index: int, answer: FoundOffset) -> None:
+        row[index] = answer
+        decided()
+
+    def decided() -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            reply(_listed(request, found))
+
+    for topic, row in zip(request.topics, found, strict=True):
+        for index, asked in enumerate(topic.partitions):
+            group = node.resolve_group(topic.name, asked.partition_index)
+            _ask(node, group, asked, partial(put, row, index))
+    # Only now: an answer that came at once must not end a request that is not read to its end.
+    decided()
+
+
+def _listed(request: Any, found: list[list[FoundOffset]]) -> object:
     answers = Answers(request)
     topics = []
-    for topic in request.topics:
-        partitions = []
-        for asked in topic.partitions:
-            group = node.resolve_group(topic.name, asked.partition_index)
-            error, timestamp, offset, epoch = _list_offset(node, group, asked)
-            partitions.append(
-                answers.make(
-                    "ListOffsetsPartitionResponse",
-                    partition_index=asked.partition_index,
-                    error_code=kafka_error(error),
-                    timestamp=timestamp,
-                    offset=offset,
-                    leader_epoch=epoch,
-                )
+    for topic, row in zip(request.topics, found, strict=True):
+        partitions = tuple(
+            answers.make(
+                "ListOffsetsPartitionResponse",
+                partition_index=asked.partition_index,
+                error_code=kafka_error(each.error),
+                timestamp=each.timestamp_ms,
+                offset=each.offset,
+                leader_epoch=each.epoch,
             )
-        topics.append(answers.make("ListOffsetsTopicResponse", name=topic.name, partitions=tuple(partitions)))
-    reply(answers.make("ListOffsetsResponse", topics=tuple(topics)))
+            for asked, each in zip(topic.partitions, row, strict=True)
+        )
+        topics.append(answers.make("ListOffsetsTopicResponse", name=topic.name, partitions=partitions))
+    return answers.make("ListOffsetsResponse", topics=tuple(topics))
 
 
-def _list_offset(node: ReplicaNode, group: GroupId, asked: Any) -> tuple[ErrorCode, int, int, int]:
+def _ask(node: ReplicaNode, group: GroupId, asked: Any, done: Callable[[FoundOffset], None]) -> None:
+    serving = partial(_serving, node, group, getattr(asked, "current_leader_epoch", -1))
+    if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
+        node.time_searches.ask(Question(group, asked.timestamp, serving, done))
+        return
+    partition = serving()
+    done(_find_end(partition, asked.timestamp) if isinstance(partition, Partition) else FoundOffset(partition))
+
+
+def _serving(node: ReplicaNode, group: GroupId, current_leader_epoch: int) -> Partition | ErrorCode:
+    """The partition, or why its offsets are not told."""
     partition = node.partitions.get(group)
     if partition is None:
-        return node.hosting.why_unknown(group), -1, -1, -1
-    core = partition.core
-    if not core.is_leader:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1, -1
-    error = fence(partition, getattr(asked, "current_leader_epoch", -1))
+        return node.hosting.why_unknown(group)
+    if not partition.core.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = fence(partition, current_leader_epoch)
     if error is not ErrorCode.NONE:
-        return error, -1, -1, -1
-    if not partition.is_serving:
-        return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1, -1
-    found = node.damage.guarded(partition.group, lambda: find_offset(partition, asked.timestamp))
-    return (ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1) if found is None else found
+        return error
+    return partition if partition.is_serving else ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def find_offset(partition: Partition, timestamp: int) -> tuple[ErrorCode, int, int, int]:
-    """(error, timestamp, offset, leader epoch) for one of Kafka's special timestamps or a time in milliseconds since 1970."""
-    high_watermark = partition.high_watermark
-    match timestamp:
+def _find_end(partition: Partition, which: int) -> FoundOffset:
+    """One of Kafka's special timestamps that need no look into the log."""
+    match which:
         case -1:
-            return ErrorCode.NONE, -1, high_watermark, partition.core.epoch
+            return FoundOffset(ErrorCode.NONE, -1, partition.high_watermark, partition.core.epoch)
         case -2 | -4:
             start = partition.log.start_offset
-            return ErrorCode.NONE, -1, start, _epoch_at(partition, start)
-        case -3:
-            found = partition.log.latest_timestamp()
+            return FoundOffset(ErrorCode.NONE, -1, start, _epoch_at(partition, start))
         case -5 | -6:
             # Nothing has been moved to a remote tier.
-            return ErrorCode.NONE, -1, -1, -1
-        case _ if timestamp < 0:
-            return ErrorCode.INVALID_REQUEST, -1, -1, -1
-        case _:
-            found = partition.log.find_timestamp(timestamp)
-    if found is None or found.offset >= high_watermark:
-        return ErrorCode.NONE, -1, -1, -1
-    at_least = found.timestamp_ms if timestamp == MAX_TIMESTAMP else timestamp
-    chunk = partition.log.read(found.offset, Offset(high_watermark), TIMESTAMP_SCAN_BYTES)
-    try:
-        for record in decode_records(chunk):
-            if record.timestamp_ms >= at_least:
-                return ErrorCode.NONE, record.timestamp_ms, record.offset, _epoch_at(partition, record.offset)
-    except WireError:
-        # A producer wrote records that nobody can read: the batch is the finest answer.
-        return ErrorCode.NONE, found.timestamp_ms, found.offset, found.epoch
-    return ErrorCode.NONE, -1, -1, -1
+            return NOTHING
+    return FoundOffset(ErrorCode.INVALID_REQUEST)
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:

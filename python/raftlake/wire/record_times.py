@@ -1,0 +1,54 @@
+"""Looking for a time in the records of one batch, a few records at a time and without making values of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raftlake.errors import WireError
+from raftlake.wire.batch_header import BatchHeader
+from raftlake.wire.primitives import BytesLike, read_varlong
+
+
+class TimedRecord(NamedTuple):
+    offset: int
+    timestamp_ms: int
+
+
+class RecordTimes:
+    """The times of the records of a batch, whose (uncompressed) payload is `content`."""
+
+    def __init__(self, header: BatchHeader, content: BytesLike) -> None:
+        self._header = header
+        self._content = content
+        self._index = 0
+        self._position = 0
+
+    @property
+    def is_over(self) -> bool:
+        """All records were looked at."""
+        return self._index >= self._header.record_count
+
+    def find(self, timestamp_ms: int, count: int) -> TimedRecord | None:
+        """The first of the next `count` records that is of this time or later. Raises WireError for what is no record."""
+        header, content = self._header, self._content
+        if header.is_log_append_time:
+            # All of them have the time of the batch.
+            self._index = header.record_count
+            found = header.timestamp_ms_max >= timestamp_ms
+            return TimedRecord(header.base_offset, header.timestamp_ms_max) if found else None
+        wanted = timestamp_ms - header.base_timestamp_ms
+        first, position = self._index, self._position
+        self._index = min(first + count, header.record_count)
+        for index in range(first, self._index):
+            try:
+                length, position = read_varlong(content, position)
+                delta, behind = read_varlong(content, position + 1)
+                if delta >= wanted:
+                    return TimedRecord(header.base_offset + read_varlong(content, behind)[0], header.base_timestamp_ms + delta)
+            except IndexError as error:
+                raise WireError(f"the batch ends amid record {index}") from error
+            if length < 0:
+                raise WireError(f"record {index} has {length} bytes")
+            position += length
+        self._position = position
+        return None
