@@ -125,7 +125,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.wire.produce": "property/test_wire_roundtrip.py",
     "raftlake.wire.producer_snapshot": "unit/test_replica_start_points.py",
     "raftlake.wire.read_offset": "property/test_wire_roundtrip.py",
-    "raftlake.wire.record_times": "unit/test_replica_time_searches.py",
     "raftlake.wire.records_decode": "unit/test_wire_records.py",
     "raftlake.wire.records_encode": "unit/test_wire_records.py",
     "raftlake.wire.records_loading": "unit/test_wire_records.py",

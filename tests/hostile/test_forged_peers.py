@@ -131,7 +131,7 @@ def test_the_epoch_of_a_foreign_producer_is_not_given_out(siege: Siege) -> None:
     with siege.attack("InitProducerId for the ids of others"), forgers(siege, 77) as found:
         for forger in found:
             for producer_id in range(20):
-                for epoch in (5, 1_000, 32_767):
+                for epoch in (0, 1, 5, 1_000, 32_767):
                     request = InitProducerIdRequest(
                         transactional_id=None,
                         transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=5)),

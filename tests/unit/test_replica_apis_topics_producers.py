@@ -9,7 +9,6 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
-from raftlake.replica.apis import producers
 from raftlake.replica.hosting_queue import OPENED_AT_ONCE
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
@@ -222,74 +221,36 @@ def _written(cluster: Cluster, topic: str, epoch: int, partitions: int = 1) -> i
     return producer_id
 
 
-def _epoch(cluster: Cluster, node: object, producer_id: int, epoch: int, version: int = 4) -> tuple[int, int, int]:
-    """(error, producer id, epoch) of an answer."""
-    answer = _producer_id(cluster, node, version, producer_id=producer_id, producer_epoch=epoch)
-    return int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch)
-
-
-def test_the_next_epoch_is_for_who_names_the_one_that_was_written_last() -> None:
-    cluster = Cluster()
-    producer_id = _written(cluster, "t", 3, partitions=2)
-    for node in cluster.nodes.values():
-        for stale in (0, 2):
-            assert _epoch(cluster, node, producer_id, stale) == (ErrorCode.PRODUCER_FENCED, -1, -1)
-        assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
-
-
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_producer_that_was_replaced_is_told_so_in_words_that_it_knows(version: int) -> None:
-    cluster = Cluster(1)
-    producer_id = _written(cluster, "t", 3)
-    error = ErrorCode.INVALID_PRODUCER_EPOCH if version < 4 else ErrorCode.PRODUCER_FENCED
-    assert _epoch(cluster, cluster.leader(), producer_id, 2, version) == (error, -1, -1)
-
-
-def test_a_retry_gets_the_epoch_that_was_given_until_something_is_written_in_it() -> None:
+@pytest.mark.parametrize("named", [0, 2, 3, 4, 32_767])
+def test_who_names_a_producer_gets_a_new_one(version: int, named: int) -> None:
+    """As Kafka answers idempotent producers: asking about the id of another changes nothing for it."""
     cluster = Cluster(1)
     node = cluster.leader()
     producer_id = _written(cluster, "t", 3)
-    for _ in range(3):
-        assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
-    group = cluster.create_topic("other")[0]
-    data = batch(b"x", producer_id=producer_id, producer_epoch=4, base_sequence=0)
-    assert cluster.produce(group, data).error is ErrorCode.NONE
-    assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.PRODUCER_FENCED, -1, -1)
-    assert _epoch(cluster, node, producer_id, 4) == (ErrorCode.NONE, producer_id, 5)
-    assert _epoch(cluster, node, producer_id, 5) == (ErrorCode.NONE, producer_id, 6)
-    assert _epoch(cluster, node, producer_id, 4) == (ErrorCode.PRODUCER_FENCED, -1, -1), "two epochs ago is no retry"
+    taken = []
+    for asked in (producer_id, producer_id, 5_000):
+        answer = _producer_id(cluster, node, version, producer_id=asked, producer_epoch=named)
+        assert (int(answer.error_code), int(answer.producer_epoch)) == (ErrorCode.NONE, 0)
+        taken.append(int(answer.producer_id))
+    assert len({producer_id, 5_000, *taken}) == 5
+    following = batch(b"y", producer_id=producer_id, producer_epoch=3, base_sequence=1)
+    assert cluster.produce(cluster.leader().resolve_group("t", 0), following).error is ErrorCode.NONE
 
 
-@pytest.mark.parametrize("named", [4, 100, 32_766, 32_767])
-def test_who_names_an_epoch_that_nobody_has_seen_gets_a_new_id(named: int) -> None:
+def test_asking_for_an_id_looks_at_no_partition() -> None:
+    """5,000 partitions were looked at for each request."""
     cluster = Cluster(1)
     node = cluster.leader()
-    producer_id = _written(cluster, "t", 3)
-    for asked in (producer_id, 5_000):
-        error, given, epoch = _epoch(cluster, node, asked, named)
-        assert (error, epoch) == (ErrorCode.NONE, 0)
-        assert given not in (producer_id, 5_000)
-    assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
-
-
-def test_behind_the_last_epoch_comes_a_new_id() -> None:
-    cluster = Cluster(1)
-    producer_id = _written(cluster, "t", 32_766)
-    assert _epoch(cluster, cluster.leader(), producer_id, 32_766) == (ErrorCode.NONE, producer_id, 32_767)
-    error, given, epoch = _epoch(cluster, cluster.leader(), producer_id, 32_767)
-    assert (error, epoch) == (ErrorCode.NONE, 0) and given != producer_id
-
-
-def test_the_epochs_that_are_remembered_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "GIVEN_MAX", 2)
-    cluster = Cluster(1)
-    node = cluster.leader()
-    ids = [_written(cluster, f"t{number}", 3) for number in range(3)]
-    for producer_id in ids:
-        assert _epoch(cluster, node, producer_id, 3) == (ErrorCode.NONE, producer_id, 4)
-    # The one that was given first is forgotten: its unwritten epoch is one that nobody has seen.
-    assert _epoch(cluster, node, ids[0], 4)[1] not in ids
-    assert _epoch(cluster, node, ids[1], 4) == (ErrorCode.NONE, ids[1], 5)
+    producer_id = _written(cluster, "t", 3, partitions=4)
+    for partition in node.partitions.values():
+        partition._facts = None  # type: ignore[assignment]
+    schema = _schema("init_producer_id", 4)
+    request = schema.InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=_timeout(), producer_id=producer_id, producer_epoch=3
+    )
+    answers = cluster.send(node, ApiKey.INIT_PRODUCER_ID, request, version=4)
+    assert int(answers[0].producer_id) != producer_id
 
 
 @pytest.mark.parametrize(

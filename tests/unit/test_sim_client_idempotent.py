@@ -131,14 +131,14 @@ def test_what_has_no_answer_is_sent_again_in_order_or_given_up() -> None:
         counter[0] += 1
         honest(batch, node_id, CallFailure.TIMED_OUT if counter[0] % 3 == 0 else answer)
 
-    ask_epoch = producer._ask_epoch
+    begin_epoch = producer._begin_epoch
 
-    def ask() -> None:
+    def begin() -> None:
         given_up[0] += bool(producer._under_way)
-        ask_epoch()
+        begin_epoch()
 
     producer._on_answer = losing  # type: ignore[method-assign]
-    producer._ask_epoch = ask  # type: ignore[method-assign]
+    producer._begin_epoch = begin  # type: ignore[method-assign]
     cluster.safety_end_us = 20_000_000
     cluster.run()
     assert given_up[0] > 2

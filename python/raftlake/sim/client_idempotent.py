@@ -90,7 +90,7 @@ class IdempotentProducer(Client):
             self._ask_id()
         elif self._under_way:
             if self._one_in(GIVES_UP_ONE_IN):
-                self._ask_epoch()
+                self._begin_epoch()
             else:
                 self._send_all()
         elif self._acknowledged and (self._has_rested or self._one_in(REPEATS_ONE_IN)):
@@ -98,7 +98,7 @@ class IdempotentProducer(Client):
         elif self._acknowledged and self._one_in(MISFITS_ONE_IN):
             self._break_a_rule()
         elif self._one_in(EPOCHS_ONE_IN):
-            self._ask_epoch()
+            self._begin_epoch()
         elif self._one_in(IDS_ONE_IN):
             self._ask_id()
         else:
@@ -121,23 +121,11 @@ class IdempotentProducer(Client):
         self._begin_anew(granted[0])
         self._send_all()
 
-    def _ask_epoch(self) -> None:
-        """What is under way is given up: it may be in the log, may still come there, or may never."""
-        ask = ask_producer_id(self._producer_id, self._epoch)
-        self.shared.calls.call(self.any_node(), ask, self._on_epoch, CALL_TIMEOUT_MS)
-
-    def _on_epoch(self, answer: Any) -> None:
-        granted = None if isinstance(answer, CallFailure) else granted_producer(answer)
-        if granted is None:
-            self.give_up()
-            return
-        if granted[0] != self._producer_id:
-            # The node that was asked has not seen this epoch yet.
-            self._on_id(answer)
-            return
-        assert granted[1] == self._epoch + 1, f"{granted} after epoch {self._epoch} of {self._producer_id}"
-        self.say(f"epoch {granted[1]} of producer {granted[0]}, given up: {len(self._under_way)}")
-        self._epoch, self._next_sequence = granted[1], 0
+    def _begin_epoch(self) -> None:
+        """Go on in the next epoch of the id, as Java's producer does by itself. What is under way is given up: it may be in the
+        log, may still come there, or may never."""
+        self._epoch, self._next_sequence = self._epoch + 1, 0
+        self.say(f"epoch {self._epoch} of producer {self._producer_id}, given up: {len(self._under_way)}")
         self._under_way.clear()
         if self._acknowledged:
             self._fenced = self._acknowledged[-1]

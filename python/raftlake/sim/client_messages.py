@@ -16,7 +16,7 @@ from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopic
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
-from kio.schema.types import BrokerId, ProducerId, TopicName
+from kio.schema.types import BrokerId, TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64, u16
 
 from raftlake.errors import ErrorCode
@@ -79,13 +79,10 @@ def deletion_error(answer: Any) -> int:
     return int(answer.responses[0].error_code)
 
 
-def ask_producer_id(known_id: int = -1, known_epoch: int = -1) -> Ask:
-    """A new producer id, or the next epoch of a known one (KIP-360)."""
+def ask_producer_id() -> Ask:
+    """A new producer id."""
     request = InitProducerIdRequest(
-        transactional_id=None,
-        transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=5)),
-        producer_id=ProducerId(known_id),
-        producer_epoch=i16(known_epoch),
+        transactional_id=None, transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=5))
     )
     return _ask(ApiKey.INIT_PRODUCER_ID, 4, request)
 

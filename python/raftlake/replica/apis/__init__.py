@@ -13,7 +13,7 @@ from raftlake.replica.apis import cluster, groups, offsets, topics, voters
 from raftlake.replica.apis.fetch import fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.produce import produce
-from raftlake.replica.apis.producers import ProducerEpochs, ProducerIds, init_producer_id
+from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.config import ClientContext
 from raftlake.wire.api import ApiKey, RequestHeader
 
@@ -27,7 +27,7 @@ Handler = Callable[["ReplicaNode", Any, Reply], None]
 class Apis:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
-        producer_ids, producer_epochs = ProducerIds(node), ProducerEpochs(node)
+        producer_ids = ProducerIds(node)
         self._handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: produce,
             ApiKey.FETCH: fetch,
@@ -42,9 +42,7 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
-            ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(
-                of, producer_ids, producer_epochs, request, reply
-            ),
+            ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
