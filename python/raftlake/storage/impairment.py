@@ -91,6 +91,9 @@ class Damage:
         self._bases = list_segments(path)
         self._epochs = load_epochs(path) or ()
         below = [base for base in self._bases if base <= found.offset]
+        if len(below) > 1 and below[-1] == found.offset and not self._is_intact(below[-2], below[-1]):
+            # What begins there does not fit the end of the one before, and that end is damaged.
+            below.pop()
         #: The segment that holds the first damage; None when all of the log goes.
         self._segment = below[-1] if below else None
         self.reason = str(found)
@@ -112,6 +115,20 @@ class Damage:
             self.is_real = self.is_real or self.offset < max(durable_end, log_end or 0)
         if log_end is not None:
             self.last_end, self._is_end_known = log_end, True
+
+    def _is_intact(self, base: Offset, following: Offset) -> bool:
+        path = self._path / file_name(base)
+        descriptor, end = _open(path)
+        offset = base
+        try:
+            for batch in walk(descriptor, path, 0, end, offset=base, check_crc=True, window=WINDOW_LARGE):
+                require_epoch(path, batch, self._epochs)
+                offset = batch.end_offset
+        except BrokenBatch:
+            return False
+        finally:
+            os.close(descriptor)
+        return offset == following
 
     def _look_at(self, base: Offset) -> None:
         """Find the first batch of a segment that is not intact."""

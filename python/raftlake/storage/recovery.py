@@ -38,6 +38,7 @@ from raftlake.storage.reset import perform_reset, read_pending_reset
 from raftlake.storage.scan import WINDOW_HEADERS, BatchAt, BrokenBatch, find_batch_after, is_zero, walk
 from raftlake.storage.segment import Segment, file_name
 from raftlake.storage.snapshots import list_snapshots
+from raftlake.wire.batch_header import HEADER_BYTES, BatchHeader, parse_header
 
 SYNC_THREADS = 4
 SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
@@ -71,7 +72,9 @@ class Recovery:
                 for base, following in pairwise(bases):
                     segments.append(open_sealed(path, base, following, pool))
                 epochs = self._recover_last(group, path, bases[-1], pool, segments)
-                if epoch_files.load(path) != list(epochs.all_entries):
+                told = epoch_files.load(path)
+                if told != list(epochs.all_entries):
+                    require_no_lone_header(told or [], epochs.all_entries, segments)
                     with contextlib.suppress(DiskFull):
                         # The next start rebuilds it as well.
                         epochs.save()
@@ -232,6 +235,37 @@ def checked_epochs(path: Path, entries: list[Entry], segments: list[Segment], st
     return history
 
 
+def require_no_lone_header(told: Sequence[Entry], found: Sequence[Entry], segments: Sequence[Segment]) -> None:
+    """Raises DamagedData where the epoch of one batch alone, not the last, is another than the checkpoint file has `told`.
+
+    No CRC covers the epoch in a header, and the file has no checksum. A file that is older than the log is wrong from some
+    batch on. A boundary of the file is right where the record of a new leader begins it, whose header says that by its CRC.
+    """
+    start, end = segments[0].base_offset, segments[-1].end_offset
+    points = sorted({start, end, *(begin for _, begin in (*told, *found) if start < begin < end)})
+    spans = [each for each in pairwise(points) if _epoch_of(told, each[0]) != _epoch_of(found, each[0])]
+    begun = {begin for _, begin in told} & set(spans[0]) if len(spans) == 1 else set()
+    if not begun or spans[0][1] == end:
+        return
+    (first, behind), header = spans[0], _header_at(segments, spans[0][0])
+    if header.end_offset == behind and all(_header_at(segments, begin).is_control for begin in begun):
+        raise DamagedData(
+            f"{segments[0].path.parent}: the batch at offset {first} says leader epoch {header.leader_epoch}, and "
+            f"{epoch_files.FILE_NAME} says {_epoch_of(told, first)}: one of them is damaged",
+            offset=first,
+        )
+
+
+def _epoch_of(entries: Sequence[Entry], offset: int) -> int:
+    return next((epoch for epoch, begin in reversed(entries) if begin <= offset), -1)
+
+
+def _header_at(segments: Sequence[Segment], offset: Offset) -> BatchHeader:
+    segment = segments[bisect_right(segments, offset, key=lambda each: each.base_offset) - 1]
+    batch = segment.locate(offset)
+    return parse_header(segment.read_bytes(batch.position, HEADER_BYTES))
+
+
 def _batch_at(segment: Segment, offset: Offset) -> BatchAt | None:
     """The batch that holds `offset`. None when it cannot be found: reads will tell why."""
     try:
@@ -264,9 +298,11 @@ def rebuilt_epochs(path: Path, sealed: list[Segment], start: Offset) -> LeaderEp
             )
         rebuilt.reset_to(before[-1])
     for segment in sealed:
+        # Epochs go back nowhere, at the seam between two segments neither.
         batches = walk(
-            segment.file.descriptor(), segment.path, 0, segment.size, offset=segment.base_offset, window=WINDOW_HEADERS
-        )
+            segment.file.descriptor(), segment.path, 0, segment.size,
+            offset=segment.base_offset, epoch_min=rebuilt.last, window=WINDOW_HEADERS,
+        )  # fmt: skip
         for batch in batches:
             rebuilt.note(batch.epoch, batch.base_offset)
     return rebuilt
