@@ -19,6 +19,7 @@ import wiregen
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.wire.api import (
     API_TABLE,
+    COLD_CLIENT_REQUEST_BYTES_MAX,
     COLD_REQUEST_BYTES_MAX,
     ApiKey,
     RequestHeader,
@@ -159,12 +160,19 @@ def test_a_message_of_another_version_is_our_own_mistake() -> None:
         encode_request(ApiKey.METADATA, 14, 1, None, METADATA)
 
 
-def test_a_cold_request_may_not_be_huge() -> None:
+@pytest.mark.parametrize(
+    ("head", "most"),
+    [("0014 0004 00000001 ffff 00", COLD_CLIENT_REQUEST_BYTES_MAX), ("0034 0002 00000001 ffff 00", COLD_REQUEST_BYTES_MAX)],
+    ids=["of a client", "of a node"],
+)
+def test_a_cold_request_may_not_be_huge(head: str, most: int) -> None:
     """Elements cost far more time than bytes: a legal message of this size does not exist."""
-    head = bytes.fromhex("0014 0004 00000001 ffff 00")
-    frame = head + b"\x81\x80\x40" + b"\x02t" * COLD_REQUEST_BYTES_MAX
-    with pytest.raises(WireError, match="allowed are"):
+    frame = bytes.fromhex(head) + b"\x81\x80\x40" + b"\x02t" * most
+    with pytest.raises(WireError, match=f"allowed are {most}$"):
         decode_request(frame)
+    with pytest.raises(WireError) as refused:
+        decode_request(frame[:most])
+    assert "allowed are" not in str(refused.value)
 
 
 def test_a_node_loads_neither_arrow_nor_numba() -> None:

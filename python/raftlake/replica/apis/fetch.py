@@ -1,9 +1,12 @@
 """Fetch (key 1) for consumers, at the leader and at followers: never past the high watermark that this node has applied.
 
 A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it
-is parked until the high watermark of one of its partitions moves, or its wait is over. No consumer is shown a high watermark
-below one that it has seen: a leader that has not committed in its own epoch, and a node whose watermark lies below the
-position asked for, let it wait, and answer OFFSET_NOT_AVAILABLE when the wait is over (KIP-207 and KIP-392 for Fetch).
+is parked until the high watermark of one of its partitions moves, or its wait is over. A look in vain reads all partitions: so
+the bytes that a request may wait for have an end, and a pause for which the request was large follows.
+
+No consumer is shown a high watermark below one that it has seen: a leader that has not committed in its own epoch, and a node
+whose watermark lies below the position asked for, let it wait, and answer OFFSET_NOT_AVAILABLE when the wait is over (KIP-207
+and KIP-392 for Fetch).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
 from raftlake.replica.apis.produce import group_of
 from raftlake.replica.partition import Partition
+from raftlake.replica.timers import Timer
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartition, FetchRequest
 from raftlake.wire.fetch_response import EpochEndOffset, FetchPartitionResult, FetchResponse, FetchTopicResult
@@ -26,14 +30,22 @@ if TYPE_CHECKING:
 
 WAIT_MS_MAX = 60_000
 READ_COMMITTED = 1
-#: What one answer may hold whatever the client asks for.
+#: What one answer may hold whatever the client asks for, and of one partition.
 BYTES_MAX = 64 * 1024 * 1024
+PARTITION_BYTES_MAX = 8 * 1024 * 1024
+#: What a request may wait for: as much is read at most by each look that is in vain.
+BYTES_MIN_MAX = 1024 * 1024
+#: Each partition takes some 5 µs of every look.
+PARTITIONS_MAX = 1 << 14
+PARTITIONS_LOOKED_AT_PER_MS = 100
 
 
 class ParkedFetch:
     """One consumer's Fetch. `attempt` reads everything anew, so a late answer is as fresh as an early one."""
 
-    __slots__ = ("_bytes_min", "_deadline_ms", "_done", "_groups", "_node", "_reply", "_request", "_stops")
+    __slots__ = (
+        "_bytes_min", "_deadline_ms", "_done", "_groups", "_has_news", "_node", "_pause", "_reply", "_request", "_stops",
+    )  # fmt: skip
 
     def __init__(self, node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:
         self._node = node
@@ -41,7 +53,10 @@ class ParkedFetch:
         self._reply = reply
         self._done = False
         self._stops: list[Callable[[], None]] = []
-        self._bytes_min = max(request.bytes_min, 0)
+        self._bytes_min = min(max(request.bytes_min, 0), BYTES_MIN_MAX)
+        #: After a look in vain; whether a high watermark moved meanwhile.
+        self._pause: Timer | None = None
+        self._has_news = False
         self._deadline_ms = node.now_ms + min(max(request.wait_ms_max, 0), WAIT_MS_MAX)
         self._groups = [
             [group_of(node, topic.name, topic.topic_id, part.index) for part in topic.partitions] for topic in request.topics
@@ -55,7 +70,24 @@ class ParkedFetch:
             for group in groups:
                 partition = self._node.partitions.get(group)
                 if partition is not None:
-                    self._stops.append(partition.wait_for_watermark(lambda _high_watermark: self._attempt(final=False)))
+                    self._stops.append(partition.wait_for_watermark(self._on_watermark))
+
+    def _on_watermark(self, _high_watermark: int) -> bool:
+        if self._pause is not None:
+            self._has_news = True
+            return self._done
+        if self._attempt(final=False):
+            return True
+        looked_at = sum(map(len, self._groups))
+        pause_ms = 1 + looked_at // PARTITIONS_LOOKED_AT_PER_MS
+        self._pause = self._node.timers.schedule(self._node.now_ms + pause_ms, self._end_pause)
+        return False
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        if self._has_news:
+            self._has_news = False
+            self._on_watermark(0)
 
     def _attempt(self, final: bool) -> bool:
         """Answer if there is reason to. True once the request has been answered."""
@@ -65,6 +97,8 @@ class ParkedFetch:
         if not (final or urgent or size >= self._bytes_min):
             return False
         self._done = True
+        if self._pause is not None:
+            self._pause.cancel()
         for stop in self._stops:
             stop()
         self._stops.clear()
@@ -116,7 +150,7 @@ class ParkedFetch:
         if result.error is not ErrorCode.NONE:
             return result
         if result.diverging_epoch is None and (budget > 0 or first):
-            size_max = max(1, min(part.bytes_max, budget))
+            size_max = max(1, min(part.bytes_max, budget, PARTITION_BYTES_MAX))
             try:
                 result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
             except DamagedData as damage:
@@ -171,4 +205,7 @@ def _divergence(partition: Partition, part: FetchPartition) -> tuple[ErrorCode, 
 
 
 def fetch(node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:
+    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
+        reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))
+        return
     ParkedFetch(node, request, reply).start()
