@@ -30,6 +30,10 @@ class Forger:
     def close(self) -> None:
         self._socket.close()
 
+    def patience(self, seconds: float) -> None:
+        """How long an answer may take."""
+        self._socket.settimeout(seconds)
+
     def say(self, rpc: PeerRpc) -> Any:
         key, version, message = self._codec.encode_request(NodeId(1), rpc)
         return self._codec.decode_reply(rpc, self.ask(key, version, message))

@@ -13,6 +13,7 @@ from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
+from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
@@ -30,6 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_LEAPS,
     *HOSTILE_SPACE,
     *HOSTILE_SPOILT,
+    *HOSTILE_WORK,
     *RUNTIME,
     *CONNECTOR,
     *CORRECTIONS,
