@@ -81,7 +81,15 @@ def _tiny_batches() -> bytes:
     return tiny * (LARGE // len(tiny))
 
 
-def _produced(siege: Siege, records: bytes, topic: str) -> Callable[[], None]:
+@pytest.fixture(scope="module")
+def topic(siege: Siege) -> str:
+    """One for all attacks: the files of each partition count among what a node holds."""
+    with Client(siege.quorum.bootstrap_servers) as client:
+        client.create_topic("work", partitions=PARTITIONS)
+    return "work"
+
+
+def _produced(siege: Siege, topic: str, records: bytes) -> Callable[[], None]:
     parts = [ProducePartition(index, bytearray(records)) for index in range(PARTITIONS)]
     request = ProduceRequest(-1, 5_000, None, [ProduceTopic(topic, None, parts)])
 
@@ -100,25 +108,21 @@ def _produced(siege: Siege, records: bytes, topic: str) -> Callable[[], None]:
     [_empty_snappy_blocks, _empty_zstd_frames, _empty_gzip_blocks, _tiny_batches],
     ids=["snappy blocks", "zstd frames", "gzip blocks", "batches"],
 )
-def test_a_request_of_a_hundred_megabytes_that_hold_nothing(siege: Siege, records: Callable[[], bytes]) -> None:
-    topic = f"work{records.__name__.replace('_', '-')}"
-    with Client(siege.quorum.bootstrap_servers) as client:
-        client.create_topic(topic, partitions=PARTITIONS)
-    attack = _produced(siege, records(), topic)
+def test_a_request_of_a_hundred_megabytes_that_hold_nothing(siege: Siege, topic: str, records: Callable[[], bytes]) -> None:
+    attack = _produced(siege, topic, records())
     with siege.attack("a request of many small things"):
         require_a_free_loop(siege, attack)
 
 
-def test_many_questions_for_a_time_in_batches_that_hold_much(siege: Siege) -> None:
+def test_many_questions_for_a_time_in_batches_that_hold_much(siege: Siege, topic: str) -> None:
     with Client(siege.quorum.bootstrap_servers, compression="zstd") as client:
-        client.create_topic("questions")
-        client.append("questions", bytes(7 * MIB), partition=0)
+        client.append(topic, bytes(7 * MIB), partition=0)
     asked = tuple(
         ListOffsetsPartition(partition_index=i32(0), current_leader_epoch=i32(-1), timestamp=i64(number))
         for number in range(500)
     )
-    topic = ListOffsetsTopic(name=TopicName("questions"), partitions=asked)
-    request = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=(topic,))
+    named = ListOffsetsTopic(name=TopicName(topic), partitions=asked)
+    request = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=(named,))
 
     def attack() -> None:
         with forgers(siege, 77) as found:
