@@ -124,14 +124,16 @@ def test_many_questions_for_a_time_in_batches_that_hold_much(siege: Siege, topic
     named = ListOffsetsTopic(name=TopicName(topic), partitions=asked)
     request = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=(named,))
 
+    answered: list[int] = []
+
     def attack() -> None:
         with forgers(siege, 77) as found:
             answers = [_patient(forger).ask(ApiKey.LIST_OFFSETS, 7, request) for forger in found]
-        errors = [int(part.error_code) for answer in answers for part in answer.topics[0].partitions]
-        assert errors.count(0) == len(asked), "one of the nodes leads"
+        answered.extend(sum(int(part.error_code) == 0 for part in answer.topics[0].partitions) for answer in answers)
 
     with siege.attack("five hundred questions for a time"):
         require_a_free_loop(siege, attack)
+        assert max(answered) == len(asked), "one of the nodes leads"
 
 
 def test_a_fetch_that_names_one_partition_many_times_and_waits(siege: Siege) -> None:
