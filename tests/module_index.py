@@ -34,7 +34,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.errors": "unit/test_client_protocol.py",
     "raftlake.kv.history": "unit/test_kv_machine.py",
     "raftlake.kv.keys": "unit/test_kv_commands.py",
-    "raftlake.kv.rules": "unit/test_replica_reserved_rules.py",
     "raftlake.kv.snapshot": "unit/test_kv_frozen_restoration.py",
     "raftlake.peer_rpcs": "unit/test_runtime_peers.py",
     "raftlake.ports": "contract/test_storage_log_contract.py",
