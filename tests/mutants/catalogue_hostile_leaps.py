@@ -14,6 +14,20 @@ ALONE, TOGETHER = "unit/test_raft_leaps.py", "unit/test_raft_forged_epochs.py"
 
 TOO_MUCH = (
     Mutant(
+        name="more-by-requests-than-comes-back-soon",
+        source="seed 1066 with epochs forged: a removed voter stood far above its leader, and followed nobody for minutes",
+        edits=(Edit(CREDIT, "REQUEST_STEPS, REQUEST_STEP_MS = 40, 250", "REQUEST_STEPS, REQUEST_STEP_MS = 1_000, 250"),),
+        by_tests=True,
+        places=(ALONE,),
+    ),
+    Mutant(
+        name="observer-takes-as-much-as-a-voter",
+        source="seed 3 with epochs forged: it followed nobody for most of a minute",
+        edits=(Edit(CREDIT, "OBSERVER_STEPS, OBSERVER_STEP_MS = 10, 10_000", "OBSERVER_STEPS, OBSERVER_STEP_MS = 39, 10_000"),),
+        by_tests=True,
+        places=(ALONE,),
+    ),
+    Mutant(
         name="answers-may-leap",
         source="issue 10: jumps are refused in requests and answers alike",
         edits=(Edit(LEAPS, "    if leap <= 0 or group.credit.answers.spend(leap, now_ms):\n", "    if True:\n"),),

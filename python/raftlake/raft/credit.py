@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from raftlake.raft.types import EPOCH_LEAP_MAX
 
-#: By requests, which anybody can send: so many epochs, and one more each time.
-REQUEST_STEPS, REQUEST_STEP_MS = 1_000, 500
+#: By requests, which anybody can send: so many epochs, and one more each time. All of it comes back within ten seconds.
+REQUEST_STEPS, REQUEST_STEP_MS = 40, 250
 #: By requests, in a replica without a vote. It stays so little above its leader that the leader takes it up within seconds,
 #: though nothing be left to the leader but what comes back; its own epochs come with the answers to its fetches.
 OBSERVER_STEPS, OBSERVER_STEP_MS = 10, 10_000
 #: By answers of voters that are no majority.
-ANSWER_STEPS, ANSWER_STEP_MS = EPOCH_LEAP_MAX, 20
+ANSWER_STEPS, ANSWER_STEP_MS = EPOCH_LEAP_MAX, 15
 #: By candidacies of the replica itself.
 OWN_STEPS, OWN_STEP_MS = 1_000, 500
 
