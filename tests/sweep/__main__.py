@@ -19,7 +19,7 @@ from tests.sweep.ledger import STRETCH, Ledger, Stretch
 from tests.sweep.page import page
 
 from raftlake.sim.report import Totals
-from raftlake.sim.runner import parse_seeds, reproduce, say, verdicts
+from raftlake.sim.runner import parse_seeds, reproduce, say, settle, verdicts
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What decides how a seed runs.
@@ -61,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.ledgers / f"{stamp.commit}-{seeds[0]}..{seeds[-1]}.jsonl"
     ledger = Ledger(path, seeds)
     say(f"seeds {seeds[0]}..{seeds[-1]} of {stamp}; {len(seeds) - len(ledger.remaining)} are finished, {path}")
+    # What failed with compiled code runs again in this process.
+    settle()
     try:
         compiled = None
         if not options.interpreted:
