@@ -9,6 +9,7 @@ seeds were run and none failed; exit status 1 when one failed. Where thousands a
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say(f"seeds {seeds[0]}..{seeds[-1]} of {stamp}; {len(seeds) - len(ledger.remaining)} are finished, {path}")
     # What failed with compiled code runs again in this process.
     settle()
+    # `kill` is as Ctrl-C: the processes that run seeds outlive one that just dies.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         compiled = None
         if not options.interpreted:
@@ -71,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say(f"stopped; {len(ledger.remaining)} seeds from {ledger.remaining[0]} on are left, the same command runs them")
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
     totals = ledger.totals
     for seed in totals.failed:
         say(f"reproduce: {reproduce(seed)}")

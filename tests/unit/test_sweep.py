@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -29,18 +31,23 @@ class Runs:
         self.broken: set[int] = set()
         self.idle: set[int] = set()
         self.stopped_at: int | None = None
+        #: What stops it; None for a KeyboardInterrupt as it is.
+        self.signal: signal.Signals | None = None
         monkeypatch.setattr(Settings, "draw", classmethod(lambda cls, seed: cls(seed=seed)))
         monkeypatch.setattr(
             Cluster, "__init__", lambda cluster, settings, *rest, **more: setattr(cluster, "settings", settings)
         )
         monkeypatch.setattr(Cluster, "run", lambda cluster: self.run(cluster.settings.seed))
-        monkeypatch.setattr(runner, "settle", lambda: None)
+        for module in (runner, command):
+            monkeypatch.setattr(module, "settle", lambda: None)
         monkeypatch.setattr(runner.gc, "collect", lambda: 0)
         monkeypatch.setattr(command.runstamp, "take", lambda *places: STAMP)
 
     def run(self, seed: int) -> Outcome:
         if seed == self.stopped_at:
-            raise KeyboardInterrupt
+            if self.signal is None:
+                raise KeyboardInterrupt
+            os.kill(os.getpid(), self.signal)
         self.seeds.append(seed)
         if seed in self.broken:
             raise Violation("a promise", "was broken")
@@ -69,6 +76,16 @@ def test_the_page_tells_what_all_stretches_came_to(runs: Runs, tmp_path: Path) -
     assert "| crash | 1,000 |" in text
     assert "| epochs | 750 | 500 |" in text
     assert "`make sweep SEEDS=1..500`" in text
+
+
+def test_a_kill_stops_a_sweep_as_ctrl_c_does(runs: Runs, tmp_path: Path) -> None:
+    """The processes that run seeds went on without it, for ever."""
+    before = signal.getsignal(signal.SIGTERM)
+    runs.stopped_at, runs.signal = 250, signal.SIGTERM
+    assert sweep(tmp_path) == 1
+    assert runs.seeds[-1] in (249, 250)
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert [stretch.last for stretch in Ledger(tmp_path / f"{STAMP.commit}-1..500.jsonl", range(1, 501)).stretches] == [200]
 
 
 @pytest.mark.parametrize("stopped_at", [1, STRETCH, STRETCH + 1, 2 * STRETCH + 50])
