@@ -55,19 +55,29 @@ def look(bootstrap: Sequence[Endpoint]) -> tuple[dict[Endpoint, Answer | None], 
     """What the nodes at `bootstrap` say, and those that they name; and where each node is."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from raftlake.runtime.probe import ask
-
     answers: dict[Endpoint, Answer | None] = {}
     nodes: dict[int, Endpoint] = {}
     places = list(bootstrap)
     with ThreadPoolExecutor(PROBE_THREADS) as threads:
         while places:
-            answers.update(zip(places, threads.map(lambda place: ask(place, PROBE_SECONDS), places), strict=True))
+            answers.update(zip(places, threads.map(_ask, places), strict=True))
             for place in places:
                 answer = answers[place]
                 nodes.update({} if answer is None else answer.nodes)
             places = [place for place in nodes.values() if place not in answers]
     return answers, nodes
+
+
+def _ask(place: Endpoint) -> Answer | None:
+    """What the node says to clients. A listener for peers tells no leader to anybody, which says nothing of the quorum."""
+    from raftlake.runtime.probe import ask, served_apis
+    from raftlake.wire.api import ApiKey
+
+    answer = ask(place, PROBE_SECONDS)
+    if answer is None or answer.nodes:
+        return answer
+    served = served_apis(place, PROBE_SECONDS)
+    return None if served is not None and ApiKey.METADATA not in served else answer
 
 
 def why_nobody_leads(answers: Mapping[Endpoint, Answer | None], nodes: Mapping[int, Endpoint]) -> str | None:

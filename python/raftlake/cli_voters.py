@@ -72,6 +72,7 @@ def add(
     """Make a running node a voter. It is an observer until it has everything that the leader has."""
     node_id, host, port = parse_voter(voter)
     deadline = time.monotonic() + timeout_ms / 1000
+    require_for_clients(bootstrap_server)
     with connect(bootstrap_server, timeout_ms) as client:
         describe_at_leader(client, deadline)
         directory = _fetching_directory(client, node_id, directory_id, deadline)
@@ -96,6 +97,7 @@ def remove(
 ) -> None:
     """Let a node vote no longer. It goes on fetching as an observer; stop it afterwards where it is not wanted."""
     deadline = time.monotonic() + timeout_ms / 1000
+    require_for_clients(bootstrap_server)
     with connect(bootstrap_server, timeout_ms) as client:
         described = describe_at_leader(client, deadline)
         found = next((replica for replica in described.voters if replica.replica_id == node_id), None)
@@ -105,6 +107,19 @@ def remove(
         removed = (node_id, found.directory_id)
         client.remove_voter(*removed, timeout_ms=_left_ms(deadline))
         _follow(client, deadline, as_json, lambda voters: removed not in voters)
+
+
+def require_for_clients(bootstrap_server: str) -> None:
+    """ConfigError for a listener for peers. It takes a change of voters, and does not tell the topics whose groups the command
+    waits for: the change would be made, and the command would fail."""
+    from raftlake.runtime.probe import served_apis
+    from raftlake.runtime.values import parse_servers
+    from raftlake.wire.api import ApiKey
+
+    for place in parse_servers("--bootstrap-server", bootstrap_server):
+        served = served_apis(place, CONNECT_SECONDS)
+        if served is not None and ApiKey.METADATA not in served:
+            raise ConfigError(f"{place} is a listener for peers: clients connect to the address that `listeners` names")
 
 
 def describe_at_leader(client: Client, deadline: float) -> QuorumDescription:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from raftlake.replica.config import METADATA_TOPIC, METADATA_TOPIC_ID
 from raftlake.runtime.peer_codec import peer_client_id
 from raftlake.wire import fetch, produce
 from raftlake.wire.api import ApiKey
-from splitkit import SplitNode, ask, split_quorum
+from splitkit import PATIENCE_S, SplitNode, ask, split_quorum
 from waitkit import wait_until
 
 pytestmark = pytest.mark.process
@@ -82,6 +84,23 @@ def test_strangers_at_the_clients_listener_change_nothing(tmp_path: Path) -> Non
         assert client.append("t", b"after", partition=0).offset == first + 1
         # The same at the peers' listener is a peer's, as it has to be.
         assert ask(nodes[0].peers, ApiKey.VOTE, 2, vote(True), NODE) is not None
+
+
+@pytest.mark.parametrize("command", [["remove", "2"], ["add", "9@127.0.0.1:1"]])
+def test_voters_are_not_changed_by_a_command_at_the_listener_for_peers(tmp_path: Path, command: list[str]) -> None:
+    """The leader took the change there; then the command failed, and an operator would have removed a second voter."""
+    with split_quorum(tmp_path) as nodes:
+        leader, _ = settled(nodes)
+        asked = ["--bootstrap-server", nodes[leader - 1].peers, "--timeout-ms", "20000"]
+        ran = subprocess.run(
+            [sys.executable, "-m", "raftlake", "voters", *command, *asked],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S * 2,
+        )
+        assert ran.returncode == 1
+        assert "is a listener for peers: clients connect to the address that `listeners` names" in ran.stderr
+        assert len(nodes[leader - 1].quorum()["currentVoters"]) == 3
 
 
 def test_a_leader_is_lost_and_the_others_elect_by_their_own_listener(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from raftlake.cli_leader import LeaderWatch, look, why_nobody_leads
 from raftlake.replica.config import Endpoint
+from raftlake.runtime import probe
 from raftlake.runtime.probe import Answer
+from raftlake.wire.api import ApiKey
 
 ONE, TWO, THREE = (Endpoint("h", port) for port in (1, 2, 3))
 NODES = {1: ONE, 2: TWO, 3: THREE}
@@ -92,6 +94,16 @@ def test_the_nodes_that_are_named_are_asked_too(leaderless: Endpoint) -> None:
     answers, nodes = look([leaderless])
     assert nodes[1] == leaderless and answers[nodes[1]] == Answer("c", -1, nodes)
     assert answers[nodes[2]] is None
+
+
+@pytest.mark.parametrize(("served", "is_told"), [({ApiKey.API_VERSIONS}, False), ({ApiKey.METADATA}, True), (None, True)])
+def test_a_listener_for_peers_is_no_reason_to_think_that_nobody_leads(
+    monkeypatch: pytest.MonkeyPatch, served: set[int] | None, is_told: bool
+) -> None:
+    """A healthy quorum was said to have lost its majority, with the advice to recover one node alone."""
+    monkeypatch.setattr(probe, "ask", lambda place, seconds: Answer())
+    monkeypatch.setattr(probe, "served_apis", lambda place, seconds: served)
+    assert (why_nobody_leads(*look([Endpoint("h", 1)])) is not None) == is_told
 
 
 def test_who_waits_is_told_once(leaderless: Endpoint) -> None:

@@ -206,3 +206,61 @@ def test_a_failed_disk_keeps_nobody_waiting_who_asks_later(cluster: Cluster, mon
         with pytest.raises(MemoryError):
             ask(cluster, group, 1_001)
     assert found(ask(cluster, group, 1_001)) == [(0, 1_003, 1)]
+
+
+def held_back(cluster: Cluster) -> tuple[Held, GroupId, GroupId, list[Any]]:
+    """A question whose job is aside, so that those behind it wait; a partition with such a batch, and one without."""
+    group, other = cluster.create_topic("t", 2)
+    cluster.produce(group, times(0, 7, codec="zstd", size=5 * MIB))
+    cluster.produce(other, times(3))
+    held = hold(cluster)
+    return held, group, other, ask(cluster, group, 1_001)
+
+
+def test_requests_take_turns_so_that_a_short_one_does_not_wait_for_a_long_one(cluster: Cluster) -> None:
+    """One request of thousands of questions kept all other clients waiting for minutes."""
+    held, group, other, first = held_back(cluster)
+    long = ask(cluster, group, *[1_001] * 6)
+    short, shorter = ask(cluster, other, 1_001, 1_002), ask(cluster, other, 1_003)
+    held.jobs.pop()()
+    cluster.run(10)
+    assert first and not short and not shorter, "the first question of the long one is aside"
+    held.jobs.pop()()
+    cluster.run(10)
+    assert found(shorter) == [(0, 1_003, 1)] and not long
+    held.jobs.pop()()
+    cluster.run(10)
+    assert found(short) == [(0, 1_003, 1)] * 2 and not long
+    for _ in range(4):
+        held.jobs.pop()()
+        cluster.run(10)
+    assert found(long) == [(0, 1_007, 2)] * 6 and not held.jobs
+
+
+@pytest.mark.parametrize("waited_ms", [time_searches.PATIENCE_MS - 1, time_searches.PATIENCE_MS])
+def test_what_has_waited_as_long_as_clients_do_is_not_worked_off(cluster: Cluster, waited_ms: int) -> None:
+    """Who had asked was gone, and the questions were worked off for minutes all the same."""
+    held, _, other, first = held_back(cluster)
+    waiting = ask(cluster, other, 1_001, 1_002)
+    cluster.run(waited_ms)
+    fresh = ask(cluster, other, 1_001)
+    held.jobs.pop()()
+    is_late = waited_ms == time_searches.PATIENCE_MS
+    later = [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)] if is_late else [(0, 1_003, 1)]
+    assert found(waiting) == later * 2
+    assert found(fresh) == [(0, 1_003, 1)] and first
+
+
+def test_questions_beyond_a_number_are_refused_at_once_and_there_is_room_again_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waiting question takes memory, and nothing bounded them."""
+    monkeypatch.setattr(time_searches, "QUESTIONS_MAX", 3)
+    held, _, other, first = held_back(cluster)
+    waiting = ask(cluster, other, 1_001, 1_002)
+    half, none = ask(cluster, other, 1_001, 1_002), ask(cluster, other, 1_001)
+    assert found(none) == [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)] and not half
+    held.jobs.pop()()
+    assert found(waiting) == [(0, 1_003, 1)] * 2 and first
+    assert found(half) == [(0, 1_003, 1), (ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)]
+    assert found(ask(cluster, other, 1_001, 1_002)) == [(0, 1_003, 1)] * 2

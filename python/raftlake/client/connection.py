@@ -73,9 +73,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         lowest, highest = self.versions.get(api_key, (0, -1))
         if not lowest <= version <= highest:
-            raise RequestRejected(
-                ErrorCode.UNSUPPORTED_VERSION, f"{self.address} does not speak {api_key.name} version {version}"
-            )
+            told = f"{self.address} does not speak {api_key.name} version {version}"
+            if api_key not in self.versions and ApiKey.BEGIN_QUORUM_EPOCH in self.versions:
+                told += ": it is a listener for peers; clients connect to the address that `listeners` names"
+            raise RequestRejected(ErrorCode.UNSUPPORTED_VERSION, told)
 
     def send(self, api_key: ApiKey, version: int, message: object, timeout_ms: float, done: Done) -> None:
         """Send, at the end of this loop turn together with what else is sent in it. `done` is never called from within."""

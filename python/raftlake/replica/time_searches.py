@@ -1,8 +1,12 @@
 """Where in a partition a time begins: the questions of all clients, one after another and a little in each turn.
 
 A question costs a look into the log and a batch that may decompress to 64 MiB, and a request may ask for each partition. So the
-questions wait in one line: the log is read and records are walked through within the turn's allowance, what is large is
-decompressed aside, and between turns everything else is served. Each question sees its partition as it is when its turn comes.
+questions wait: the log is read and records are walked through within the turn's allowance, what is large is decompressed aside,
+and between turns everything else is served. Each question sees its partition as it is when its turn comes.
+
+The requests take turns, one question each, so that a short one does not wait for a long one. Questions beyond QUESTIONS_MAX,
+and those that have waited for PATIENCE_MS, are answered OFFSET_NOT_AVAILABLE, after which clients ask again: who asked may be
+gone, and what is left behind must come to an end.
 
 Owns the finest answer: the record where the batch can be read, else the batch. It is one batch always: that whose header
 names the time.
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlake.errors import CorruptBatch, ErrorCode, WireError
@@ -33,6 +37,10 @@ MAX_TIMESTAMP = -3
 QUESTION_COST = 64 * 1024
 RECORD_COST = 512
 WALKED_AT_ONCE = 512
+#: Of all requests together: one for each partition that a node can host, and some.
+QUESTIONS_MAX = 1 << 14
+#: As long as clients wait for an answer, by their defaults.
+PATIENCE_MS = 30_000
 #: A compressed byte may take as long as so many others.
 PACKED_TIMES = 4
 PAUSE_MS = 1
@@ -48,6 +56,7 @@ class FoundOffset(NamedTuple):
 
 
 NOTHING = FoundOffset(ErrorCode.NONE)
+NOT_NOW = FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,16 @@ class Question:
     done: Callable[[FoundOffset], None]
 
 
+class AskedTogether:
+    """The questions of one request that wait."""
+
+    __slots__ = ("asked_at_ms", "questions")
+
+    def __init__(self, asked_at_ms: int) -> None:
+        self.asked_at_ms = asked_at_ms
+        self.questions: deque[Question] = deque()
+
+
 #: Yields what is to be done aside, and is sent the result; None for a pause.
 Search = Generator[Callable[[], BytesLike | None] | None, BytesLike | None, FoundOffset]
 
@@ -68,17 +87,39 @@ class TimeSearches:
     def __init__(self, node: ReplicaNode, allowance: Allowance) -> None:
         self._node = node
         self._allowance = allowance
-        self._waiting: deque[Question] = deque()
+        #: The requests whose turn comes, in this order.
+        self._waiting: deque[AskedTogether] = deque()
+        self._count = 0
         #: The question under way, and how far it is.
         self._current: tuple[Question, Search] | None = None
         #: It goes on by itself: a call further up, a timer or a job aside.
         self._is_going_on = False
 
-    def ask(self, question: Question) -> None:
+    def begin(self) -> AskedTogether:
+        """For the questions of another request."""
+        return AskedTogether(self._node.now_ms)
+
+    def ask(self, request: AskedTogether, question: Question) -> None:
         """Its `done` is called once, now or later."""
-        self._waiting.append(question)
+        if self._count >= QUESTIONS_MAX:
+            question.done(NOT_NOW)
+            return
+        self._count += 1
+        if not request.questions:
+            self._waiting.append(request)
+        request.questions.append(question)
         if not self._is_going_on:
             self._go_on(None)
+
+    def _next(self) -> Question:
+        """The first question of the request whose turn it is. The others of it wait for its next turn."""
+        request = self._waiting.popleft()
+        question = request.questions.popleft()
+        if request.questions:
+            self._waiting.append(request)
+        self._count -= 1
+        is_late = self._node.now_ms >= request.asked_at_ms + PATIENCE_MS
+        return replace(question, serving=lambda: ErrorCode.OFFSET_NOT_AVAILABLE) if is_late else question
 
     def _resume(self) -> None:
         self._node.begin_input()
@@ -106,7 +147,7 @@ class TimeSearches:
                 self._node.timers.schedule(self._node.now_ms + PAUSE_MS, self._resume)
                 return True
             if self._current is None:
-                question = self._waiting.popleft()
+                question = self._next()
                 self._current = (question, self._search(question))
             question, search = self._current
             try:

@@ -16,7 +16,7 @@ from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.partition import Partition
-from raftlake.replica.time_searches import MAX_TIMESTAMP, NOTHING, FoundOffset, Question
+from raftlake.replica.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -42,6 +42,7 @@ def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
 def list_offsets(node: ReplicaNode, request: Any, reply: Callable[[object], None]) -> None:
     found = [[NOTHING] * len(topic.partitions) for topic in request.topics]
     missing = sum(map(len, found)) + 1
+    together = node.time_searches.begin()
 
     def put(row: list[FoundOffset], index: int, answer: FoundOffset) -> None:
         row[index] = answer
@@ -56,7 +57,7 @@ def list_offsets(node: ReplicaNode, request: Any, reply: Callable[[object], None
     for topic, row in zip(request.topics, found, strict=True):
         for index, asked in enumerate(topic.partitions):
             group = node.resolve_group(topic.name, asked.partition_index)
-            _ask(node, group, asked, partial(put, row, index))
+            _ask(node, together, group, asked, partial(put, row, index))
     # Only now: an answer that came at once must not end a request that is not read to its end.
     decided()
 
@@ -80,10 +81,10 @@ def _listed(request: Any, found: list[list[FoundOffset]]) -> object:
     return answers.make("ListOffsetsResponse", topics=tuple(topics))
 
 
-def _ask(node: ReplicaNode, group: GroupId, asked: Any, done: Callable[[FoundOffset], None]) -> None:
+def _ask(node: ReplicaNode, together: AskedTogether, group: GroupId, asked: Any, done: Callable[[FoundOffset], None]) -> None:
     serving = partial(_serving, node, group, getattr(asked, "current_leader_epoch", -1))
     if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
-        node.time_searches.ask(Question(group, asked.timestamp, serving, done))
+        node.time_searches.ask(together, Question(group, asked.timestamp, serving, done))
         return
     partition = serving()
     done(_find_end(partition, asked.timestamp) if isinstance(partition, Partition) else FoundOffset(partition))
