@@ -137,10 +137,10 @@ def test_private_versions_are_not_negotiated_and_others_are() -> None:
             connection.require_version(ApiKey.METADATA, 12)
             with pytest.raises(RequestRejected, match="METADATA version 99"):
                 connection.require_version(ApiKey.METADATA, 99)
-            del connection.versions[ApiKey.METADATA]
+            connection.versions = {ApiKey.API_VERSIONS: (0, 4)}
             with pytest.raises(RequestRejected, match=r"does not speak METADATA version 12$"):
                 connection.require_version(ApiKey.METADATA, 12)
-            connection.versions[ApiKey.BEGIN_QUORUM_EPOCH] = (0, 1)
+            connection.versions = {ApiKey.BEGIN_QUORUM_EPOCH: (0, 1)}
             with pytest.raises(RequestRejected, match="METADATA version 12: it is a listener for peers"):
                 connection.require_version(ApiKey.METADATA, 12)
             connection.close()
