@@ -11,8 +11,30 @@ ELECTIONS = "raftlake.raft.elections"
 REPORTS = "raftlake.replica.reports"
 #: One replica; several.
 ALONE, TOGETHER = "unit/test_raft_leaps.py", "unit/test_raft_forged_epochs.py"
+ASKED = "unit/test_raft_leaps_asked.py"
 
 TOO_MUCH = (
+    Mutant(
+        name="refused-one-is-never-asked",
+        source="seed 796001477: a removed voter above its leader followed nobody for good",
+        edits=(Edit(COMMON, "    if group.is_leader and remote_id not in", "    if False and remote_id not in"),),
+        by_tests=True,
+        places=(ASKED,),
+    ),
+    Mutant(
+        name="refused-ones-are-asked-without-end",
+        source="seed 796001477: each forged request would make a leader send one",
+        edits=(Edit(LEAPS, "return group.credit.questions.spend(1, now_ms)", "return True"),),
+        by_tests=True,
+        places=(ASKED,),
+    ),
+    Mutant(
+        name="leader-that-cannot-ask-saves-nothing",
+        source="seed 796001477: the address of an observer may not be known",
+        edits=(Edit(LEAPS, "    group.credit.requests.save_for(refused - group.epoch, now_ms)\n", ""),),
+        by_tests=True,
+        places=(ASKED,),
+    ),
     Mutant(
         name="more-by-requests-than-comes-back-soon",
         source="seed 1066 with epochs forged: a removed voter stood far above its leader, and followed nobody for minutes",
@@ -170,7 +192,9 @@ TOO_LITTLE = (
         source="issue 10: one forged epoch keeps an observer out, since the leader refuses its fetches",
         edits=(
             Edit(
-                ELECTIONS, "    if may_campaign(group):\n        return\n", "    if group.impairment is None:\n        return\n"
+                ELECTIONS,
+                "    if not may_campaign(group):\n        ask_epoch",
+                "    if group.impairment is not None:\n        ask_epoch",
             ),
         ),
         by_tests=True,
@@ -182,8 +206,8 @@ TOO_LITTLE = (
         edits=(
             Edit(
                 ELECTIONS,
-                "    if may_campaign(group):\n        return\n",
-                "    if may_campaign(group) or peer not in group.voters:\n        return\n",
+                "    if not may_campaign(group):\n        ask_epoch",
+                "    if not may_campaign(group) and peer in group.voters:\n        ask_epoch",
             ),
         ),
         by_tests=True,

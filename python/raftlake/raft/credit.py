@@ -17,6 +17,8 @@ OBSERVER_STEPS, OBSERVER_STEP_MS = 10, 10_000
 ANSWER_STEPS, ANSWER_STEP_MS = EPOCH_LEAP_MAX, 15
 #: By candidacies of the replica itself.
 OWN_STEPS, OWN_STEP_MS = 1_000, 500
+#: Questions to those whose requests were refused.
+QUESTIONS, QUESTION_MS = 2, 250
 
 
 class Credit:
@@ -60,10 +62,11 @@ class Credit:
 class EpochCredit:
     """Of one replica of one group, since its start."""
 
-    __slots__ = ("answers", "own", "requests", "requests_without_vote")
+    __slots__ = ("answers", "own", "questions", "requests", "requests_without_vote")
 
     def __init__(self) -> None:
         self.requests = Credit(REQUEST_STEPS, REQUEST_STEP_MS)
         self.requests_without_vote = Credit(OBSERVER_STEPS, OBSERVER_STEP_MS)
         self.answers = Credit(ANSWER_STEPS, ANSWER_STEP_MS)
         self.own = Credit(OWN_STEPS, OWN_STEP_MS)
+        self.questions = Credit(QUESTIONS, QUESTION_MS)

@@ -215,8 +215,12 @@ def announce_epoch(group: GroupState, peer: NodeId) -> None:
     """A leader of a lower epoch cannot be followed. Who campaigns tells its epoch with the vote that it asks for. An observer
     or an impaired replica does not; so it asks for a pre-vote that nobody with a record grants, and whose answer does not
     count. `peer` may be a bootstrap address, where which voter lives is not known."""
-    if may_campaign(group):
-        return
+    if not may_campaign(group):
+        ask_epoch(group, peer)
+
+
+def ask_epoch(group: GroupState, peer: NodeId) -> None:
+    """Tell our epoch to another replica, and hear its own from where it lives, by a pre-vote that does nothing else."""
     voter = group.voters.voters.get(peer)
     request = VoteRequest(
         candidate=group.local,

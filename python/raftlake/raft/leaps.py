@@ -21,8 +21,8 @@ answer names the epoch of a voter, which requests raised by as little as ours. W
 however many epochs, hears of it from a majority at once. Where only a minority is left to tell, it waits: about a minute for
 each 4,000 epochs above ANSWER_STEPS. The rate of answers is above that at which the voters of a group can be made to rise
 together, so that the wait ends. A replica without a vote takes less from requests than a voter does: what it has taken, a
-leader can take from it (`elections.announce_epoch`). Who took a voter's share and votes no longer waits for ten seconds at
-most, in which a leader with nothing left has saved as much.
+leader can take from it (`elections.announce_epoch`). Who took a voter's share and votes no longer may stand far above its
+leader. When the leader refuses its requests, it asks it at its address, and the answer counts as that of one voter.
 
 A replica that has nothing yet takes any epoch from an answer: its quorum may be old. Restarts forget what was spent.
 Knows nothing of what else a message says.
@@ -53,6 +53,13 @@ def may_enter(group: GroupState, epoch: Epoch, source: NodeId, now_ms: int, *, i
 def report(group: GroupState, epoch: Epoch, source: NodeId) -> None:
     """The epoch is not taken in."""
     group.actions.append(ReportRefusedEpoch(source=source, epoch=epoch, own_epoch=group.epoch))
+
+
+def may_ask(group: GroupState, refused: Epoch, now_ms: int) -> bool:
+    """Whether a leader is to ask a replica, in whose name a request was refused, for its epoch. The answer cannot be forged.
+    Where the replica's address is not known, as an observer's may not be, the request is taken when as much has been saved."""
+    group.credit.requests.save_for(refused - group.epoch, now_ms)
+    return group.credit.questions.spend(1, now_ms)
 
 
 def highest_of_requests(group: GroupState, now_ms: int) -> Epoch:

@@ -20,8 +20,12 @@ def validate_voter_only_request(group: GroupState, remote_id: NodeId, epoch: Epo
         return ErrorCode.FENCED_LEADER_EPOCH
     if remote_id < 0 or remote_id == group.local.id or epoch > EPOCH_MAX:
         return ErrorCode.INVALID_REQUEST
-    may_enter = leaps.may_enter(group, epoch, remote_id, now_ms, is_answer=False)
-    return ErrorCode.NONE if may_enter else ErrorCode.INVALID_REQUEST
+    if leaps.may_enter(group, epoch, remote_id, now_ms, is_answer=False):
+        return ErrorCode.NONE
+    if group.is_leader and remote_id not in group.other_voters and leaps.may_ask(group, epoch, now_ms):
+        # Nothing else asks it: a voter that was removed, say, which cannot follow a lower epoch than its own.
+        elections.ask_epoch(group, remote_id)
+    return ErrorCode.INVALID_REQUEST
 
 
 def validate_leaders_request(group: GroupState, leader_id: NodeId, epoch: Epoch, now_ms: int) -> ErrorCode:
