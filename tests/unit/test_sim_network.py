@@ -181,6 +181,15 @@ def test_a_node_that_is_down_refuses_and_the_sender_hears_of_it() -> None:
     assert wires.one.unreachable == [TWO]
 
 
+def test_a_node_that_does_not_exist_cannot_be_reached() -> None:
+    """A leader asks who was refused, in whose name anybody may have asked (seed 16)."""
+    wires = Wires()
+    del wires.network.peers[TWO]
+    wires.send()
+    wires.run(100)
+    assert wires.results == [FailureReason.DISCONNECTED]
+
+
 def test_a_refusal_does_not_pass_a_cut_link() -> None:
     wires = Wires()
     wires.two.incarnation = 0

@@ -249,7 +249,8 @@ class SimulatedNetwork:
         if (source, destination) in self._cut:
             self.counters.cut += 1
             return
-        server_incarnation = self.peers[destination].incarnation
+        # Of a node that does not exist no address is known, which takes as long as a refused connection at most.
+        server_incarnation = self.peers[destination].incarnation if destination in self.peers else 0
         if not server_incarnation:
             self._refuse(call)
             return
