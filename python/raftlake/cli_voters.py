@@ -170,18 +170,23 @@ def require_reachable(
         time.sleep(_POLL_S)
 
 
-def require_for_peers(node_id: int, host: str, port: int) -> None:
-    """ConfigError for a listener at which a node serves its clients alone. The leader would refuse it, and tell nobody why."""
+def require_for_peers(node_id: int, host: str, port: int, patience_seconds: float = CONNECT_SECONDS) -> None:
+    """ConfigError for an address at which no node gives votes: a listener for clients, an HTTP listener, another program. The
+    leader would refuse it, and tell nobody why. A node that is just starting is given some time to answer."""
     from raftlake.replica.config import Endpoint
     from raftlake.runtime.probe import served_apis
     from raftlake.wire.api import ApiKey
 
-    served = served_apis(Endpoint(host, port), CONNECT_SECONDS)
-    if served is not None and ApiKey.VOTE not in served:
-        raise ConfigError(
-            f"{host}:{port} is a listener for clients, at which no votes are given: "
-            f"give the address of the controller.listener of node {node_id}"
-        )
+    deadline = time.monotonic() + patience_seconds
+    while (served := served_apis(Endpoint(host, port), CONNECT_SECONDS)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    if served is not None and ApiKey.VOTE in served:
+        return
+    what = "does not speak the Kafka protocol" if served is None else "is a listener for clients, at which no votes are given"
+    raise ConfigError(
+        f"{host}:{port} {what}: give the address of the controller.listener of node {node_id}, or of its listener where it has "
+        "no controller.listener"
+    )
 
 
 def observer_directory(

@@ -34,7 +34,7 @@ from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.properties import format_properties, parse_properties
-from raftlake.storage.files import storage_error
+from raftlake.storage.files import FILE_MODE, storage_error
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta
 from raftlake.wire.ids import id_to_text
@@ -371,6 +371,7 @@ def _write_properties(node: LocalNode, nodes: Mapping[int, LocalNode], settings:
         "http.listener": node.http_address,
         **settings,
     }
+    node.properties.touch(FILE_MODE)
     node.properties.write_text(format_properties(values), encoding="utf-8")
 
 

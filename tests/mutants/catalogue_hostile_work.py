@@ -278,4 +278,39 @@ FLIPPED = (
     ),
 )
 
-HOSTILE_WORK = (*PRODUCE, *LIST_OFFSETS, *CONSUMERS, *PRODUCER_IDS, *FLIPPED)
+OUTSIDE_THE_LOG = (
+    mutant(
+        "foreign-log-decoded-at-once",
+        "a batch of 150,000 records for another program's log was decoded within one turn",
+        CHECKS,
+        " or self._node.config.is_opaque):",
+        "):",
+        ("unit/test_replica_opaque.py",),
+    ),
+    mutant(
+        "voter-added-where-nobody-votes",
+        "`voters add` at an HTTP port asked for a minute, and then did not know the outcome",
+        "raftlake.cli_voters",
+        "    if served is not None and ApiKey.VOTE in served:\n",
+        "    if served is None or ApiKey.VOTE in served:\n",
+        ("unit/test_cli_voters.py",),
+    ),
+    mutant(
+        "starting-voter-asked-once",
+        "a node that is just starting answers a moment later",
+        "raftlake.cli_voters",
+        " is None and time.monotonic() < deadline:",
+        " is None and time.monotonic() < 0:",
+        ("unit/test_cli_voters.py",),
+    ),
+    mutant(
+        "settings-of-a-local-node-for-all-to-read",
+        "data files are their owner's to read",
+        "raftlake.local",
+        "    node.properties.touch(FILE_MODE)\n",
+        "",
+        ("unit/test_local_directories.py",),
+    ),
+)
+
+HOSTILE_WORK = (*PRODUCE, *LIST_OFFSETS, *CONSUMERS, *PRODUCER_IDS, *FLIPPED, *OUTSIDE_THE_LOG)

@@ -7,6 +7,7 @@ import itertools
 import socket
 import struct
 import threading
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -132,33 +133,53 @@ def test_the_address_of_another_node_is_refused() -> None:
 @pytest.mark.parametrize("use", list(ListenerUse))
 def test_the_address_of_a_listener_for_clients_is_refused(use: ListenerUse) -> None:
     """The command asked for a minute, and then named a leader that could not be reached."""
+
+    def requires(host: str, port: int) -> None:
+        refused = pytest.raises(ConfigError, match=r"is a listener for clients.*the controller\.listener of node 4")
+        with refused if use is ListenerUse.CLIENTS else contextlib.nullcontext():
+            require_for_peers(4, host, port)
+
+    serving([api_versions(use)], requires)
+
+
+def api_versions(use: ListenerUse) -> bytes:
+    """The answer to ApiVersions, version 0, of such a listener."""
     keys = b"".join(struct.pack(">hhh", api.key, api.version_min, api.version_max) for api in listed(use))
     body = struct.pack(">ihi", CORRELATION, 0, len(listed(use))) + keys
+    return struct.pack(">i", len(body)) + body
+
+
+def serving(answers: Sequence[bytes], requires: Callable[[str, int], None]) -> None:
+    """Runs `requires` beside a program that answers one connection after the other."""
     with socket.socket() as node:
         node.bind(("127.0.0.1", 0))
         node.listen()
 
         def answer() -> None:
-            with node.accept()[0] as connection:
-                connection.recv(1024)
-                connection.sendall(struct.pack(">i", len(body)) + body)
+            for each in answers:
+                with node.accept()[0] as connection:
+                    connection.recv(1024)
+                    connection.sendall(each)
 
-        answering = threading.Thread(target=answer)
+        answering = threading.Thread(target=answer, daemon=True)
         answering.start()
-        refused = pytest.raises(ConfigError, match=r"is a listener for clients.*the controller\.listener of node 4")
-        with refused if use is ListenerUse.CLIENTS else contextlib.nullcontext():
-            require_for_peers(4, *node.getsockname())
+        requires(*node.getsockname())
         answering.join()
 
 
-def test_what_does_not_say_what_it_serves_is_the_leaders_to_judge() -> None:
-    with socket.socket() as node:
-        node.bind(("127.0.0.1", 0))
-        node.listen()
-        closing = threading.Thread(target=lambda: node.accept()[0].close())
-        closing.start()
-        require_for_peers(4, *node.getsockname())
-        closing.join()
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"])
+def test_the_address_of_another_program_is_refused(answer: bytes) -> None:
+    """`voters add` at an HTTP port asked for a minute, and then did not know the outcome."""
+
+    def requires(host: str, port: int) -> None:
+        with pytest.raises(ConfigError, match=r"does not speak the Kafka protocol: give .*controller\.listener of node 4"):
+            require_for_peers(4, host, port, patience_seconds=0)
+
+    serving([answer], requires)
+
+
+def test_a_node_that_does_not_answer_yet_is_asked_again() -> None:
+    serving([b"", api_versions(ListenerUse.PEERS)], lambda host, port: require_for_peers(4, host, port, patience_seconds=10))
 
 
 class Leader:

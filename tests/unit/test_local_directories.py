@@ -37,6 +37,12 @@ def test_every_node_gets_settings_that_serve_accepts(tmp_path: Path) -> None:
     assert len({read_meta(node.directory).directory_id for node in nodes.values()}) == 3
 
 
+def test_the_settings_of_a_node_are_its_owners_to_read(tmp_path: Path) -> None:
+    """As all in a data directory; settings may come to hold secrets."""
+    nodes = prepare(tmp_path)
+    assert {node.properties.stat().st_mode & 0o777 for node in nodes.values()} == {0o600}
+
+
 def test_a_second_start_continues_with_the_same_ports_and_identity(tmp_path: Path) -> None:
     first = prepare(tmp_path)
     before = [read_meta(node.directory) for node in first.values()]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from asidekit import hold, result, send
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.kv.commands import Put, Txn
 from raftlake.ports import GroupId
@@ -62,6 +63,17 @@ def test_a_record_that_would_stop_kafkas_raft_is_refused(cluster: Cluster, recor
     assert result.error is ErrorCode.INVALID_RECORD
     assert word in (result.error_message or "") and "record 1 " in (result.error_message or "")
     assert cluster.leader(FOREIGN).partitions[FOREIGN].core.log_end == 1
+
+
+def test_records_are_decoded_aside(cluster: Cluster) -> None:
+    """A batch of 150,000 of the smallest records was decoded within one turn."""
+    held = hold(cluster, FOREIGN)
+    answers = send(cluster, FOREIGN, batch(b"one"))
+    cluster.run(1000)
+    assert not answers and len(held.jobs) == 1
+    held.finish(1)
+    cluster.run(1000)
+    assert result(answers).base_offset == 1
 
 
 def test_what_kafkas_raft_writes_itself_is_accepted() -> None:

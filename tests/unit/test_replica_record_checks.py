@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from asidekit import Held, hold, result, send
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports import GroupId
 from raftlake.replica.allowance import Allowance
@@ -23,8 +24,8 @@ from raftlake.runtime.aside import ThreadAside
 from raftlake.wire import compression
 from raftlake.wire.api import ApiKey
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX
-from raftlake.wire.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceTopic
-from replica_cluster import Cluster, batch, produce_request
+from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from replica_cluster import Cluster, batch
 
 MIB = 1 << 20
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -114,39 +115,9 @@ def test_little_is_decompressed_to_find_out_that_a_request_is_large(monkeypatch:
 # --- through the node ------------------------------------------------------------------------------------------------
 
 
-class Held:
-    """`ports.Aside` whose jobs are done when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def submit(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append(lambda: done(job()))
-
-    def finish(self, count: int = 1) -> None:
-        for _ in range(count):
-            self.jobs.pop(0)()
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster(1)
-
-
-def hold(cluster: Cluster) -> Held:
-    held = Held()
-    cluster.leader().record_checks.aside = held
-    return held
-
-
-def send(cluster: Cluster, group: GroupId, *batches: bytearray) -> list[Any]:
-    return cluster.send(cluster.leader(group), ApiKey.PRODUCE, produce_request(group, *batches))
-
-
-def result(answers: list[Any]) -> ProducePartitionResult:
-    ((answer),) = answers
-    part: ProducePartitionResult = answer.topics[0].partitions[0]
-    return part
 
 
 def test_a_large_request_is_appended_when_it_was_looked_at(cluster: Cluster) -> None:
@@ -171,7 +142,7 @@ def test_what_comes_behind_a_large_request_waits_for_it_and_nothing_else_does(cl
     held.finish(2)
     cluster.run(1_000)
     assert not late, "two are still looked at when it comes"
-    held.finish()
+    held.finish(1)
     cluster.run(1_000)
     assert [result(each).base_offset for each in (*small, late)] == [2, 3, 4, 5]
     assert result(send_and_wait(cluster, group, batch(b"at once"))).base_offset == 6
@@ -209,7 +180,7 @@ def test_a_request_that_was_aside_while_its_topic_was_deleted_is_answered(cluste
     held = hold(cluster)
     answers = send(cluster, group, zeros(10 * MIB))
     cluster.leader().hosting.close([group])
-    held.finish()
+    held.finish(1)
     assert result(answers).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -223,7 +194,7 @@ def test_a_request_that_was_aside_while_its_leader_was_deposed_is_answered() -> 
     me = leader.config.node_id
     cluster.cut = {(other, me) for other in cluster.voters if other != me}
     cluster.run(10_000, until=lambda: not leader.partitions[group].core.is_leader)
-    held.finish()
+    held.finish(1)
     assert result(answers).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     cluster.cut = set()
 
@@ -239,8 +210,8 @@ def test_a_bug_in_one_check_keeps_nobody_waiting(cluster: Cluster, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr("raftlake.replica.record_checks.require_records", fail)
-        held.finish()
-    held.finish()
+        held.finish(1)
+    held.finish(1)
     cluster.run(1_000)
     assert result(first).error is ErrorCode.UNKNOWN_SERVER_ERROR
     assert (result(second).error, result(second).base_offset) == (ErrorCode.NONE, 1)

@@ -4,13 +4,12 @@ requests in one turn of the loop."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import Any
 
 import cramjam
 import pytest
 from crc32c import crc32c
 
+from asidekit import hold, result, send
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports import GroupId
 from raftlake.replica import record_checks
@@ -24,8 +23,8 @@ from raftlake.replica.record_checks import (
 from raftlake.wire import compression
 from raftlake.wire.api import ApiKey
 from raftlake.wire.compression import Compression
-from raftlake.wire.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceTopic
-from replica_cluster import Cluster, batch, produce_request
+from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from replica_cluster import Cluster, batch
 
 MIB = 1 << 20
 
@@ -120,39 +119,9 @@ def test_of_too_many_batches_the_rest_is_not_looked_at(monkeypatch: pytest.Monke
 # --- through the node ----------------------------------------------------------------------------------------------------
 
 
-class Held:
-    """`ports.Aside` whose jobs are done when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def submit(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append(lambda: done(job()))
-
-    def finish(self) -> None:
-        while self.jobs:
-            self.jobs.pop(0)()
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster(1)
-
-
-def hold(cluster: Cluster) -> Held:
-    held = Held()
-    cluster.leader().record_checks.aside = held
-    return held
-
-
-def send(cluster: Cluster, group: GroupId, *batches: bytearray) -> list[Any]:
-    return cluster.send(cluster.leader(group), ApiKey.PRODUCE, produce_request(group, *batches))
-
-
-def result(answers: list[Any]) -> ProducePartitionResult:
-    ((answer),) = answers
-    part: ProducePartitionResult = answer.topics[0].partitions[0]
-    return part
 
 
 def test_headers_and_checksums_of_a_large_request_are_looked_at_aside(
@@ -173,7 +142,7 @@ def test_headers_and_checksums_of_a_large_request_are_looked_at_aside(
     )
     answers = cluster.send(cluster.leader(groups[0]), ApiKey.PRODUCE, request)
     assert validated == [] and len(held.jobs) == 12
-    held.finish()
+    held.finish_all()
     cluster.run(1_000)
     assert {part.error for part in answers[0].topics[0].partitions} == {ErrorCode.INVALID_RECORD}
     assert [cluster.leader(group).partitions[group].log.end_offset for group in groups] == [1] * 12
@@ -199,7 +168,7 @@ def test_what_the_requests_of_one_turn_decompress_at_once_has_an_end(cluster: Cl
     assert len(held.jobs) == 50 - TURN_BYTES // INLINE_BYTES
     assert sum(made) <= 2 * TURN_BYTES
     assert result_of_plain(cluster, other) == 1, "what is not compressed is looked at"
-    held.finish()
+    held.finish_all()
     cluster.run(1_000)
     assert [result(each).base_offset for each in answers] == list(range(1, 51))
     made.clear()

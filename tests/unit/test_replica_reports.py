@@ -13,6 +13,7 @@ from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochReques
 from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.reports import REFUSAL_ALARM_MS
 from replica_cluster import Cluster
 
 STRANGER, VOTER = NodeId(77), NodeId(2)
@@ -89,6 +90,35 @@ def test_the_alarm_about_a_refused_epoch_ends_when_the_node_has_caught_up(caplog
             assert (METADATA_GROUP not in node.reports.alarms) is is_over
     told = [record for record in caplog.records if record.name == "raftlake.epochs"]
     assert len(told) == 3, "of six the first, second and fourth: an alarm that comes and goes fills no disk"
+
+
+def test_the_alarm_about_refused_epochs_ends_a_while_after_the_last_one() -> None:
+    """It stood until a restart: a forger's epoch is never reached."""
+    cluster = Cluster(1)
+    node = cluster.leader()
+    refuse(node, 7_000_000)
+    cluster.run(REFUSAL_ALARM_MS - 1_000)
+    refuse(node, 6_000_000)
+    cluster.run(REFUSAL_ALARM_MS - 1)
+    assert "refused epoch" in node.reports.alarms[METADATA_GROUP]
+    cluster.run(1)
+    assert not node.reports.alarms
+    refuse(node, 5_000_000)
+    assert "refused epoch 5000000" in node.reports.alarms[METADATA_GROUP]
+    report = ReportRole(role="Follower", epoch=Epoch(5_000_000), leader_id=VOTER, reason="test")
+    node.reports.role(node.partitions[METADATA_GROUP], report)
+    assert not node.reports.alarms, "the epoch of the alarm that is over is not waited for"
+
+
+def test_that_epochs_come_to_an_end_is_told_before_and_after_refusals() -> None:
+    cluster = Cluster(1)
+    node = cluster.leader()
+    report = ReportRole(role="Leader", epoch=EPOCH_MAX, leader_id=NodeId(1), reason="test")
+    node.reports.role(node.partitions[METADATA_GROUP], report)
+    refuse(node, EPOCH_MAX)
+    assert "raftlake recover" in node.reports.alarms[METADATA_GROUP]
+    cluster.run(REFUSAL_ALARM_MS)
+    assert "raftlake recover" in node.reports.alarms[METADATA_GROUP]
 
 
 @pytest.mark.parametrize("is_near_the_end", [False, True])

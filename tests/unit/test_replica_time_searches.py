@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 from kio.static.primitive import i32, i64
 
+from asidekit import Held, hold
 from raftlake.errors import ErrorCode
 from raftlake.ports import GroupId
 from raftlake.replica import time_searches
@@ -21,25 +21,9 @@ from replica_cluster import Cluster, produce_request
 MIB = 1 << 20
 
 
-class Held:
-    """`ports.Aside` whose jobs are done when the test says so."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def submit(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append(lambda: done(job()))
-
-
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster(1)
-
-
-def hold(cluster: Cluster) -> Held:
-    held = Held()
-    cluster.leader().record_checks.aside = held
-    return held
 
 
 def ask(cluster: Cluster, group: GroupId, *timestamps: int, partitions: int = 1) -> list[Any]:
@@ -140,7 +124,7 @@ def test_what_is_large_is_decompressed_aside_and_those_behind_wait(cluster: Clus
     assert sum(made) <= 4 * MIB and len(held.jobs) == 1
     cluster.run(100)
     assert not large and not small
-    held.jobs.pop()()
+    held.finish(1)
     cluster.run(10)
     assert (found(large), found(small)) == ([(0, 1_007, 2)], [(0, 1_003, 1)])
 
@@ -189,7 +173,7 @@ def test_a_question_sees_its_partition_as_it_is_when_its_turn_comes(cluster: Clu
     held = hold(cluster)
     answers = [ask(cluster, each, 1_001) for each in (group, other, third)]
     cluster.leader().hosting.close([group, other])
-    held.jobs.pop()()
+    held.finish(1)
     cluster.run(10)
     assert [found(each)[0][0] for each in answers] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
 
@@ -222,17 +206,17 @@ def test_requests_take_turns_so_that_a_short_one_does_not_wait_for_a_long_one(cl
     held, group, other, first = held_back(cluster)
     long = ask(cluster, group, *[1_001] * 6)
     short, shorter = ask(cluster, other, 1_001, 1_002), ask(cluster, other, 1_003)
-    held.jobs.pop()()
+    held.finish(1)
     cluster.run(10)
     assert first and not short and not shorter, "the first question of the long one is aside"
-    held.jobs.pop()()
+    held.finish(1)
     cluster.run(10)
     assert found(shorter) == [(0, 1_003, 1)] and not long
-    held.jobs.pop()()
+    held.finish(1)
     cluster.run(10)
     assert found(short) == [(0, 1_003, 1)] * 2 and not long
     for _ in range(4):
-        held.jobs.pop()()
+        held.finish(1)
         cluster.run(10)
     assert found(long) == [(0, 1_007, 2)] * 6 and not held.jobs
 
@@ -244,7 +228,7 @@ def test_what_has_waited_as_long_as_clients_do_is_not_worked_off(cluster: Cluste
     waiting = ask(cluster, other, 1_001, 1_002)
     cluster.run(waited_ms)
     fresh = ask(cluster, other, 1_001)
-    held.jobs.pop()()
+    held.finish(1)
     is_late = waited_ms == time_searches.PATIENCE_MS
     later = [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)] if is_late else [(0, 1_003, 1)]
     assert found(waiting) == later * 2
@@ -260,7 +244,7 @@ def test_questions_beyond_a_number_are_refused_at_once_and_there_is_room_again_l
     waiting = ask(cluster, other, 1_001, 1_002)
     half, none = ask(cluster, other, 1_001, 1_002), ask(cluster, other, 1_001)
     assert found(none) == [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)] and not half
-    held.jobs.pop()()
+    held.finish(1)
     assert found(waiting) == [(0, 1_003, 1)] * 2 and first
     assert found(half) == [(0, 1_003, 1), (ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)]
     assert found(ask(cluster, other, 1_001, 1_002)) == [(0, 1_003, 1)] * 2

@@ -9,6 +9,7 @@ is: beside one for each partition, which is all that Kafka takes, a request may 
 What is small is checked at once, headers and checksums too; and what the requests of one turn decompress has an end together,
 for a thousand small ones fit into one read. From the first partition on that is not, a request goes aside (`ports.Aside`), and
 so does what comes for the same partitions before it is done: there it waits in one line, so that appends keep their order.
+What goes into another program's log is decoded record by record (`replica.opaque`), always aside.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class RecordChecks:
     def check(self, partition: Partition, budget: RequestBudget, records: Records, done: Done) -> None:
         """Call `done` now or later; for one partition in the order of the calls."""
         look = partial(self._look, budget, records)
-        if not (budget.is_aside or partition.checks_under_way):
+        if not (budget.is_aside or partition.checks_under_way or self._node.config.is_opaque):
             try:
                 headers = look(inline=self._allowance)
             except RequestRejected as rejected:
