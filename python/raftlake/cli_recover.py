@@ -32,7 +32,8 @@ def recover(
     from raftlake.runtime.settings import load_settings
 
     loaded = load_settings(config, environ=os.environ, overrides=settings or [])
-    recovery = Recovery(loaded.data_dir, loaded.node_id, loaded.advertised_listener, loaded.quorum_group)
+    address = loaded.peers[loaded.node_id]
+    recovery = Recovery(loaded.data_dir, loaded.node_id, address, loaded.quorum_group)
     try:
         recovery.require_lost_majority(loaded)
         if confirm is not None:
@@ -55,7 +56,7 @@ def recover(
         recovery.close()
     from raftlake.wire.ids import id_to_text
 
-    voter = f"{loaded.node_id}@{loaded.advertised_listener}"
+    voter = f"{loaded.node_id}@{address}"
     if as_json:
         print_json({"directoryId": id_to_text(directory_id), "groups": [group_facts(each) for each in facts], "voters": voter})
     else:

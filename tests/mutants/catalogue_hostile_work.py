@@ -304,6 +304,14 @@ OUTSIDE_THE_LOG = (
         ("unit/test_cli_voters.py",),
     ),
     mutant(
+        "survivor-votes-at-the-clients-listener",
+        "`raftlake recover` named the clients' listener, at which no votes are given",
+        "raftlake.cli_recover",
+        "    address = loaded.peers[loaded.node_id]\n",
+        "    address = loaded.advertised_listener\n",
+        ("unit/test_runtime_recover.py",),
+    ),
+    mutant(
         "settings-of-a-local-node-for-all-to-read",
         "data files are their owner's to read",
         "raftlake.local",

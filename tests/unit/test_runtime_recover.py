@@ -10,17 +10,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from contract.batches import data_of, fill, read_all
 from contract.file_faults import outcomes_of_kills, without_sync
-from raftlake import cli_recover
+from raftlake import cli, cli_recover
 from raftlake.errors import ConfigError, StorageError
 from raftlake.kv.commands import decode
 from raftlake.kv.keys import INCARNATION_KEY
 from raftlake.ports import GroupId
-from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.raft.types import NO_VOTERS, ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.quorum import address_in
 from raftlake.replica.snapshot_files import SnapshotMaker
 from raftlake.replica.start_points import LogFacts
 from raftlake.runtime.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
@@ -199,6 +201,30 @@ def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "acknowledged at or above LogEnd is lost" in said
     (orders,) = [line for line in said.splitlines() if line.startswith("orders-0")]
     assert orders.split() == ["orders-0", "0", "12", "4", "4", "unknown", "1004", "-"], "nothing here says what was committed"
+
+
+@pytest.mark.parametrize("controller", [None, 19093])
+def test_the_survivor_votes_where_its_peers_reach_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch, controller: int | None
+) -> None:
+    """With a listener for peers the command wrote the clients' address into the log, and told to set it."""
+    monkeypatch.setattr(Recovery, "require_lost_majority", lambda recovery, settings: None)
+    config = place.parent / "node.properties"
+    peers = [] if controller is None else [f"controller.listener=CONTROLLER://127.0.0.1:{controller}"]
+    voters = f"quorum.voters=1@127.0.0.1:19091,2@127.0.0.1:19092,3@127.0.0.1:{controller or 9093}"
+    config.write_text("\n".join([f"node.id={ME}", f"log.dirs={place}", "listeners=PLAINTEXT://127.0.0.1:9093", voters, *peers]))
+    result = CliRunner().invoke(cli.app, ["recover", "--config", str(config), "--confirm", "mine"])
+    assert result.exit_code == 0, result.output
+    address = Endpoint("127.0.0.1", controller or 9093)
+    assert f"Set quorum.voters={ME}@{address} in {config}" in result.output
+    directory = FileLogDirectory(place, post=None)
+    try:
+        log = directory.open(METADATA_GROUP)
+        voters_in_log = VoterHistory(NO_VOTERS)
+        LogFacts(METADATA_GROUP, log, voters_in_log, Offset(0), None).restore(0, with_voters=True)
+        assert address_in(voters_in_log.latest, ME) == address
+    finally:
+        directory.close()
 
 
 def test_what_retention_has_deleted_was_committed(place: Path) -> None:
