@@ -42,6 +42,7 @@ def trim(cluster: Cluster, *, without: Collection[NodeId] = ()) -> None:
 def view(node: ReplicaNode) -> tuple[object, ...]:
     """What a node makes of the reserved keys, but for what it knows without them."""
     topics_known = {topic.name: topic for topic in node.topics.all()}
+    assert node.kv.partition_count == 1 + sum(topic.partitions for topic in node.kv.topics.values())
     hosted = sorted(group for group in node.partitions if group != METADATA_GROUP)
     return topics_known, hosted, node.membership._known, node.cluster_id
 

@@ -9,6 +9,7 @@ from tests.mutants.catalogue_damage import DAMAGE
 from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
 from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
+from tests.mutants.catalogue_hostile_bounds import HOSTILE_BOUNDS
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
@@ -27,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *STORAGE,
     *FRONT,
     *HOSTILE_APPLY,
+    *HOSTILE_BOUNDS,
     *HOSTILE_FRONT,
     *HOSTILE_LEAPS,
     *HOSTILE_SPACE,

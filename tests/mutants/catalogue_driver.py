@@ -237,9 +237,8 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 "raftlake.replica.forwarding",
-                "            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))\n        elif reply.error is ErrorCode.NOT",
-                "            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))\n"
-                "        elif reply.error is ErrorCode.NOT",
+                "            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))\n        elif reply.error is not",
+                "            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))\n        elif reply.error is not",
             ),
         ),
     ),

@@ -61,7 +61,9 @@ KEY_SPACE = (
     Mutant(
         name="forwarded-commands-pass-the-quota",
         source="what another node forwards grows the key space as well",
-        edits=(Edit(KV, "        if reservation is None:\n            reply(", "        if False:\n            reply("),),
+        edits=(
+            Edit(KV, "        if isinstance(admission, NoRoom):\n            reply(", "        if False:\n            reply("),
+        ),
         by_tests=True,
         places=("unit/test_replica_kv_room.py",),
     ),

@@ -61,4 +61,6 @@ def test_a_node_that_does_not_lead_is_asked_again_until_the_time_is_over(monkeyp
 @pytest.mark.parametrize("code", [*NO_ROOM_AT_THE_LEADER, ErrorCode.POLICY_VIOLATION])
 def test_a_refusal_for_want_of_room_says_so(code: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome, tries = forwarded([ProposeReply(error=code)], monkeypatch)
-    assert tries == 1 and outcome == ProposeOutcome(ProposeStatus.REFUSED, reason=NO_ROOM_AT_THE_LEADER.get(code, ""))
+    told = code if code is ErrorCode.INVALID_PARTITIONS else ErrorCode.POLICY_VIOLATION
+    assert tries == 1
+    assert outcome == ProposeOutcome(ProposeStatus.REFUSED, reason=NO_ROOM_AT_THE_LEADER.get(code, ""), error=told)

@@ -109,6 +109,32 @@ def test_a_crash_between_the_parts_leaves_nothing_for_good() -> None:
     assert list(cluster.disks[victim].logs) == [METADATA_GROUP]
 
 
+def test_a_group_that_is_asked_for_twice_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topic is described twice while its groups wait: the second opening would replace a group that has voted."""
+    cluster = Cluster()
+    cluster.create_topic("other")
+    node = cluster.leader()
+    topic = Topic("wide", bytes(range(16)), 3)
+    opened: list[GroupId] = []
+    monkeypatch.setattr(node.topics._queue, "_is_wanted", lambda _: True)
+    monkeypatch.setattr(node.topics._queue, "_open_group", opened.append)
+    node.topics._queue._is_waiting = True
+    for _ in range(2):
+        node.topics._queue.open(topic.each_group())
+    node.topics._queue._work()
+    assert opened == topic.groups()
+
+
+def test_a_wide_topic_that_waits_costs_no_memory_for_each_of_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    queue = cluster.leader().topics._queue
+    opened: list[GroupId] = []
+    monkeypatch.setattr(queue, "_is_wanted", lambda _: True)
+    monkeypatch.setattr(queue, "_open_group", opened.append)
+    queue.open(Topic("wide", bytes(range(16)), 10**12).each_group())
+    assert len(opened) == OPENED_AT_ONCE and len(queue._to_open) == 1
+
+
 def test_a_name_that_leads_out_of_the_data_directory_stops_neither_the_node_nor_the_other_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

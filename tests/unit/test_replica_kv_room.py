@@ -9,6 +9,7 @@ from raftlake.kv.commands import Delete, Put, Txn, encode, put
 from raftlake.kv.keyspace import entry_bytes
 from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc
 from raftlake.replica.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
+from raftlake.replica.kv_room import Admission
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.batches import Record, build_batch
 from replica_cluster import Cluster
@@ -130,7 +131,7 @@ def test_a_leader_that_lost_its_office_holds_nothing_for_what_it_had_proposed() 
     cluster.cut = set()
     cluster.run(5_000)
     assert cluster.leader() is not leader
-    leader.kv.room.reserve(put("x", b""))
+    assert isinstance(leader.kv.room.reserve(put("x", b"")), Admission)
     assert leader.kv.room.under_way == entry_bytes("x", 0)
 
 

@@ -128,7 +128,6 @@ SPOILT_BY_PEERS = [
     ("a topic that is none", put(topic_key("t"), b"{}", 0)),
     ("a topic with the metadata log's id", created("t", bytes(15) + b"\x01")),
     ("a topic with too many partitions", created("t", partitions=10_001)),
-    ("topics with too many partitions together", created("t", partitions=10_000)),
     ("a topic deleted at no version", Txn((Compare(topic_key("t"), 0),), (Delete(topic_key("t")),))),
     ("a topic deleted at any version", Txn((Compare(topic_key("t"), -1),), (Delete(topic_key("t")),))),
 ]

@@ -29,6 +29,7 @@ NO_ROOM_AT_THE_LEADER = {
         "a majority of the voters has little room on its disks (log.dir.min.free.bytes); nothing changed. The leader's "
         "/health/ready names them"
     ),
+    ErrorCode.INVALID_PARTITIONS: "so many more partitions would exceed the limit for all topics together; nothing changed",
 }
 
 
@@ -52,6 +53,16 @@ class ProposeOutcome:
     reason: str = ""
     #: It may be over soon: disks are nearly full.
     is_passing: bool = False
+    #: What Kafka's clients are told of a refusal with a reason.
+    error: ErrorCode = ErrorCode.POLICY_VIOLATION
+
+
+def refused(error: ErrorCode, reason: str) -> ProposeOutcome:
+    """What a leader's refusal for want of room means to who proposed."""
+    if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ProposeOutcome(ProposeStatus.NOT_LEADER)
+    told = error if error is ErrorCode.INVALID_PARTITIONS else ErrorCode.POLICY_VIOLATION
+    return ProposeOutcome(ProposeStatus.REFUSED, reason=reason, error=told)
 
 
 ProposeDone = Callable[[ProposeOutcome], None]
@@ -87,11 +98,8 @@ class Forwarding:
         self._node.begin_input()
         if not isinstance(reply, ProposeReply) or reply.error is ErrorCode.REQUEST_TIMED_OUT:
             self._done(ProposeOutcome(ProposeStatus.UNKNOWN))
-        elif reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
         elif reply.error is not ErrorCode.NONE:
-            reason = NO_ROOM_AT_THE_LEADER.get(reply.error, "")
-            self._done(ProposeOutcome(ProposeStatus.REFUSED, reason=reason))
+            self._on_outcome(refused(reply.error, NO_ROOM_AT_THE_LEADER.get(reply.error, "")))
         else:
             self._node.kv.await_result(reply.base_offset, self._done)
 

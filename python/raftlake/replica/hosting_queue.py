@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from raftlake.errors import DiskFull, PathOutside
@@ -37,14 +38,15 @@ class HostingQueue:
         self._node = node
         self._is_wanted = is_wanted
         self._open_group = open_group
-        self._to_open: deque[GroupId] = deque()
+        #: The groups of one topic each, made as they are opened.
+        self._to_open: deque[Iterator[GroupId]] = deque()
         self._to_delete: deque[GroupId] = deque()
         self._is_waiting = False
         self._pause_ms = PAUSE_MS
 
     def open(self, groups: Iterable[GroupId]) -> None:
-        """Host the groups, the first of them now."""
-        self._to_open.extend(groups)
+        """Host those of the groups that are not hosted yet, the first of them now."""
+        self._to_open.append(iter(groups))
         self._begin()
 
     def delete(self, groups: Iterable[GroupId]) -> None:
@@ -67,14 +69,17 @@ class HostingQueue:
             self._is_waiting = True
             self._node.timers.schedule(self._node.now_ms + self._pause_ms, self._work)
 
+    def _wanted(self) -> Iterator[GroupId]:
+        """What is to be opened, in order; what is taken waits no longer."""
+        while self._to_open:
+            for group in self._to_open[0]:
+                # Its topic may have been deleted while it waited.
+                if self._is_wanted(group) and group not in self._node.partitions:
+                    yield group
+            self._to_open.popleft()
+
     def _open_some(self) -> None:
-        chosen: list[GroupId] = []
-        while self._to_open and len(chosen) < OPENED_AT_ONCE:
-            group = self._to_open.popleft()
-            # Its topic may have been deleted while it waited.
-            if self._is_wanted(group) and group not in self._node.partitions:
-                chosen.append(group)
-        left = chosen
+        left = chosen = list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))
         try:
             left = _each_inside(chosen, self._node.logs.prepare)
             while left:
@@ -83,7 +88,7 @@ class HostingQueue:
         except DiskFull as full:
             # The topics exist, and so do their groups on nodes with room.
             self._node.disk.on_full(full)
-            self._to_open.extendleft(reversed(left))
+            self._to_open.appendleft(iter(left))
             self._pause_ms = NO_ROOM_PAUSE_MS
 
 

@@ -1,22 +1,44 @@
-"""Whether the leader may propose one more command: the quota of the key space, and what is under way towards it.
+"""Whether the leader may propose one more command: the quota of the key space, the limit of partitions, and what is under way
+towards both.
 
 Owns the reservations of proposals from the moment in which they are let through to their end. One whose outcome is unknown may
 still be applied, so its reservation stays until this leader has applied all that its log held then. What a predecessor had
-under way is not counted before it is applied: one tail of a log at most. Refusals happen here, before anything is proposed;
-what is applied never depends on a setting of a node.
+under way is not counted before it is applied: one tail of a log at most. (A topic is not created before that.) Refusals
+happen here, before anything is proposed; what is applied never depends on a setting of a node.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raftlake.kv.commands import Txn
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import Put, Txn
+from raftlake.kv.keys import TOPICS_PREFIX
 from raftlake.kv.quota import Levels, Quota, Reservation
+from raftlake.raft.types import Offset
+from raftlake.replica.reserved_rules import topic_under
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Why a command is not let through: as another node is told, and in words."""
+
+    error: ErrorCode
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class Admission:
+    """One command that was let through, and what it may add."""
+
+    space: Reservation
+    partitions: int
 
 
 class KvRoom:
@@ -26,8 +48,10 @@ class KvRoom:
         self._node = node
         self._quota = Quota(node.config.kv_quota_bytes)
         self._levels = Levels()
+        #: Partitions of topics whose creation is proposed and not applied yet.
+        self.partitions_under_way = 0
         #: Of proposals with an unknown outcome: the epoch and the end of the log by which they are decided.
-        self._lingering: deque[tuple[int, int, Reservation]] = deque()
+        self._lingering: deque[tuple[int, int, Admission]] = deque()
         self.listeners: list[Callable[[str], None]] = []
 
     @property
@@ -41,18 +65,45 @@ class KvRoom:
 
     # --- proposals ---
 
-    def reserve(self, txn: Txn) -> Reservation | None:
-        """Let a command through to the log; None, and `refusal` says why, when the space may not grow by it."""
+    def reserve(self, txn: Txn) -> Admission | NoRoom:
+        """Let a command through to the log, or say why not. Each admission is followed by one `settle`."""
         self._let_go()
-        return self._quota.reserve(self._node.kv.machine, txn)
+        partitions = _partitions_of(txn)
+        no_room = self._refusal_of_partitions(partitions) if partitions else None
+        if no_room is not None:
+            return no_room
+        space = self._quota.reserve(self._node.kv.machine, txn)
+        if space is None:
+            return NoRoom(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._refusal_of_space)
+        self.partitions_under_way += partitions
+        return Admission(space, partitions)
 
-    def settle(self, reservation: Reservation, *, is_unknown: bool = False) -> None:
+    def _refusal_of_partitions(self, more: int) -> NoRoom | None:
+        """Of topics with so many partitions together. A leader that has not applied all that its predecessors left cannot count
+        yet: the command is tried again. A topic that stands under the name is no reason to count less; it may be deleted."""
+        core = self._node.partitions[self._node.config.quorum_group].core
+        if not core.has_caught_up(Offset(self._node.kv.machine.applied_offset)):
+            return NoRoom(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader has not applied all that its predecessors proposed")
+        limit = self._node.config.partitions_max
+        if self._node.kv.partition_count + self.partitions_under_way + more <= limit:
+            return None
+        return NoRoom(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{more} more partitions would exceed the limit of {limit} for all topics together, those that are just being "
+            "created included",
+        )
+
+    def settle(self, admission: Admission, *, is_unknown: bool = False) -> None:
         """The command's fate is told: decided, or unknown."""
         partition = self._node.partitions.get(self._node.config.quorum_group)
         if is_unknown and partition is not None and partition.core.is_leader:
-            self._lingering.append((partition.core.epoch, partition.core.log_end, reservation))
+            self._lingering.append((partition.core.epoch, partition.core.log_end, admission))
         else:
-            self._quota.release(reservation)
+            self._release(admission)
+
+    def _release(self, admission: Admission) -> None:
+        self._quota.release(admission.space)
+        self.partitions_under_way -= admission.partitions
 
     def _let_go(self) -> None:
         """Release what has been applied meanwhile, or was proposed in another epoch than this one."""
@@ -60,11 +111,10 @@ class KvRoom:
         epoch = -1 if partition is None else partition.core.epoch
         applied = self._node.kv.machine.applied_offset
         while self._lingering and (self._lingering[0][0] != epoch or self._lingering[0][1] <= applied):
-            self._quota.release(self._lingering.popleft()[2])
+            self._release(self._lingering.popleft()[2])
 
     @property
-    def refusal(self) -> str:
-        """Why a command was refused, for whoever sent it."""
+    def _refusal_of_space(self) -> str:
         return (
             f"the key space is full: it holds {self._node.kv.machine.size} bytes and may not grow beyond "
             f"kv.quota.bytes={self.quota_bytes}; nothing changed. Delete keys, or raise kv.quota.bytes on every node"
@@ -87,3 +137,13 @@ class KvRoom:
         size = self._node.kv.machine.size
         percent = 100 * size // self.quota_bytes
         return f"the key space holds {size} bytes, {percent} % of kv.quota.bytes={self.quota_bytes}"
+
+
+def _partitions_of(txn: Txn) -> int:
+    """Of all topics that the command puts."""
+    found = (
+        topic_under(operation.key.removeprefix(TOPICS_PREFIX), operation.value)
+        for operation in txn.ops
+        if isinstance(operation, Put) and operation.key.startswith(TOPICS_PREFIX)
+    )
+    return sum(topic.partitions for topic in found if topic is not None)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from raftlake.errors import ErrorCode, WireError
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine, TxnResult
-from raftlake.kv.quota import Reservation
 from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
-from raftlake.replica.forwarding import Forwarding, ProposeDone, ProposeOutcome, ProposeStatus
+from raftlake.replica.forwarding import Forwarding, ProposeDone, ProposeOutcome, ProposeStatus, refused
 from raftlake.replica.kv_restore import KvRestore, release
-from raftlake.replica.kv_room import KvRoom
+from raftlake.replica.kv_room import Admission, KvRoom, NoRoom
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.proposals import ProposalGate, command_of
 from raftlake.replica.recent_results import RecentResults
@@ -75,9 +74,18 @@ class KvService:
     @property
     def topics(self) -> Mapping[str, Topic]:
         """The topics that the keys describe, by name, as far as they are applied here."""
+        return self._rules.topics
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics that are applied here, and of the quorum's own log."""
+        return 1 + self._rules.partitions
+
+    @property
+    def _rules(self) -> ReservedRules:
         rules = self.machine.rules
         assert isinstance(rules, ReservedRules)
-        return rules.topics
+        return rules
 
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
         """Call `done` when `machine` may be read: at once for a stale read, else once it holds all that was acknowledged."""
@@ -113,15 +121,15 @@ class KvService:
         if no_room:
             done(ProposeOutcome(ProposeStatus.REFUSED, reason=no_room, is_passing=True))
             return
-        reservation = self.room.reserve(txn)
-        if reservation is None:
-            done(ProposeOutcome(ProposeStatus.REFUSED, reason=self.room.refusal))
+        admission = self.room.reserve(txn)
+        if isinstance(admission, NoRoom):
+            done(refused(admission.error, admission.reason))
             return
-        self._collected.append((encoded, partial(self._settled, reservation, done)))
+        self._collected.append((encoded, partial(self._settled, admission, done)))
         self._node.mark_appending(partition)
 
-    def _settled(self, reservation: Reservation, done: ProposeDone, outcome: ProposeOutcome) -> None:
-        self.room.settle(reservation, is_unknown=outcome.status is ProposeStatus.UNKNOWN)
+    def _settled(self, admission: Admission, done: ProposeDone, outcome: ProposeOutcome) -> None:
+        self.room.settle(admission, is_unknown=outcome.status is ProposeStatus.UNKNOWN)
         done(outcome)
 
     def _leader_heard_of(self) -> NodeId:
@@ -185,13 +193,13 @@ class KvService:
         if self._node.disk.refusal_of(partition, txn):
             reply(ProposeReply(error=ErrorCode.NOT_ENOUGH_REPLICAS))
             return
-        reservation = self.room.reserve(txn)
-        if reservation is None:
-            reply(ProposeReply(error=ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+        admission = self.room.reserve(txn)
+        if isinstance(admission, NoRoom):
+            reply(ProposeReply(error=admission.error))
             return
 
         def on_committed(error: ErrorCode, base: int) -> None:
-            self.room.settle(reservation, is_unknown=error is ErrorCode.REQUEST_TIMED_OUT)
+            self.room.settle(admission, is_unknown=error is ErrorCode.REQUEST_TIMED_OUT)
             reply(ProposeReply(error=error, base_offset=Offset(base)))
 
         self._append(partition, bytearray(rpc.batch), on_committed)

@@ -24,6 +24,7 @@ from raftlake.replica.reserved import (
     decode_topic,
     first_free_producer_id,
 )
+from raftlake.replica.reserved_rules import PARTITIONS_MAX
 from raftlake.wire.batches import decode_records, validate
 
 if TYPE_CHECKING:
@@ -91,15 +92,11 @@ class ProposalGate:
             return "a topic is created where there is none, and deleted at its version"
         if isinstance(operation, Delete):
             return None
-        topics, partitions_max = self._node.topics, self._node.config.partitions_max
-        topic = decode_topic(operation.key.removeprefix(TOPICS_PREFIX), operation.value, partitions_max)
+        # Whether there is room for its partitions is asked as for all that is proposed (`kv_room`).
+        topic = decode_topic(operation.key.removeprefix(TOPICS_PREFIX), operation.value, PARTITIONS_MAX)
         if isinstance(topic, Refused):
             return topic.reason
-        if topics.by_id(topic.topic_id) is not None:
-            return "the id is another topic's"
-        if topics.partition_count + topic.partitions > partitions_max:
-            return f"{topic.partitions} more partitions would exceed the limit of {partitions_max}"
-        return None
+        return None if self._node.topics.by_id(topic.topic_id) is None else "the id is another topic's"
 
     def _refusal_of_block(self, operation: Put, version: int) -> str | None:
         partition = self._node.partitions[self._node.config.quorum_group]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
@@ -79,7 +79,11 @@ class Topic:
     voters: VoterSet | None = None
 
     def groups(self) -> list[GroupId]:
-        return [GroupId(self.name, index, self.topic_id) for index in range(self.partitions)]
+        return list(self.each_group())
+
+    def each_group(self) -> Iterator[GroupId]:
+        """The groups one after the other, for who does not need all at once."""
+        return (GroupId(self.name, index, self.topic_id) for index in range(self.partitions))
 
     def encode(self) -> bytes:
         value = {"id": id_to_text(self.topic_id), "partitions": self.partitions, "configs": dict(self.configs)}

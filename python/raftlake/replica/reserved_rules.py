@@ -47,6 +47,8 @@ class ReservedRules:
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
+        #: Of all topics together.
+        self.partitions = 0
         self._names: dict[bytes, str] = {}
 
     def take(self, key: str, value: bytes, version: int, standing: Entry | None) -> str | None:
@@ -65,6 +67,7 @@ class ReservedRules:
         topic = self.topics.pop(key.removeprefix(TOPICS_PREFIX), None) if key.startswith(TOPICS_PREFIX) else None
         if topic is not None:
             del self._names[topic.topic_id]
+            self.partitions -= topic.partitions
 
     def restore(self, key: str, entry: Entry, version_of: Callable[[str], int]) -> str | None:
         """Snapshots of earlier releases may hold several names for one id: the oldest key counts, as it did there."""
@@ -76,7 +79,7 @@ class ReservedRules:
         if other is not None and (version_of(topic_key(other)), other) < (entry.version, name):
             return key
         if other is not None:
-            del self.topics[other]
+            self.partitions -= self.topics.pop(other).partitions
         self._note(topic)
         return None if other is None else topic_key(other)
 
@@ -96,6 +99,8 @@ class ReservedRules:
         return None
 
     def _note(self, topic: Topic) -> None:
+        before = self.topics.get(topic.name)
+        self.partitions += topic.partitions - (0 if before is None else before.partitions)
         self.topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
 

@@ -83,10 +83,6 @@ class TopicRegistry:
         return [self._by_name[name] for name in sorted(self._by_name) if name != METADATA_TOPIC]
 
     @property
-    def partition_count(self) -> int:
-        return sum(topic.partitions for topic in self._by_name.values())
-
-    @property
     def is_current(self) -> bool:
         """Whether every topic that existed when this node started is known here."""
         return self._is_current or self._node.config.is_opaque
@@ -167,9 +163,9 @@ class TopicRegistry:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         if topic.voters is not None:
-            for group in topic.groups():
+            for group in topic.each_group():
                 self._node.hosting.begin_with(group, topic.voters)
-        self._queue.open([group for group in topic.groups() if group not in self._node.partitions])
+        self._queue.open(topic.each_group())
 
     def _open(self, group: GroupId) -> None:
         """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
@@ -196,7 +192,7 @@ class TopicRegistry:
             require_name(name)
             if partitions < 1:
                 raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
-            if self.partition_count + partitions > self._node.config.partitions_max:
+            if self._node.kv.partition_count + partitions > self._node.config.partitions_max:
                 raise RequestRejected(
                     ErrorCode.INVALID_PARTITIONS,
                     f"{partitions} more partitions would exceed this node's limit of {self._node.config.partitions_max}",
@@ -291,7 +287,7 @@ def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
     if outcome.status is ProposeStatus.UNKNOWN:
         return ErrorCode.REQUEST_TIMED_OUT, "the change was proposed and its outcome is unknown; look before trying again"
     if outcome.reason:
-        return ErrorCode.POLICY_VIOLATION, outcome.reason
+        return outcome.error, outcome.reason
     return ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED
 
 

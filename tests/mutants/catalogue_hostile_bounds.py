@@ -1,0 +1,61 @@
+"""Planted bugs in bounds that have to hold for all requests together, and in what a node tells or notes of strangers."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_work import mutant
+
+ROOM = "raftlake.replica.kv_room"
+PARTITIONS = ("unit/test_replica_kv_room_partitions.py",)
+
+TOPICS = (
+    mutant(
+        "creations-of-one-turn-counted-apart",
+        "one request of 60 topics with 9,000 partitions each created all of them, where 10,000 are the limit",
+        ROOM,
+        "partition_count + self.partitions_under_way + more <= limit",
+        "partition_count + more <= limit",
+        PARTITIONS,
+    ),
+    mutant(
+        "partitions-held-after-the-outcome",
+        "the second of two creations that failed would be refused for ever",
+        ROOM,
+        "        self.partitions_under_way -= admission.partitions\n",
+        "",
+        PARTITIONS,
+    ),
+    mutant(
+        "partitions-of-an-unknown-creation-let-go",
+        "a creation that timed out is in the log still, and may be applied",
+        ROOM,
+        "        if is_unknown and partition is not None and partition.core.is_leader:\n",
+        "        if is_unknown and admission.partitions == 0 and partition is not None and partition.core.is_leader:\n",
+        PARTITIONS,
+    ),
+    mutant(
+        "new-leader-creates-before-it-can-count",
+        "the topics of two leaders took the same room",
+        ROOM,
+        "        if not core.has_caught_up(Offset(self._node.kv.machine.applied_offset)):\n",
+        "        if False:\n",
+        PARTITIONS,
+    ),
+    mutant(
+        "partitions-of-deleted-topics-counted",
+        "topics that come and go would use up the limit",
+        "raftlake.replica.reserved_rules",
+        "            self.partitions -= topic.partitions\n",
+        "",
+        PARTITIONS,
+    ),
+    mutant(
+        "group-opened-twice-in-one-turn",
+        "its second opening replaced the group that had begun to vote",
+        "raftlake.replica.hosting_queue",
+        "list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))",
+        "list(islice(self._wanted(), OPENED_AT_ONCE))",
+        ("unit/test_replica_hosting_queue.py",),
+    ),
+)
+
+HOSTILE_BOUNDS = TOPICS
