@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.mutants.catalogue_hostile_work import mutant
 
 ROOM = "raftlake.replica.kv_room"
+WATCH = "raftlake.replica.disk_watch"
 PARTITIONS = ("unit/test_replica_kv_room_partitions.py",)
+TOLD = ("unit/test_replica_disk_watch_told.py",)
 
 TOPICS = (
     mutant(
@@ -58,4 +60,23 @@ TOPICS = (
     ),
 )
 
-HOSTILE_BOUNDS = TOPICS
+STRANGERS = (
+    mutant(
+        "strangers-low-disks-noted",
+        "5,000 forged rounds left 5,000 entries",
+        WATCH,
+        "for each in (*self._low_peers, replica_id) if each in voters}",
+        "for each in (*self._low_peers, replica_id)}",
+        TOLD,
+    ),
+    mutant(
+        "low-disks-of-former-voters-kept",
+        "voters come and go, and what is noted of them would grow",
+        WATCH,
+        "for each in (*self._low_peers, replica_id) if each in voters}",
+        "for each in (*self._low_peers, replica_id) if each in voters or each != replica_id}",
+        TOLD,
+    ),
+)
+
+HOSTILE_BOUNDS = (*TOPICS, *STRANGERS)

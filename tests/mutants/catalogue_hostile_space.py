@@ -116,7 +116,7 @@ LOW_DISKS = (
     Mutant(
         name="low-peer-never-taken-back",
         source="it clears by itself: no command to disarm",
-        edits=(Edit(WATCH, "            del self._low_peers[replica_id]\n", "            pass\n"),),
+        edits=(Edit(WATCH, "                del self._low_peers[replica_id]\n", "                pass\n"),),
         by_tests=True,
         places=IN_WATCH,
     ),

@@ -49,7 +49,7 @@ class DiskWatch:
         self.limit_bytes = 0
         self.is_low = False
         self.is_full = False
-        #: Other nodes that have said that they are low, and not taken it back.
+        #: Other voters that have said that they are low, and not taken it back.
         self._low_peers: dict[NodeId, None] = {}
         #: What could not be saved for want of room: it is tried again.
         self._stalled: dict[GroupId, Partition] = {}
@@ -119,11 +119,13 @@ class DiskWatch:
     # --- the others' ---
 
     def heard(self, replica_id: NodeId, *, is_low: bool) -> None:
-        """A replica fetches, and says how it is with its disk."""
-        if is_low:
-            self._low_peers[replica_id] = None
-        elif replica_id in self._low_peers:
-            del self._low_peers[replica_id]
+        """A replica fetches, and says how it is with its disk. Voters alone are noted: anybody may fetch under any number."""
+        if not is_low:
+            if replica_id in self._low_peers:
+                del self._low_peers[replica_id]
+        elif replica_id not in self._low_peers:
+            voters = self._node.quorum.latest
+            self._low_peers = {each: None for each in (*self._low_peers, replica_id) if each in voters}
 
     def low_among(self, voters: VoterSet) -> tuple[NodeId, ...]:
         """Those of the voters that are low, as far as this node knows."""
