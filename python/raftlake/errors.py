@@ -130,6 +130,9 @@ class PathOutside(StorageError):
 class DiskFull(StorageError):
     """There was no room for a write. What was there before is as it was, so the write may be tried again."""
 
+    #: What a client is told of it: no path of this machine.
+    for_clients = "the disk of this node is full"
+
 
 class DamagedData(StorageError):
     """Records that were durable cannot be read any more, from `offset` on. Other replicas may still have them."""

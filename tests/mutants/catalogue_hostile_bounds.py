@@ -79,4 +79,23 @@ STRANGERS = (
     ),
 )
 
-HOSTILE_BOUNDS = (*TOPICS, *STRANGERS)
+TEXTS = (
+    mutant(
+        "full-disk-tells-clients-its-path",
+        "a data directory with a blank in its name, or of one part, stood in the answer to a Produce",
+        "raftlake.replica.partition",
+        "nothing was appended: {full.for_clients}",
+        "nothing was appended: {full}",
+        TOLD,
+    ),
+    mutant(
+        "directory-of-a-local-quorum-for-all-to-list",
+        "the names in it tell what runs there, and its lock and its logs lie in it",
+        "raftlake.local",
+        "        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)\n",
+        "        data_dir.mkdir(parents=True, exist_ok=True)\n",
+        ("unit/test_local_directories.py",),
+    ),
+)
+
+HOSTILE_BOUNDS = (*TOPICS, *STRANGERS, *TEXTS)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from raftlake.errors import DiskFull
 from raftlake.ports import FetchRpc, PeerConnection
 from raftlake.raft.types import NodeId, ReplicaKey, VoterSet
+from raftlake.replica.apis.produce import NO_ROOM
 from raftlake.replica.node import ReplicaNode
-from replica_cluster import Cluster
+from raftlake.storage.files import storage_error
+from replica_cluster import Cluster, batch
 
 LIMIT = 100_000
 
@@ -55,3 +62,27 @@ def test_what_is_noted_of_those_who_vote_no_longer_goes(cluster: Cluster, monkey
         fetch_as(leader, number)
         assert leader.disk.low_among(added) == (number,)
     assert len(leader.disk._low_peers) == 1
+
+
+@pytest.mark.parametrize("directory", ["/srv/raftlake-data", "/srv/my data/node 1", "/data"])
+def test_a_client_whose_append_found_no_room_is_told_no_path(
+    cluster: Cluster, directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (group,) = cluster.create_topic("orders")
+    leader = cluster.leader(group)
+    told: list[str] = []
+    leader.disk.listeners.append(told.append)
+
+    def find_no_room(*_args: Any, **_fields: Any) -> None:
+        raise storage_error("write", Path(directory) / "orders-0" / "0.log", OSError(errno.ENOSPC, "No space left on device"))
+
+    monkeypatch.setattr(leader.partitions[group].log, "append", find_no_room)
+    result = cluster.produce(group, batch(b"x"), node=leader)
+    assert result.error is NO_ROOM and result.error_message
+    assert not any(part in result.error_message for part in ("/", "srv", "data", "node 1", "0.log"))
+    assert any(directory in text for text in told), "the node's own log says where"
+
+
+def test_each_disk_that_is_full_says_the_same_to_clients() -> None:
+    full = storage_error("write", Path("/data/x"), OSError(errno.EDQUOT, "Disk quota exceeded"))
+    assert isinstance(full, DiskFull) and "/data" in str(full) and "/" not in full.for_clients

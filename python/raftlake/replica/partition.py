@@ -223,7 +223,7 @@ class Partition:
         except DiskFull as full:
             # None of it is in the log, and the group starts anew.
             for pending in admitted:
-                _refuse(pending, f"nothing was appended: {full}")
+                _refuse(pending, f"nothing was appended: {full.for_clients}")
             raise
         for pending, first_offset, end_offset in written:
             if pending.waits:
