@@ -34,7 +34,7 @@ from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.properties import format_properties, parse_properties
-from raftlake.storage.files import FILE_MODE, storage_error
+from raftlake.storage.files import DIRECTORY_MODE, FILE_MODE, storage_error
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta
 from raftlake.wire.ids import id_to_text
@@ -281,7 +281,7 @@ def _take(data_dir: Path) -> DirectoryLock:
     if (data_dir / FILE_NAME).exists():
         raise ConfigError(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error("create", data_dir, error) from error
     return DirectoryLock(data_dir)

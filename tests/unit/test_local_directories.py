@@ -43,6 +43,18 @@ def test_the_settings_of_a_node_are_its_owners_to_read(tmp_path: Path) -> None:
     assert {node.properties.stat().st_mode & 0o777 for node in nodes.values()} == {0o600}
 
 
+def test_the_directory_of_a_quorum_is_its_owners(tmp_path: Path) -> None:
+    """Where `raftlake local` makes it. One that is there already keeps its mode: it may hold other things."""
+    mask = os.umask(0o022)
+    try:
+        local._take(tmp_path / "parent" / "new").release()
+        local._take(tmp_path / "parent").release()
+    finally:
+        os.umask(mask)
+    modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "parent" / "new", tmp_path / "parent")]
+    assert modes == [0o700, 0o755]
+
+
 def test_a_second_start_continues_with_the_same_ports_and_identity(tmp_path: Path) -> None:
     first = prepare(tmp_path)
     before = [read_meta(node.directory) for node in first.values()]
