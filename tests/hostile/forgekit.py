@@ -14,8 +14,22 @@ from raftlake.ports import PeerRpc
 from raftlake.raft.types import NodeId
 from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
 from raftlake.wire.api import ApiKey, decode_response, encode_request
+from raftlake.wire.ids import id_to_text
 
 LENGTH = struct.Struct(">i")
+A_TOPIC_ID = id_to_text(bytes(range(1, 17))).encode()
+#: Reserved keys with values that mean nothing, or mean harm.
+EVIL_KEYS = [
+    ("/raftlake/nodes/evil", b"{}"),
+    ("/raftlake/nodes/1", b"\xff"),
+    ("/raftlake/nodes/2", b'{"host": "evil", "port": 1}'),
+    ("/raftlake/cluster", b"[" * 10_000),
+    ("/raftlake/producers/next", b"1" * 5_000),
+    ("/raftlake/incarnation", b"{}"),
+    ("/raftlake/topics/x", b'{"id": "%s", "partitions": 1000000000}' % A_TOPIC_ID),
+    ("/raftlake/topics/../../../pwned", b'{"id": "%s", "partitions": 1}' % A_TOPIC_ID),
+    ("/raftlake/topics/__cluster_metadata", b'{"id": "%s", "partitions": 1}' % A_TOPIC_ID),
+]
 
 
 class Forger:

@@ -22,7 +22,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -31,7 +31,7 @@ import httpx
 
 from raftlake import Client
 from raftlake.errors import RaftlakeError
-from waitkit import wait_until
+from waitkit import attempt, wait_until
 
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
@@ -177,6 +177,29 @@ class Siege:
             wait_until(
                 lambda node_id=node_id: self._is_back(node_id), f"node {node_id} is back to its size after: {what}", PATIENCE_S
             )
+
+    def leadership(self) -> tuple[int, int]:
+        """Who leads the quorum's log, and in which epoch, as soon as a node of ours does."""
+
+        def found() -> tuple[int, int] | None:
+            with contextlib.suppress(RaftlakeError), Client(self.quorum.bootstrap_servers) as client:
+                described = client.describe_quorum()
+                return (described.leader_id, described.leader_epoch) if described.leader_id in self.quorum.nodes else None
+            return None
+
+        told: tuple[int, int] = wait_until(found, "a node of the quorum leads", PATIENCE_S)
+        return told
+
+    def depose_nobody(self, attack: Callable[[], None], what: str) -> None:
+        """The same node leads before and after the attack, in the same epoch. A busy machine may elect another one by itself:
+        then the attack is made again, on that one."""
+
+        def is_unmoved() -> bool:
+            before = self.leadership()
+            attack()
+            return self.leadership() == before
+
+        attempt(is_unmoved, f"the leader outlives: {what}")
 
     def _serves(self, node_id: int) -> bool:
         node = self.quorum.nodes[node_id]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from forgekit import Forger, forgers
+from forgekit import EVIL_KEYS, Forger, forgers
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.static.primitive import i16, i32Timedelta
 from siegekit import Siege
@@ -26,26 +26,12 @@ from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
-from raftlake.wire.ids import id_to_text
 
 pytestmark = pytest.mark.process
 
 
 def batch_of(txn: Txn) -> bytes:
     return bytes(build_batch([Record(offset=0, key=None, value=encode(txn))], timestamp_ms=1))
-
-
-HOSTILE = [
-    ("/raftlake/nodes/evil", b"{}"),
-    ("/raftlake/nodes/1", b"\xff"),
-    ("/raftlake/nodes/2", b'{"host": "evil", "port": 1}'),
-    ("/raftlake/cluster", b"[" * 10_000),
-    ("/raftlake/producers/next", b"1" * 5_000),
-    ("/raftlake/incarnation", b"{}"),
-    ("/raftlake/topics/x", b'{"id": "%s", "partitions": 1000000000}' % id_to_text(bytes(range(1, 17))).encode()),
-    ("/raftlake/topics/../../../pwned", b'{"id": "%s", "partitions": 1}' % id_to_text(bytes(range(1, 17))).encode()),
-    ("/raftlake/topics/__cluster_metadata", b'{"id": "%s", "partitions": 1}' % id_to_text(bytes(range(1, 17))).encode()),
-]
 
 
 def reserved(siege: Siege) -> dict[str, int]:
@@ -66,7 +52,7 @@ def directories(siege: Siege) -> set[Path]:
 def test_a_proposal_of_a_forged_node_writes_no_reserved_key(siege: Siege) -> None:
     before, places = reserved(siege), directories(siege)
     with siege.attack("reserved keys by a Produce to the metadata log"), forgers(siege, 1) as found:
-        for key, value in HOSTILE:
+        for key, value in EVIL_KEYS:
             answers = {forger.say(ProposeRpc(batch=batch_of(put(key, value)))).error for forger in found}
             assert answers <= {ErrorCode.POLICY_VIOLATION, ErrorCode.NOT_LEADER_OR_FOLLOWER}, key
             assert ErrorCode.POLICY_VIOLATION in answers, key
@@ -88,19 +74,39 @@ def test_epochs_without_end_depose_nobody(siege: Siege, claimed: int) -> None:
             pre_vote=False,
         ),
     ]
-    with siege.attack(f"the last epoch by node {claimed}"), forgers(siege, claimed) as found:
+
+    def attack() -> None:
         for forger in found:
             for request in requests:
                 rpc = ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, request),))
                 (part,) = forger.say(rpc).messages
                 assert part.body.error is ErrorCode.INVALID_REQUEST
                 assert part.body.leader_epoch < EPOCH_MAX
+
+    what = f"the last epoch by node {claimed}"
+    with siege.attack(what), forgers(siege, claimed) as found:
+        siege.depose_nobody(attack, what)
     told = [
         httpx.get(f"http://{node.http_address}/health/live", trust_env=False).json()
         for node_id, node in siege.quorum.nodes.items()
         if node_id != claimed
     ]
     assert all("refused epoch" in answer["epochs"]["__cluster_metadata-0"] for answer in told), json.dumps(told)
+
+
+def test_a_stranger_who_says_to_lead_the_next_epoch_may_depose_the_leader_and_costs_no_record(siege: Siege) -> None:
+    """A leader may be in a voter set that a replica has not fetched yet (KIP-853), so its request is taken, within the credits.
+    Then there is no leader until the voters have elected one, and nothing that was acknowledged is lost."""
+    with siege.attack("BeginQuorumEpoch of a stranger"), forgers(siege, 77) as found:
+        for _ in range(3):
+            _, epoch = siege.leadership()
+            begin = BeginQuorumEpochRequest(leader_id=NodeId(77), leader_epoch=Epoch(epoch + 1))
+            rpc = ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, begin),))
+            for forger in found:
+                (part,) = forger.say(rpc).messages
+                assert part.body.leader_epoch in (epoch, epoch + 1)
+            _, elected = siege.leadership()
+            assert elected != epoch + 1, "that epoch was the stranger's"
 
 
 def pre_vote(forger: Forger, node_id: int, epoch: int) -> VoteResponse:
