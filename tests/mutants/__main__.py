@@ -82,7 +82,7 @@ def hunt_all(pool: ThreadPoolExecutor, trial: Trial, chosen: Sequence[Mutant]) -
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these mutants")
-    parser.add_argument("--sample", action="store_true", help="a few that clusters find quickly, for every run of the tests")
+    parser.add_argument("--sample", action="store_true", help="a few that are found quickly, for every run of the tests")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, help=f"seeds for each at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants at a time (default: one a core)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the page about all bugs there")
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     processes = Processes()
     known = finders(PAGE.read_text()) if PAGE.exists() else {}
-    trial = Trial(processes, options.seeds, finders=known, is_simulated_only=options.sample)
+    trial = Trial(processes, options.seeds, finders=known, is_sample=options.sample)
     try:
         with workers(processes, options.jobs) as pool:
             measure(pool, trial, chosen)

@@ -39,7 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CORRECTIONS,
 )
 
-#: They die within a few seeds.
+#: They die within a few seeds; the last ones, by tests of a few seconds.
 SAMPLE = (
     "count-self-before-sync",
     "acknowledge-before-majority",
@@ -49,6 +49,9 @@ SAMPLE = (
     "epoch-history-not-cut",
     "duplicate-after-failover",
     "follower-read-without-wait",
+    "forwarded-batch-taken-for-a-nodes-own",
+    "quota-blind-to-what-is-under-way",
+    "creations-of-one-turn-counted-apart",
 )
 
 _BY_NAME = {mutant.name: mutant for mutant in MUTANTS}

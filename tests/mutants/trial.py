@@ -176,13 +176,14 @@ class Trial:
         seeds_max: int,
         *,
         finders: Mapping[str, str] | None = None,
-        is_simulated_only: bool = False,
+        is_sample: bool = False,
     ) -> None:
         self._processes = processes
         self._seeds_max = seeds_max
         #: The test file that found a bug the last time, by its name: it is run before the others, and mostly spares them.
         self._finders = finders or {}
-        self._is_simulated_only = is_simulated_only
+        #: What clusters should find is not looked for by tests: it has to die quickly.
+        self._is_sample = is_sample
         #: Seconds for all tests of some places.
         self._tests_s: dict[tuple[str, ...], float] = {}
         #: Seconds for a seed of some kind of runs.
@@ -243,7 +244,8 @@ class Trial:
                 by = f"seed {found['seed']}: {found['violation']}"
                 return Death(mutant.name, Fate.KILLED, by, found["tried"], done.seconds)
             seeds = self._seeds_max
-        fate, by = (Fate.SURVIVED, "seeds") if self._is_simulated_only else self.ask_tests(mutant)
+        is_over = self._is_sample and not mutant.by_tests
+        fate, by = (Fate.SURVIVED, "seeds") if is_over else self.ask_tests(mutant)
         return Death(mutant.name, fate, by, seeds, time.monotonic() - began)
 
     def ask_tests(self, mutant: Mutant) -> tuple[Fate, str]:

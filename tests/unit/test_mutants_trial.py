@@ -190,9 +190,16 @@ def test_the_tests_that_found_a_bug_the_last_time_are_run_first() -> None:
 
 
 def test_a_sampled_bug_is_left_to_the_simulator() -> None:
-    trial = Trial(Scripted(seeds(None), seeds(None)), seeds_max=40, is_simulated_only=True)
+    trial = Trial(Scripted(seeds(None), seeds(None)), seeds_max=40, is_sample=True)
     trial.measure_seeds(BY_SEEDS)
     assert trial.hunt(BY_SEEDS).fate == Fate.SURVIVED
+
+
+def test_a_sampled_bug_that_clusters_do_not_show_is_looked_for_by_tests() -> None:
+    for answer, fate in ((RED, Fate.KILLED), (GREEN, Fate.SURVIVED)):
+        trial = Trial(Scripted(GREEN, answer), seeds_max=40, is_sample=True)
+        trial.measure_tests(PLACES)
+        assert trial.hunt(BY_TESTS).fate == fate
 
 
 def test_the_test_that_hangs_is_the_one_that_began_last() -> None:
