@@ -205,7 +205,7 @@ LATE_ANSWERS = (
 DIFFERENCES = (
     Mutant(
         name="resigned-leader-names-itself",
-        source="ARCHITECTURE: a resigned leader names nobody",
+        source="docs/protocol/elections.md: a resigned leader names no leader",
         by_tests=True,
         places=CORE_TESTS,
         edits=(

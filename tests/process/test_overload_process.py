@@ -1,6 +1,6 @@
 """Whole nodes under more than they can do: paused peers, a paused leader, floods of connections, clients that never read.
 
-Asked of each: the majority goes on, nobody is told something wrong, and memory stays within the bounds of ARCHITECTURE.md.
+Asked of each: the majority goes on, nobody is told something wrong, and memory stays within the bounds of docs/bounds.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Where the core says or does something else than Kafka's Raft 4.3.1: the rows of the table "Where we differ from Kafka" in
-ARCHITECTURE.md that no scenario shows."""
+"""Where the core says or does something else than Kafka's Raft 4.3.1: the rows of the tables "Where we differ from Kafka" in
+docs/protocol/elections.md and docs/protocol/replication.md that no scenario shows."""
 
 from __future__ import annotations
 
