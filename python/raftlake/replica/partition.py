@@ -33,7 +33,7 @@ Prove = Callable[[GroupId, Callable[[bool], None]], None]
 class PendingAppend:
     """Validated batches of one producer request for this partition, on their way into the log.
 
-    `done(error, base_offset)` is called exactly once; see `ReplicaNode.append` for the meaning of the errors.
+    `done(error, base_offset)` is called exactly once, with the errors of `Partition.admit` and `Partition.on_leadership_lost`.
     """
 
     buffer: bytearray | memoryview
