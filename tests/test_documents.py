@@ -101,9 +101,8 @@ def own_attributes(of: ast.ClassDef) -> Iterator[str]:
             if names == ["__slots__"] and node.value is not None:
                 yield from (str(each.value) for each in ast.walk(node.value) if isinstance(each, ast.Constant))
     for inner in ast.walk(of):
-        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
-            if isinstance(inner.value, ast.Name) and inner.value.id == "self":
-                yield inner.attr
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and ast.unparse(inner.value) == "self":
+            yield inner.attr
 
 
 @functools.cache
