@@ -1,7 +1,7 @@
 """`configure`: names the quorum once for a whole Spark session.
 
-There is nothing else to set up: Spark finds the format by itself, the connector has no jars, and Spark's default sizes of Arrow
-batches are as fast as larger ones.
+There is nothing else to set up where Spark's Python has this package: the connector needs no jar, and Spark's default sizes of
+Arrow batches are as fast as larger ones.
 """
 
 from __future__ import annotations
