@@ -1,7 +1,7 @@
 """raftlake's Spark connector: `format("raftlake")` for read, readStream, write and writeStream.
 
-Spark imports the packages on its Python path with a name that begins with `pyspark_`, and takes their `DefaultSource`. Nothing has
-to be registered; the Python of the driver and of each worker has to have this package. Importing it is cheap, because every
+Spark imports the packages on its Python path with a name that begins with `pyspark_`, and takes their `DefaultSource`. Nothing
+has to be registered; the Python of the driver and of each worker has to have this package. Importing it is cheap, because every
 Python process of Spark does so: the client and the codecs are loaded by what uses them.
 """
 

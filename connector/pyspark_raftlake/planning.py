@@ -137,8 +137,8 @@ class StreamPlanner:
         return self._without_lost(start, ends)
 
     def _without_lost(self, start: Offsets, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """`ends` where they lie at or above `start`. A replica that lags may name an older end: then the end is the start, and
-        no data is lost. An end that is proven to lie below the start, or a topic of another id under the old name, is lost data."""
+        """`ends` where they lie at or above `start`. A replica that lags may name an older end: then the end is the start,
+        and no data is lost. Data is lost where an end is proven to lie below the start, or the name's topic has another id."""
         recreated = self._recreated_topics()
         behind = [partition for partition, end in ends.items() if end < start.get(partition, 0)]
         proven = self._view.proven_latest(behind)
