@@ -114,7 +114,7 @@ def test_a_voters_number_on_another_disk_is_an_observer() -> None:
     assert replica.core.high_watermark == 3
     statuses = {(status.key.directory_id, status.is_voter) for status in replica.core.replica_progress() if status.key.id == 2}
     assert statuses == {(disk_key(2).directory_id, True), (key(2, b"new disk").directory_id, False)}
-    replica.step(on.ReplicaConfirmed(replica_id=NodeId(2), at_ms=replica.now_ms, follows=1))
+    replica.step(on.ReplicaConfirmed(replica_id=NodeId(2), at_ms=replica.now_ms, follows=1, leader_epoch=replica.core.epoch))
     new = next(status for status in replica.core.replica_progress() if status.key == key(2, b"new disk"))
     assert new.last_fetch_ms == replica.now_ms
 

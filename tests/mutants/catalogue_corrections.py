@@ -200,6 +200,26 @@ LATE_ANSWERS = (
         places=("unit/test_replica_fetch_server_fetcher.py",),
         edits=(Edit(FETCHER, "group in self._wanted or group in self._unproven", "group in self._unproven"),),
     ),
+    Mutant(
+        name="round-of-a-refused-fetch-proves-the-leader",
+        source="simulator, seeds 797008267 and 797011128: a leader that had been replaced answered a linearizable read",
+        by_tests=True,
+        places=("unit/test_raft_reads.py", "unit/test_replica_reads.py"),
+        edits=(Edit(FETCH, " or event.leader_epoch != group.epoch:", ":"),),
+    ),
+    Mutant(
+        name="round-told-in-the-leaders-own-epoch",
+        source="the epoch of a round is that of the Fetch which it covers",
+        by_tests=True,
+        places=("unit/test_replica_reads.py",),
+        edits=(
+            Edit(
+                "raftlake.replica.fetch_server",
+                "self._node.step(partition, confirmed)",
+                "confirmed.leader_epoch = partition.core.epoch; self._node.step(partition, confirmed)",
+            ),
+        ),
+    ),
 )
 
 DIFFERENCES = (

@@ -152,7 +152,8 @@ class AnyEvent:
     def fetch(self) -> on.Event:
         if self.random.random() < 0.2:
             at_ms = self.replica.now_ms - self.random.randrange(100)
-            return on.ReplicaConfirmed(replica_id=self.node(), at_ms=at_ms, follows=self.random.randrange(50))
+            follows, epoch = self.random.randrange(50), self.epoch()
+            return on.ReplicaConfirmed(replica_id=self.node(), at_ms=at_ms, follows=follows, leader_epoch=epoch)
         request = FetchRequest(
             replica=self.key(),
             leader_epoch=self.epoch(),

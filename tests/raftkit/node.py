@@ -320,7 +320,13 @@ class Node:
 
         def confirm_replica() -> None:
             if is_current() and self.waiting.get(replica, (None,))[0] is request:
-                self.step(on.ReplicaConfirmed(replica_id=replica, at_ms=self.cluster.now_ms, follows=sequence))
+                confirmed = on.ReplicaConfirmed(
+                    replica_id=replica,
+                    at_ms=self.cluster.now_ms,
+                    follows=sequence,
+                    leader_epoch=request.leader_epoch,
+                )
+                self.step(confirmed)
                 if self.waiting.get(replica, (None,))[0] is request:
                     self.end_round_later(replica, request)
 

@@ -356,7 +356,7 @@ def test_caught_up_means_at_the_end_now_or_at_the_end_of_the_fetch_before() -> N
 
 
 def confirm(replica: Replica, voter: int, *, at_ms: int, follows: int = 0) -> None:
-    replica.step(on.ReplicaConfirmed(replica_id=NodeId(voter), at_ms=at_ms, follows=follows))
+    replica.step(on.ReplicaConfirmed(replica_id=NodeId(voter), at_ms=at_ms, follows=follows, leader_epoch=replica.core.epoch))
 
 
 def test_a_round_without_news_is_a_sign_of_life() -> None:

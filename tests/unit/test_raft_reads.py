@@ -8,7 +8,7 @@ from raftkit.replica import Replica
 from raftlake.errors import ErrorCode
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import Epoch, NodeId
 
 
 def serving(**kwargs: object) -> Replica:
@@ -27,6 +27,14 @@ def test_only_a_leader_answers(role: str) -> None:
     assert answer is not None
     assert (answer.error, answer.leader_epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 6)
     assert answer.leader_id == replica.core.leader_id
+
+
+def confirm(replica: Replica, voter: int, *, follows: int, leader_epoch: int = 6) -> None:
+    """A round that covers a Fetch of that epoch."""
+    confirmed = on.ReplicaConfirmed(
+        replica_id=NodeId(voter), at_ms=replica.now_ms, follows=follows, leader_epoch=Epoch(leader_epoch)
+    )
+    replica.step(confirmed)
 
 
 def test_a_read_waits_for_a_majority_that_fetched_after_it() -> None:
@@ -51,7 +59,7 @@ def test_a_read_waits_for_a_majority_that_fetched_after_it() -> None:
 def test_a_round_without_news_is_proof_too() -> None:
     replica = serving()
     replica.read(5, sequence=8)
-    replica.step(on.ReplicaConfirmed(replica_id=NodeId(3), at_ms=replica.now_ms, follows=9))
+    confirm(replica, 3, follows=9)
     assert [answer.read_id for answer in replica.took(do.AnswerRead)] == [5]
 
 
@@ -79,7 +87,7 @@ def test_observers_prove_nothing() -> None:
     replica = serving()
     replica.read(5, sequence=8)
     replica.fetch(9, 1, 6, follows=99)
-    replica.step(on.ReplicaConfirmed(replica_id=NodeId(9), at_ms=replica.now_ms, follows=100))
+    confirm(replica, 9, follows=100)
     assert replica.took(do.AnswerRead) == []
     assert replica.core.pending_reads
 
@@ -90,6 +98,22 @@ def test_fetches_of_another_epoch_prove_nothing() -> None:
     for epoch in (5, 7):
         replica.fetch(2, 1, 5, epoch=epoch, follows=99)
         assert replica.took(do.AnswerRead) == []
+
+
+@pytest.mark.parametrize("epoch", [5, 7])
+def test_a_round_that_covers_a_fetch_of_another_epoch_proves_nothing(epoch: int) -> None:
+    """Simulator, seeds 797008267 and 797011128: the sender fetched in our epoch before, and elected another leader."""
+    replica = serving()
+    replica.fetch(2, 1, 6, follows=3)
+    replica.read(5, sequence=8)
+    replica.now_ms += 10
+    replica.fetch(2, 1, 6, epoch=epoch, follows=9)
+    before_ms = replica.core.role.voters[NodeId(2)].fetched_at_ms
+    confirm(replica, 2, follows=9, leader_epoch=epoch)
+    assert replica.took(do.AnswerRead) == []
+    assert replica.core.role.voters[NodeId(2)].fetched_at_ms == before_ms, "nor that it follows us still"
+    confirm(replica, 2, follows=9)
+    assert len(replica.took(do.AnswerRead)) == 1
 
 
 def test_a_diverging_fetch_is_proof() -> None:

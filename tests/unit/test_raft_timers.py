@@ -167,7 +167,9 @@ def test_observers_and_old_epochs_do_not_keep_the_leader() -> None:
         replica.pass_time(900)
         replica.fetch(9, 1, 6)
         replica.fetch(2, 1, 5, epoch=5)
-        replica.step(on.ReplicaConfirmed(replica_id=NodeId(9), at_ms=replica.now_ms, follows=0))
+        replica.step(
+            on.ReplicaConfirmed(replica_id=NodeId(9), at_ms=replica.now_ms, follows=0, leader_epoch=replica.core.epoch)
+        )
     replica.pass_time(300)
     assert replica.role == "Resigned"
 
@@ -180,7 +182,7 @@ def test_rounds_reported_late_keep_the_leader() -> None:
         deadline = replica.core.role.check_quorum_deadline_ms  # type: ignore[union-attr]
         came_ms = deadline - 700
         replica.now_ms = deadline
-        replica.step(on.ReplicaConfirmed(replica_id=NodeId(2), at_ms=came_ms, follows=0))
+        replica.step(on.ReplicaConfirmed(replica_id=NodeId(2), at_ms=came_ms, follows=0, leader_epoch=replica.core.epoch))
         replica.step(on.DeadlineReached())
         assert replica.role == "Leader"
         assert replica.core.role.check_quorum_deadline_ms == came_ms + CONFIG.check_quorum_timeout_ms  # type: ignore[union-attr]

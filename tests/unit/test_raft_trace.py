@@ -138,7 +138,9 @@ EVENTS: dict[str, on.Event] = {
     "ResignRequested": on.ResignRequested(),
     "request #7 Vote pre_vote epoch=4 last=17@3": on.RequestReceived(request_id=7, request=VOTE),
     "fetch of 2 Fetch epoch=4 at=17@3 hw=9 follows=5": on.FetchRequestReceived(request=FETCH, follows=5),
-    "replica 2 confirmed at=99 follows=5": on.ReplicaConfirmed(replica_id=N(2), at_ms=99, follows=5),
+    "replica 2 confirmed at=99 follows=5 epoch=7": on.ReplicaConfirmed(
+        replica_id=N(2), at_ms=99, follows=5, leader_epoch=Epoch(7)
+    ),
     "leader 1 confirmed at=99": on.LeaderConfirmed(leader_id=N(1), at_ms=99),
     "response of 3 BeginQuorumEpoch leader=1 epoch=4": on.ResponseReceived(
         source=N(3),

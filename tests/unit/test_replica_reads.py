@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import PeerConnection, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
+from raftlake.ports import (
+    FetchReply,
+    FetchRpc,
+    PeerConnection,
+    PeerMessage,
+    ReadOffsetReply,
+    ReadOffsetResult,
+    ReadOffsetRpc,
+)
+from raftlake.raft.messages import FetchRequest
+from raftlake.raft.types import Epoch, ReplicaKey
 from replica_cluster import Cluster, batch
 
 
@@ -61,6 +71,48 @@ def test_a_leader_cut_off_from_the_majority_never_answers_a_read() -> None:
     assert not answers
     cluster.run(3_000, until=lambda: bool(answers))
     assert answers[0].results[0].error is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("epochs_ahead", [0, 1])
+def test_a_round_with_a_fetch_of_a_later_epoch_proves_no_leader(epochs_ahead: int) -> None:
+    """Simulator, seeds 797008267 and 797011128: a leader that had been replaced answered a read. A voter that had elected
+    another asked it for records too, in the session of before. The refused Fetch counted as one that stood."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    old = cluster.leader(group)
+    me, core = old.config.node_id, old.partitions[group].core
+    cluster.run(100)
+    cluster.cut = {link for other in cluster.voters if other != me for link in ((me, other), (other, me))}
+    voter, connection = next(other for other in cluster.voters if other != me), PeerConnection()
+
+    def fetch(session_id: int, session_epoch: int, epoch: int) -> FetchReply:
+        replies: list[FetchReply] = []
+        request = FetchRequest(
+            replica=ReplicaKey(voter),
+            leader_epoch=Epoch(epoch),
+            fetch_offset=core.log_end,
+            last_fetched_epoch=core.epoch,
+            high_watermark=core.high_watermark,
+        )
+        rpc = FetchRpc(
+            cluster_id=None,
+            replica_id=voter,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            wait_ms_max=0,
+            size_max=1 << 20,
+            messages=(PeerMessage(group, request),),
+        )
+        old.receive(connection, rpc, replies.append)  # type: ignore[arg-type]
+        cluster.run(50, until=lambda: bool(replies))
+        return replies[0]
+
+    session_id = fetch(0, 0, core.epoch).session_id
+    results: list[ReadOffsetResult] = []
+    old.reads.read(group, results.append)
+    fetch(session_id, 1, core.epoch + epochs_ahead)
+    fetch(session_id, 2, core.epoch + epochs_ahead)
+    assert [result.error for result in results] == ([] if epochs_ahead else [ErrorCode.NONE])
 
 
 def test_a_single_voter_answers_reads_by_itself() -> None:

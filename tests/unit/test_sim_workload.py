@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -11,13 +12,14 @@ import pytest
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.sim.client_base import SCRATCH, Client
+from raftlake.sim.client_base import HEALED_THINK_MS_MAX, SCRATCH, Client
 from raftlake.sim.client_idempotent import REST_MS, IdempotentProducer
 from raftlake.sim.client_kv import KvClient
 from raftlake.sim.client_messages import REFUSALS, consumed, latest_offset, produced
 from raftlake.sim.client_producers import Creator, Producer
 from raftlake.sim.client_readers import Reader
 from raftlake.sim.client_topics import TopicChurner
+from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults import Settings
 from raftlake.sim.invariants import Violation
@@ -44,6 +46,25 @@ def test_in_a_quiet_run_every_client_gets_what_it_wants() -> None:
     assert any(write.result.succeeded for write in cluster.oracle.kv_writes)
     assert any(not write.result.succeeded for write in cluster.oracle.kv_writes)
     assert all(partition.seen for partition in cluster.oracle.partitions if partition.acknowledged_end)
+
+
+def test_a_client_that_gets_nothing_asks_often_once_the_faults_have_ended() -> None:
+    """Simulator, seeds 797017801 and 797020017: three attempts in 15 s, each a moment too late, were called a stuck client."""
+    cluster = Cluster(replace(QUIET, think_ms_mean=1_000))
+    attempts: list[int] = []
+
+    class Refused(Client):
+        def step(self) -> None:
+            attempts.append(cluster.scheduler.now_us)
+            self.give_up()
+
+    client = Refused(cluster.shared, "refused")
+    client.start()
+    cluster.heal()
+    while cluster.scheduler.now_us < 20_000_000:
+        cluster.run_a_while()
+    pauses = [after - before for before, after in itertools.pairwise(attempts)]
+    assert len(pauses) > 60 and max(pauses) <= (HEALED_THINK_MS_MAX + 1) * US_PER_MS
 
 
 def test_a_client_stops_where_the_run_says_so_and_tells_what_it_got() -> None:

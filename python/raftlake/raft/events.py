@@ -18,7 +18,7 @@ from raftlake.raft.messages import (
     VoterChange,
     VoteRequest,
 )
-from raftlake.raft.types import NodeId, Offset, OffsetAndEpoch, VoterSet
+from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
 from raftlake.values import value
 
 
@@ -61,11 +61,12 @@ class FetchRequestReceived:
 @value
 class ReplicaConfirmed:
     """A replica sent a Fetch round that covers this group without changing its position (an incremental fetch session): its
-    parked fetch still stands. Counts for check quorum and for reads like a Fetch of the current epoch."""
+    parked fetch still stands, and is of `leader_epoch`. Counts for check quorum and for reads like a Fetch of that epoch."""
 
     replica_id: NodeId
     at_ms: int
     follows: int
+    leader_epoch: Epoch
 
 
 @value

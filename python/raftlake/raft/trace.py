@@ -131,7 +131,7 @@ def _describe_event(event: object) -> str | None:
         case on.FetchRequestReceived():
             return f"fetch of {event.request.replica.id} {describe_message(event.request)} follows={event.follows}"
         case on.ReplicaConfirmed():
-            return f"replica {event.replica_id} confirmed at={event.at_ms} follows={event.follows}"
+            return f"replica {event.replica_id} confirmed at={event.at_ms} follows={event.follows} epoch={event.leader_epoch}"
         case on.LeaderConfirmed():
             return f"leader {event.leader_id} confirmed at={event.at_ms}"
         case on.ResponseReceived():

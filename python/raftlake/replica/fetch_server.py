@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from raftlake.errors import ErrorCode
 from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
 from raftlake.raft.actions import AnswerFetch, AppendRecords
-from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
+from raftlake.raft.events import FetchRequestReceived
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import NO_LEADER, UNKNOWN_OFFSET, Epoch, NodeId, Offset
 from raftlake.replica.fetch_sessions import SESSION_ID_START_MAX, FetchSessions, Round, Session
@@ -263,11 +263,9 @@ class FetchServer:
         """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
         partition = self._node.partitions[group]
         for session in self._sessions.all():
-            if group in session.parked and (replica_id is None or session.replica_id == replica_id):
-                self._node.step(
-                    partition,
-                    ReplicaConfirmed(replica_id=session.replica_id, at_ms=session.last_round_ms, follows=session.follows),
-                )
+            confirmed = session.confirms(group)
+            if confirmed is not None and replica_id in (None, session.replica_id):
+                self._node.step(partition, confirmed)
 
     # --- rounds out ---
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection
 from raftlake.raft.actions import AnswerFetch
+from raftlake.raft.events import ReplicaConfirmed
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.types import NodeId
 from raftlake.replica.timers import Timer
@@ -71,6 +72,15 @@ class Session:
     follows: int = 0
     #: The answer counter at this session's last answer.
     answered_sequence: int = 0
+
+    def confirms(self, group: GroupId) -> ReplicaConfirmed | None:
+        """What the last round says of a group that it covers. The core judges the epoch of the parked Fetch."""
+        parked = self.parked.get(group)
+        if parked is None:
+            return None
+        return ReplicaConfirmed(
+            replica_id=self.replica_id, at_ms=self.last_round_ms, follows=self.follows, leader_epoch=parked.leader_epoch
+        )
 
 
 class FetchSessions:

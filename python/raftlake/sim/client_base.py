@@ -24,6 +24,8 @@ SCRATCH = "scratch"
 CALL_TIMEOUT_MS = 4_000
 #: The default of the setting of that name of Kafka's clients.
 RETRY_BACKOFF_MS_MAX = 1_000
+#: Once the faults have ended, a client that got nothing asks again within so long: else it may ask three times in 15 s.
+HEALED_THINK_MS_MAX = 250
 
 
 @dataclass(slots=True)
@@ -43,6 +45,8 @@ class Shared:
     kv_history: KvHistory
     operations: Operations
     topic_id: bytes | None = None
+    #: The faults have ended: whoever is refused asks again soon, so that the time suffices for many attempts.
+    is_healed: bool = False
     #: No client begins another request.
     stopped: bool = False
 
@@ -106,7 +110,7 @@ class Client:
         self._think(rest_ms)
 
     def give_up(self) -> None:
-        self._think()
+        self._think(ms_max=HEALED_THINK_MS_MAX if self.shared.is_healed else None)
 
     def retry_soon(self) -> None:
         """What was refused was refused for a moment only, so real clients send it again within their retry.backoff.max.ms."""

@@ -333,6 +333,7 @@ class Cluster:
         quiet = replace(self.settings.network, loss_ppm=0, duplicate_ppm=0, straggle_ppm=0)
         self.network.settings = self.calls.settings = quiet
         self.network.heal_links()
+        self.shared.is_healed = True
         self.role_traps.clear()
         for machine in self.machines.values():
             machine.heal()

@@ -139,10 +139,11 @@ def answer(
 def on_replica_confirmed(group: GroupState, event: ReplicaConfirmed, now_ms: int) -> None:
     """A fetch round without news for this group: a sign of life, and a proof for reads.
 
-    Ignored before a real Fetch of our epoch arrived from that replica: it would say nothing about whom it follows now.
+    Ignored before a real Fetch of our epoch arrived from that replica: it would say nothing about whom it follows now. So would
+    a round that covers a Fetch of another epoch, which we refuse: its sender has left our epoch, and may have elected another.
     """
     leader = group.role
-    if not isinstance(leader, Leader):
+    if not isinstance(leader, Leader) or event.leader_epoch != group.epoch:
         return
     progress = leader.voters.get(event.replica_id)
     if progress is None or not progress.has_fetched:
