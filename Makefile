@@ -40,6 +40,7 @@ check: $(READY) ## lint, format, types, import contracts, fast tests; changes no
 	$(BIN)/ruff format --quiet --check $(SOURCE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	@git ls-files '*.py' | xargs wc -l | awk '$$1 > 400 && $$2 != "total" {print "long: " $$2 ", " $$1 " lines (above 600 the check fails)"}'
 	$(PYTEST) -q -n $(JOBS) --dist worksteal --durations 5
 
 fix: $(READY) ## format and apply the linter's safe corrections

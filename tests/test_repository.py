@@ -21,9 +21,10 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEST_FILES = [path for path in TESTS if path.name.startswith("test_")]
 MODULES = [path for path in PRODUCT if path.name not in ("__init__.py", "__main__.py")]
 
-LINES_MAX = 400
-#: Longer files, with the length they may have. Only ever lower a number or take a line out.
-LINES_MAX_OF: dict[str, int] = {}
+#: `make check` reports files of more than 400 lines. A longer one than this fails, unless it stands in the table.
+LINES_MAX = 600
+#: Longer files: the length that each may have, and why it is one file. A number is only ever lowered.
+LINES_MAX_OF: dict[str, tuple[int, str]] = {}
 
 
 def relative(path: Path) -> str:
@@ -114,15 +115,17 @@ def test_the_exceptions_are_needed() -> None:
     """A table of exceptions only shrinks: what is no longer an exception has to go from it."""
     known = {relative(path) for path in [*PRODUCT, *TESTS]}
     assert set(LINES_MAX_OF) <= known
-    for name, allowed in LINES_MAX_OF.items():
+    for name, (allowed, reason) in LINES_MAX_OF.items():
         length = len(text_of(ROOT / name).splitlines())
         assert LINES_MAX < length <= allowed, f"{name} has {length} lines: lower or remove its entry ({allowed})"
+        assert reason, f"{name}: say why it is one file"
 
 
 @for_each([*PRODUCT, *TESTS])
 def test_a_file_can_be_read_in_one_sitting(path: Path) -> None:
     length = len(text_of(path).splitlines())
-    assert length <= LINES_MAX_OF.get(relative(path), LINES_MAX), f"{length} lines: split it by concern"
+    allowed, _ = LINES_MAX_OF.get(relative(path), (LINES_MAX, ""))
+    assert length <= allowed, f"{length} lines: split it by concern, or say in LINES_MAX_OF why it is one file"
 
 
 def contract(of: str) -> dict[str, list[str]]:
