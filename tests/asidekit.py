@@ -7,6 +7,7 @@ from typing import Any
 
 from raftlake.ports import GroupId
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.later_turns import result_of
 from raftlake.wire.api import ApiKey
 from raftlake.wire.produce import ProducePartitionResult
 from replica_cluster import Cluster, produce_request
@@ -19,7 +20,7 @@ class Held:
         self.jobs: list[Callable[[], None]] = []
 
     def submit(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append(lambda: done(job()))
+        self.jobs.append(lambda: done(result_of(job)))
 
     def finish(self, count: int) -> None:
         """Do the first `count` jobs."""

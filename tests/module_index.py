@@ -52,6 +52,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.replica.apis.find_quorum": "unit/test_replica_apis_cluster_describe.py",
     "raftlake.replica.config": "unit/test_replica_alone.py",
     "raftlake.replica.kv_restore": "unit/test_replica_snapshots.py",
+    "raftlake.replica.later_turns": "unit/test_runtime_aside.py",
     "raftlake.replica.node": "unit/test_replica_alone.py",
     "raftlake.replica.refused_keys": "property/test_replica_hostile_keys.py",
     "raftlake.replica.snapshot_files": "unit/test_replica_snapshots.py",

@@ -330,9 +330,10 @@ KraftVersions = tuple[int, int]
 class Aside(Protocol):
     """Work that takes long and needs nothing of the node."""
 
-    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do `job`, which raises nothing, without keeping the driver waiting; later, on the driver's thread, call `done` with
-        its result. Jobs are done one after another, and so are their calls of `done`, in the order of the calls of `submit`."""
+    def submit(self, job: Callable[[], T], done: Callable[[T | None], None]) -> None:
+        """Do `job` without keeping the driver waiting; later, on the driver's thread, call `done` with its result. A job that
+        raises is a bug, or memory that ran out: that is logged, and `done` gets None, for who waits has to be answered. Jobs
+        are done one after another, and so are their calls of `done`, in the order of the calls of `submit`."""
 
 
 class Network(Protocol):

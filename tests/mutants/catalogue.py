@@ -12,6 +12,7 @@ from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_bounds import HOSTILE_BOUNDS
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
+from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
@@ -31,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_BOUNDS,
     *HOSTILE_FRONT,
     *HOSTILE_LEAPS,
+    *HOSTILE_REPEATS,
     *HOSTILE_SPACE,
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,

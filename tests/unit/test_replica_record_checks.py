@@ -217,6 +217,25 @@ def test_a_bug_in_one_check_keeps_nobody_waiting(cluster: Cluster, monkeypatch: 
     assert (result(second).error, result(second).base_offset) == (ErrorCode.NONE, 1)
 
 
+@pytest.mark.parametrize("size", [MIB - 100, 10 * MIB], ids=["at once", "aside"])
+def test_without_memory_a_request_is_refused_and_may_be_sent_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    (group,) = cluster.create_topic("t")
+
+    def refuse(*given: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compression.mmap, "mmap", refuse)
+        refused = cluster.produce(group, zeros(size))
+        beside = cluster.produce(group, batch(b"small"))
+    assert (refused.error, refused.base_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    assert "no memory" in (refused.error_message or "")
+    assert (beside.error, beside.base_offset) == (ErrorCode.NONE, 1)
+    assert cluster.produce(group, zeros(size)).base_offset == 2
+
+
 def test_what_was_decompressed_is_let_go_of_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal that remembers where it was raised keeps 16 MiB until the garbage collector comes by, each time."""
     (group,) = cluster.create_topic("t")

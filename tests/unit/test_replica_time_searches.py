@@ -192,6 +192,23 @@ def test_a_failed_disk_keeps_nobody_waiting_who_asks_later(cluster: Cluster, mon
     assert found(ask(cluster, group, 1_001)) == [(0, 1_003, 1)]
 
 
+@pytest.mark.parametrize("size", [MIB - 100, 5 * MIB], ids=["at once", "aside"])
+def test_memory_that_runs_out_costs_the_finest_answer_and_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    (group,) = cluster.create_topic("t")
+    cluster.produce(group, times(0, 7, codec="zstd", size=size))
+    cluster.produce(group, times(50))
+
+    def refuse(*given: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(compression.mmap, "mmap", refuse)
+    answers = ask(cluster, group, 1_001, 1_008)
+    cluster.run(100)
+    assert found(answers) == [(0, 1_007, 1), (0, 1_050, 3)]
+
+
 def held_back(cluster: Cluster) -> tuple[Held, GroupId, GroupId, list[Any]]:
     """A question whose job is aside, so that those behind it wait; a partition with such a batch, and one without."""
     group, other = cluster.create_topic("t", 2)

@@ -6,7 +6,11 @@ import queue
 import threading
 from collections.abc import Callable
 
+import pytest
+
+from raftlake.replica.later_turns import LATER_MS
 from raftlake.runtime.aside import ThreadAside
+from replica_cluster import Cluster
 
 
 def test_jobs_are_done_elsewhere_one_after_another_and_told_in_order() -> None:
@@ -48,3 +52,31 @@ def test_the_end_waits_for_the_job_under_way_and_drops_the_others() -> None:
     aside.close()
     assert done == ["first"]
     assert posted.qsize() == 1, "what was dropped is not told"
+
+
+def fail() -> int:
+    raise OSError(12, "Cannot allocate memory")
+
+
+def test_a_job_that_raises_is_told_as_none_and_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    aside = ThreadAside(posted.put)
+    told: list[int | None] = []
+    for job in (lambda: 1, fail, lambda: 2, fail):
+        aside.submit(job, told.append)
+    for _ in range(4):
+        posted.get(timeout=30)()
+    aside.close()
+    assert told == [1, None, 2, None]
+    assert caplog.text.count("a job aside failed") == 2
+
+
+def test_without_a_thread_jobs_are_done_in_later_turns_and_one_that_raises_stops_nothing() -> None:
+    cluster = Cluster(1)
+    aside = cluster.leader().record_checks.aside
+    told: list[int | None] = []
+    for job in (fail, lambda: 1):
+        aside.submit(job, told.append)
+    assert not told
+    cluster.run(LATER_MS + 1)
+    assert told == [None, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import tracemalloc
 import zlib
@@ -159,3 +160,17 @@ def test_gzip_ends_where_its_first_member_ends(behind: bytes) -> None:
     """Java reads on in a second member and librdkafka does not: what one of them cannot read is not taken."""
     with pytest.raises(CorruptBatch, match="bytes follow"):
         decompress(Compression.GZIP, zlib.compress(TEXT, wbits=31) + behind)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Compression if codec is not Compression.NONE])
+def test_memory_that_the_system_has_not_is_told_as_such(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mmap says OSError, and what decompresses in a thread knew only MemoryError."""
+
+    def refuse(*given: object) -> mmap.mmap:
+        raise OSError(12, "Cannot allocate memory")
+
+    packed = compress(codec, bytes(60 << 20))
+    monkeypatch.setattr(compression.mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match="no memory for"):
+        decompress(codec, packed)
+    assert decompress(codec, compress(codec, TEXT)) == TEXT

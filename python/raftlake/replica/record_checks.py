@@ -14,14 +14,14 @@ What goes into another program's log is decoded record by record (`replica.opaqu
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import Aside
 from raftlake.replica.allowance import Allowance
+from raftlake.replica.later_turns import LaterTurns
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition import Partition
 from raftlake.replica.producer_state import NO_PRODUCER
@@ -34,8 +34,6 @@ from raftlake.wire.record_check import require_records
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-logger = logging.getLogger("raftlake.produce")
-
 DECOMPRESSED_TIMES_MAX = 8
 DECOMPRESSED_BYTES_MIN = 16 << 20
 EXTRA_BATCHES_MAX = 1_000
@@ -43,10 +41,7 @@ EXTRA_BATCHES_MAX = 1_000
 INLINE_BYTES = 1 << 20
 #: A compressed byte may take as long as so many others.
 PACKED_TIMES = 4
-#: Aside without an `Aside`: the next turns.
-LATER_MS = 1
 
-T = TypeVar("T")
 Records = bytearray | memoryview
 Checked = list[BatchHeader] | RequestRejected
 #: Told the headers of the batches, or why they are refused.
@@ -126,6 +121,11 @@ class RequestBudget:
             raise self._too_large() from error
         except CorruptBatch as corrupt:
             raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
+        except MemoryError as error:
+            # After this code clients try again, and an idempotent producer goes on.
+            raise RequestRejected(
+                ErrorCode.NOT_ENOUGH_REPLICAS, "this node has no memory to check the records now; nothing was appended"
+            ) from error
         if inline is not None:
             inline.left -= cost
         self._inline_left -= cost
@@ -153,12 +153,8 @@ class RecordChecks:
 
     def __init__(self, node: ReplicaNode, allowance: Allowance, aside: Aside | None) -> None:
         self._node = node
-        self.aside: Aside = aside or self
+        self.aside: Aside = aside or LaterTurns(node)
         self._allowance = allowance
-
-    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        """`ports.Aside` in the turns to come."""
-        self._node.timers.schedule(self._node.now_ms + LATER_MS, lambda: done(job()))
 
     def check(self, partition: Partition, budget: RequestBudget, records: Records, done: Done) -> None:
         """Call `done` now or later; for one partition in the order of the calls."""
@@ -175,10 +171,10 @@ class RecordChecks:
         budget.is_aside = True
         partition.checks_under_way += 1
 
-        def on_done(checked: Checked) -> None:
+        def on_done(checked: Checked | None) -> None:
             self._node.begin_input()
             partition.checks_under_way -= 1
-            done(checked)
+            done(checked or RequestRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "the records could not be checked"))
 
         self.aside.submit(partial(_attempt, look), on_done)
 
@@ -196,8 +192,4 @@ def _attempt(look: Callable[..., list[BatchHeader] | None]) -> Checked:
     except RequestRejected as rejected:
         # Not the one that was raised: its traceback would keep what was decompressed until the next full collection.
         return RequestRejected(rejected.code, rejected.message)
-    except Exception:
-        # A bug in one check must not keep those behind it waiting for ever.
-        logger.exception("failed to check the records of a request")
-        return RequestRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "the records could not be checked")
     return headers

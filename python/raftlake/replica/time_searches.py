@@ -214,7 +214,7 @@ class TimeSearches:
             return None
         try:
             content, cost = decompress_counting(header.compression, payload, allowed)
-        except PayloadTooLarge:
+        except (PayloadTooLarge, MemoryError):
             self._allowance.left -= allowed
             return None
         except CorruptBatch:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from raftlake.replica.later_turns import result_of
+
 T = TypeVar("T")
 Post = Callable[[Callable[[], None]], None]
 
@@ -21,12 +23,12 @@ class ThreadAside:
         self._post = post
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="raftlake-aside")
 
-    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
-        def on_end(future: Future[T]) -> None:
+    def submit(self, job: Callable[[], T], done: Callable[[T | None], None]) -> None:
+        def on_end(future: Future[T | None]) -> None:
             if not future.cancelled():
                 self._post(lambda: done(future.result()))
 
-        self._pool.submit(job).add_done_callback(on_end)
+        self._pool.submit(result_of, job).add_done_callback(on_end)
 
     def close(self) -> None:
         """Wait for the job under way; those behind it are dropped."""

@@ -80,7 +80,7 @@ def compress(codec: Compression, data: BytesLike) -> bytes:
 
 def decompress(codec: Compression, data: BytesLike, size_max: int = DECOMPRESSED_BYTES_MAX) -> BytesLike:
     """The content; CorruptBatch when it is damaged, PayloadTooLarge when it is larger than `size_max` bytes, or has as many
-    blocks as would be."""
+    blocks as would be. MemoryError where the system has no memory for it."""
     return decompress_counting(codec, data, size_max)[0]
 
 
@@ -118,10 +118,13 @@ def _too_large(size_max: int) -> PayloadTooLarge:
 
 
 def _output(size: int) -> memoryview:
-    """Memory for `size` bytes, whatever they are."""
+    """Memory for `size` bytes, whatever they are. MemoryError where the system has none, in the words of either call."""
     if size < UNTOUCHED_BYTES_MIN:
         return memoryview(bytearray(size))
-    return memoryview(mmap.mmap(-1, size))
+    try:
+        return memoryview(mmap.mmap(-1, size))
+    except OSError as error:
+        raise MemoryError(f"no memory for {size} bytes that are to be decompressed") from error
 
 
 def _decompress_gzip(view: memoryview, size_max: int) -> BytesLike:
