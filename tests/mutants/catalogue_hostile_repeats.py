@@ -7,6 +7,7 @@ from tests.mutants.plant import Edit, Mutant
 COMPRESSION = "raftlake.wire.compression"
 SEARCHES = "raftlake.replica.time_searches"
 CHECKS = "raftlake.replica.record_checks"
+CLUSTER = "raftlake.replica.apis.cluster"
 LATER = "raftlake.replica.later_turns"
 
 
@@ -51,4 +52,82 @@ MEMORY = (
     ),
 )
 
-HOSTILE_REPEATS = MEMORY
+REPEATED = ("unit/test_replica_apis_repeats.py",)
+
+NAMES = (
+    mutant(
+        "metadata-answers-each-mention",
+        "256 KiB that named one topic of 100 partitions 85,883 times asked for 360 MB, and 27 s of the loop",
+        CLUSTER,
+        "for asked in once(request.topics, _name_or_id)]",
+        "for asked in request.topics]",
+        *REPEATED,
+    ),
+    mutant(
+        "metadata-answers-an-id-for-each-name",
+        "who asks by id may write any name beside it",
+        CLUSTER,
+        '    return topic_id if any(topic_id) else asked.name or ""\n',
+        "    return asked.name or topic_id\n",
+        *REPEATED,
+    ),
+    mutant(
+        "configs-told-for-each-mention",
+        "64 KiB that named one node 16,000 times took a second",
+        CLUSTER,
+        "        found[key] = (first, None",
+        "        found[len(found), resource.resource_name] = (first, None",
+        *REPEATED,
+    ),
+    mutant(
+        "second-mention-of-a-resource-forgotten",
+        "what is told once is all that was asked for",
+        CLUSTER,
+        "        found[key] = (first, None",
+        "        found[key] = found.get(key) or (first, None",
+        *REPEATED,
+    ),
+    mutant(
+        "quorum-described-for-each-mention",
+        "each mention of a partition was answered with all voters and observers",
+        CLUSTER,
+        "    return {name: list(indexes) for name, indexes in asked.items()}\n",
+        "    return {name: [part.partition_index for topic in request.topics if topic.topic_name == name "
+        "for part in topic.partitions] for name in asked}\n",
+        *REPEATED,
+    ),
+    mutant(
+        "repetitions-passed-on",
+        "a question that is passed on has to fit into what another node takes",
+        CLUSTER,
+        "DescribeRpc(request=_about_one(request))",
+        "DescribeRpc(request=request)",
+        *REPEATED,
+    ),
+    mutant(
+        "deletion-proposed-for-each-mention",
+        "a request of 128 KiB that names one topic again and again filled the metadata log with deletions",
+        "raftlake.replica.apis.topics",
+        "        if times[_name_or_id(name, topic_id)] > 1:\n",
+        "        if False:\n",
+        *REPEATED,
+    ),
+    mutant(
+        "deletion-by-name-and-by-id-proposed-twice",
+        "one of both is told that the topic was replaced meanwhile",
+        "raftlake.replica.apis.topics",
+        "        under_way.add(topic.name)\n",
+        "",
+        *REPEATED,
+    ),
+    mutant(
+        "find-quorum-of-any-size",
+        "FindQuorum is decoded by hand, and the bound of cold requests was looked at for the others only",
+        "raftlake.wire.api",
+        "        if allowed is not None and len(view) > allowed:\n",
+        "        if allowed is not None and hot is None and len(view) > allowed:\n",
+        "unit/test_wire_api.py",
+    ),
+)
+
+HOSTILE_REPEATS = (*MEMORY, *NAMES)

@@ -21,6 +21,8 @@ from raftlake.wire.api import (
     API_TABLE,
     COLD_CLIENT_REQUEST_BYTES_MAX,
     COLD_REQUEST_BYTES_MAX,
+    DELETE_TOPICS_BYTES_MAX,
+    SHORT_REQUEST_BYTES_MAX,
     ApiKey,
     RequestHeader,
     UnsupportedRequest,
@@ -162,8 +164,17 @@ def test_a_message_of_another_version_is_our_own_mistake() -> None:
 
 @pytest.mark.parametrize(
     ("head", "most"),
-    [("0014 0004 00000001 ffff 00", COLD_CLIENT_REQUEST_BYTES_MAX), ("0034 0002 00000001 ffff 00", COLD_REQUEST_BYTES_MAX)],
-    ids=["of a client", "of a node"],
+    [
+        ("0013 0005 00000001 ffff 00", COLD_CLIENT_REQUEST_BYTES_MAX),
+        ("0034 0002 00000001 ffff 00", COLD_REQUEST_BYTES_MAX),
+        ("0014 0004 00000001 ffff 00", DELETE_TOPICS_BYTES_MAX),
+        # DescribeQuorum has been asked by nodes for clients: a client's could be as large as a vote for all groups.
+        ("0037 0001 00000001 ffff 00", SHORT_REQUEST_BYTES_MAX),
+        ("000a 0004 00000001 ffff 00", SHORT_REQUEST_BYTES_MAX),
+        # FindQuorum is decoded by hand, and had no bound.
+        ("2963 0000 00000001 ffff 00", SHORT_REQUEST_BYTES_MAX),
+    ],
+    ids=["of a client", "of a node", "of names", "DescribeQuorum", "FindCoordinator", "FindQuorum"],
 )
 def test_a_cold_request_may_not_be_huge(head: str, most: int) -> None:
     """Elements cost far more time than bytes: a legal message of this size does not exist."""

@@ -7,17 +7,20 @@ request and leaves out the fields that its version does not have, so that a hand
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import kio.schema.errors
 
 from raftlake.errors import ErrorCode, for_clients
 
 NO_THROTTLE = datetime.timedelta(0)
+
+T = TypeVar("T")
 
 
 @lru_cache(maxsize=512)
@@ -61,3 +64,12 @@ class Answers:
 def kafka_error(code: ErrorCode) -> kio.schema.errors.ErrorCode:
     """Our error code as kio writes it."""
     return kio.schema.errors.ErrorCode(int(code))
+
+
+def once(asked: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
+    """The first of those with the same key, in the order in which they are asked for. An answer may be a thousand times larger
+    than the name that it is an answer to, so a name that is repeated gets it once, as at Kafka's Metadata."""
+    first: dict[Hashable, T] = {}
+    for each in asked:
+        first.setdefault(key(each), each)
+    return list(first.values())

@@ -7,13 +7,14 @@ Every node answers all of them from what it has applied; only the figures of a q
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports import DescribeReply, DescribeRpc, GroupId, PeerReply
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.apis.answers import Answers, kafka_error
+from raftlake.replica.apis.answers import Answers, kafka_error, once
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.describe import describe_quorum
 from raftlake.replica.quorum import LISTENER_NAME
@@ -41,7 +42,7 @@ def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
     if request.topics is None or (not request.topics and _version(request) == 0):
         topics = [_known_topic(node, nodes, _version(request), topic) for topic in node.topics.all()]
     else:
-        topics = [_asked_topic(node, nodes, _version(request), asked) for asked in request.topics]
+        topics = [_asked_topic(node, nodes, _version(request), asked) for asked in once(request.topics, _name_or_id)]
     reply(
         answers.make(
             "MetadataResponse",
@@ -60,6 +61,11 @@ def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
 
 def _version(request: Any) -> int:
     return int(type(request).__version__)
+
+
+def _name_or_id(asked: Any) -> str | bytes:
+    topic_id = id_from_kio(getattr(asked, "topic_id", None))
+    return topic_id if any(topic_id) else asked.name or ""
 
 
 def _asked_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
@@ -125,8 +131,9 @@ def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
     """The leader alone knows the lags. A question about one group goes to its leader, as Kafka's brokers pass it on to their
     controller (its tools ask any broker and do not look further); where that fails, and for several groups at once, the
     answer is NOT_LEADER with the leader's name."""
-    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
-    partition = node.partitions.get(_group_described(node, *asked[0])) if len(asked) == 1 else None
+    asked = _partitions_described(request)
+    one = next(iter(asked.items())) if len(asked) == 1 else ("", [])
+    partition = node.partitions.get(_group_described(node, one[0], one[1][0])) if len(one[1]) == 1 else None
     if partition is None or partition.core.is_leader or partition.core.leader_id == NO_LEADER:
         reply(_describe_locally(node, request))
         return
@@ -135,7 +142,21 @@ def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
         node.begin_input()
         reply(outcome.response if isinstance(outcome, DescribeReply) else _describe_locally(node, request))
 
-    node.network.send(partition.core.leader_id, DescribeRpc(request=request), answered)
+    node.network.send(partition.core.leader_id, DescribeRpc(request=_about_one(request)), answered)
+
+
+def _partitions_described(request: Any) -> dict[str, list[int]]:
+    """The partitions by topic, each once."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.topic_name, {}).update(dict.fromkeys(part.partition_index for part in topic.partitions))
+    return {name: list(indexes) for name, indexes in asked.items()}
+
+
+def _about_one(request: Any) -> Any:
+    """The question about one partition without its repetitions: what is passed on is small."""
+    topic = next(topic for topic in request.topics if topic.partitions)
+    return replace(request, topics=(replace(topic, partitions=topic.partitions[:1]),))
 
 
 def describe_for_peer(node: ReplicaNode, rpc: DescribeRpc, reply: Callable[[PeerReply], None]) -> None:
@@ -146,12 +167,9 @@ def describe_for_peer(node: ReplicaNode, rpc: DescribeRpc, reply: Callable[[Peer
 def _describe_locally(node: ReplicaNode, request: Any) -> object:
     answers = Answers(request)
     topics = []
-    for topic in request.topics:
-        partitions = [
-            _quorum_partition(node, answers, _group_described(node, topic.topic_name, asked.partition_index))
-            for asked in topic.partitions
-        ]
-        topics.append(answers.make("TopicData", topic_name=topic.topic_name, partitions=tuple(partitions)))
+    for name, indexes in _partitions_described(request).items():
+        partitions = [_quorum_partition(node, answers, _group_described(node, name, index)) for index in indexes]
+        topics.append(answers.make("TopicData", topic_name=name, partitions=tuple(partitions)))
     nodes = tuple(
         answers.make(
             "Node",
@@ -222,14 +240,29 @@ def describe_configs(node: ReplicaNode, request: Any, reply: Reply) -> None:
     reply(
         answers.make(
             "DescribeConfigsResponse",
-            results=tuple(_described_resource(node, answers, resource) for resource in request.resources),
+            results=tuple(
+                _described_resource(node, answers, resource, wanted) for resource, wanted in _resources(request).values()
+            ),
         )
     )
 
 
-def _described_resource(node: ReplicaNode, answers: Answers, resource: Any) -> Any:
+#: The names that are asked for, None for all.
+Wanted = set[str] | None
+
+
+def _resources(request: Any) -> dict[tuple[int, str], tuple[Any, Wanted]]:
+    """Each resource once, with all that is asked of it."""
+    found: dict[tuple[int, str], tuple[Any, Wanted]] = {}
+    for resource in request.resources:
+        key, keys = (resource.resource_type, resource.resource_name), resource.configuration_keys
+        first, wanted = found.get(key, (resource, set()))
+        found[key] = (first, None if wanted is None or keys is None else wanted.union(keys))
+    return found
+
+
+def _described_resource(node: ReplicaNode, answers: Answers, resource: Any, wanted: Wanted) -> Any:
     configs, error, message = _configs_of(node, resource.resource_type, resource.resource_name)
-    wanted = resource.configuration_keys
     return answers.make(
         "DescribeConfigsResult",
         error_code=kafka_error(error),

@@ -24,9 +24,12 @@ def find_quorum(node: ReplicaNode, request: FindQuorumRequest, reply: Callable[[
         reply(FindQuorumResponse(error=ErrorCode.INCONSISTENT_CLUSTER_ID, topics=[]))
         return
     voters = [NodeEndpoint(voter, endpoint.host, endpoint.port) for voter, endpoint in node.quorum.addresses().items()]
+    # Each partition once: the answer to one names all voters.
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
     topics = [
-        FindQuorumTopicResult(topic.name, [_find(node, topic.name, index, voters) for index in topic.partitions])
-        for topic in request.topics
+        FindQuorumTopicResult(name, [_find(node, name, index, voters) for index in indexes]) for name, indexes in asked.items()
     ]
     reply(FindQuorumResponse(error=ErrorCode.NONE, topics=topics))
 

@@ -39,7 +39,8 @@ def find_coordinator(node: ReplicaNode, request: Any, reply: Reply) -> None:
         place = {"node_id": -1, "host": "", "port": -1}
     found = {"error_code": kafka_error(error), "error_message": WHY if error is not ErrorCode.NONE else None, **place}
     if type(request).__version__ >= 4:
-        coordinators = tuple(answers.make("Coordinator", key=key, **found) for key in request.coordinator_keys)
+        keys = dict.fromkeys(request.coordinator_keys)
+        coordinators = tuple(answers.make("Coordinator", key=key, **found) for key in keys)
         reply(answers.make("FindCoordinatorResponse", coordinators=coordinators))
     else:
         reply(answers.make("FindCoordinatorResponse", **found))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.apis.answers import Answers, kafka_error
@@ -19,20 +19,18 @@ from raftlake.wire.ids import id_from_kio, id_to_kio
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
+T = TypeVar("T")
 Reply = Callable[[object], None]
 #: Kafka's "use the broker's default".
 DEFAULT = -1
+TWICE = "the topic stands in the request more than once"
 
 
 def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     asked_for = {asked.name: asked for asked in request.topics}
     times = Counter(asked.name for asked in request.topics)
-    asked_names = [asked.name for asked in request.topics]
-    # One answer for each name, as Kafka does: librdkafka takes a second one to be a broken message. But it puts answers where
-    # it asked, and a hole among them crashes programs that use it: there a broken message is the lesser evil.
-    names = list(asked_for)
-    names = names if asked_names[: len(names)] == names else asked_names
+    names = _to_answer([asked.name for asked in request.topics])
     results: list[Any] = [None] * len(names)
     missing = len(names)
 
@@ -69,6 +67,13 @@ def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
             node.topics.create(asked.name, partitions, configs, partial(put, index))
 
 
+def _to_answer(asked: list[T]) -> list[T]:
+    """One answer for each name, as Kafka does: librdkafka takes a second one to be a broken message. But it puts answers where
+    it asked, and a hole among them crashes programs that use it: there a broken message is the lesser evil."""
+    distinct = list(dict.fromkeys(asked))
+    return distinct if asked[: len(distinct)] == distinct else asked
+
+
 def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
     """The number of partitions and the configs that a creation asks for; RequestRejected where it cannot be had."""
     require_name(asked.name)
@@ -99,7 +104,10 @@ def _validated(node: ReplicaNode, name: str) -> tuple[ErrorCode, str]:
 
 def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     answers = Answers(request)
-    asked = _asked_for_deletion(request)
+    mentioned = _asked_for_deletion(request)
+    times = Counter(_name_or_id(*mention) for mention in mentioned)
+    asked = _to_answer(mentioned)
+    under_way: set[str] = set()
     results: list[Any] = [None] * len(asked)
     missing = len(asked)
 
@@ -120,6 +128,9 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
     if not asked:
         reply(answers.make("DeleteTopicsResponse", responses=()))
     for index, (name, topic_id) in enumerate(asked):
+        if times[_name_or_id(name, topic_id)] > 1:
+            put(index, None, ErrorCode.INVALID_REQUEST, TWICE)
+            continue
         if name is not None and not any(topic_id) and node.topics.is_spoilt(name):
             node.topics.delete_spoilt(name, partial(put, index))
             continue
@@ -133,7 +144,15 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
             put(index, None, error, message)
             continue
         asked[index] = (topic.name, topic.topic_id)
+        if topic.name in under_way:
+            put(index, None, ErrorCode.INVALID_REQUEST, TWICE)
+            continue
+        under_way.add(topic.name)
         node.topics.delete(topic, partial(put, index))
+
+
+def _name_or_id(name: str | None, topic_id: bytes) -> str | bytes:
+    return topic_id if any(topic_id) else name or ""
 
 
 def _asked_for_deletion(request: Any) -> list[tuple[str | None, bytes]]:
