@@ -8,6 +8,7 @@ COMPRESSION = "raftlake.wire.compression"
 SEARCHES = "raftlake.replica.time_searches"
 CHECKS = "raftlake.replica.record_checks"
 CLUSTER = "raftlake.replica.apis.cluster"
+FETCH = "raftlake.replica.apis.fetch"
 LATER = "raftlake.replica.later_turns"
 
 
@@ -130,4 +131,81 @@ NAMES = (
     ),
 )
 
-HOSTILE_REPEATS = (*MEMORY, *NAMES)
+FETCHED = ("unit/test_replica_apis_fetch_work.py",)
+
+PARKED = (
+    mutant(
+        "partition-fetched-as-often-as-it-is-named",
+        "one Fetch registered 16,384 waiters at one partition",
+        FETCH,
+        "    if len({group for of_topic in groups for group in of_topic}) < sum(map(len, groups)):\n",
+        "    if False:\n",
+        *FETCHED,
+    ),
+    mutant(
+        "partition-fetched-once-in-each-topic-entry",
+        "a topic may stand in a Fetch twice",
+        FETCH,
+        "    if len({group for of_topic in groups for group in of_topic}) < sum(map(len, groups)):\n",
+        "    if any(len(set(of_topic)) < len(of_topic) for of_topic in groups):\n",
+        *FETCHED,
+    ),
+    mutant(
+        "pausing-fetch-called-for-each-move",
+        "twenty connections made each move of a high watermark call 330,000 waiters",
+        FETCH,
+        "            return True\n        self._stop_watching()\n        self._seen",
+        "            return True\n        self._seen",
+        *FETCHED,
+    ),
+    mutant(
+        "move-amid-a-pause-forgotten",
+        "a consumer waited for its time to be over, though what it waits for was there",
+        FETCH,
+        "        if self._watermarks() == self._seen:\n",
+        "        if True:\n",
+        *FETCHED,
+    ),
+    mutant(
+        "fetches-in-vain-do-not-share-the-time",
+        "a look at 16,384 partitions takes 80 ms, and each of twenty connections looked every 160 ms",
+        FETCH,
+        "len(self._seen) * self._parked.in_vain // ",
+        "len(self._seen) // ",
+        *FETCHED,
+    ),
+    mutant(
+        "parked-fetches-without-end",
+        "a Fetch that waits holds 8 MiB, and each connection may have one",
+        FETCH,
+        "        while self._size > PARKED_MAX:\n",
+        "        while False:\n",
+        *FETCHED,
+    ),
+    mutant(
+        "smallest-parked-fetch-pays",
+        "seven connections would let no honest consumer wait",
+        FETCH,
+        "            max(self._sizes, ",
+        "            min(self._sizes, ",
+        *FETCHED,
+    ),
+    mutant(
+        "answered-fetch-counts-as-parked",
+        "after 100,000 partitions no consumer would wait any more",
+        FETCH,
+        "        self._size -= self._sizes.pop(fetch, 0)\n",
+        "        self._sizes.pop(fetch, 0)\n",
+        *FETCHED,
+    ),
+    mutant(
+        "empty-topics-park-for-nothing",
+        "131,071 topics without a partition were held for a minute",
+        FETCH,
+        "    return sum(max(1, len(topic.partitions)) for",
+        "    return sum(len(topic.partitions) for",
+        *FETCHED,
+    ),
+)
+
+HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED)

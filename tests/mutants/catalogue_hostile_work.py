@@ -206,22 +206,6 @@ LIST_OFFSETS = (
 
 CONSUMERS = (
     mutant(
-        "waiting-fetch-looked-at-for-each-partition",
-        "a Fetch that named one partition 131,072 times looked at all of them for each of them",
-        FETCH,
-        "        if self._pause is not None:\n            self._has_news = True\n            return self._done\n",
-        "",
-        FETCHED,
-    ),
-    mutant(
-        "news-amid-a-pause-forgotten",
-        "a consumer would wait until its time is over",
-        FETCH,
-        "            self._has_news = True\n",
-        "",
-        FETCHED,
-    ),
-    mutant(
         "fetch-waits-for-any-number-of-bytes",
         "a look in vain read 64 MiB for each batch that was appended",
         FETCH,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.replica.apis import cluster, groups, offsets, topics, voters
-from raftlake.replica.apis.fetch import fetch
+from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
@@ -27,10 +27,10 @@ Handler = Callable[["ReplicaNode", Any, Reply], None]
 class Apis:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
-        producer_ids = ProducerIds(node)
+        producer_ids, parked = ProducerIds(node), ParkedFetches()
         self._handlers: dict[int, Handler] = {
             ApiKey.PRODUCE: produce,
-            ApiKey.FETCH: fetch,
+            ApiKey.FETCH: lambda of, request, reply: fetch(of, parked, request, reply),
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.METADATA: cluster.metadata,
             ApiKey.OFFSET_COMMIT: groups.offset_commit,

@@ -2,7 +2,8 @@
 
 A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it
 is parked until the high watermark of one of its partitions moves, or its wait is over. A look in vain reads all partitions: so
-the bytes that a request may wait for have an end, and a pause for which the request was large follows.
+the bytes that a request may wait for have an end, and a pause for which the request was large follows. During a pause nothing
+calls the request.
 
 No consumer is shown a high watermark below one that it has seen: a leader that has not committed in its own epoch, and a node
 whose watermark lies below the position asked for, let it wait, and answer OFFSET_NOT_AVAILABLE when the wait is over (KIP-207
@@ -38,55 +39,101 @@ BYTES_MIN_MAX = 1024 * 1024
 #: Each partition takes some 5 µs of every look.
 PARTITIONS_MAX = 1 << 14
 PARTITIONS_LOOKED_AT_PER_MS = 100
+#: Partitions that the waiting requests of all connections may name together: each takes some 500 bytes.
+PARKED_MAX = 100_000
+
+
+class ParkedFetches:
+    """Those of all connections. What they hold together has an end: beyond it the largest is answered with what there is."""
+
+    __slots__ = ("_size", "_sizes", "in_vain")
+
+    def __init__(self) -> None:
+        self._sizes: dict[ParkedFetch, int] = {}
+        self._size = 0
+        #: How many pause after a look in vain.
+        self.in_vain = 0
+
+    def add(self, fetch: ParkedFetch, size: int) -> None:
+        self._sizes[fetch] = size
+        self._size += size
+        while self._size > PARKED_MAX:
+            max(self._sizes, key=self._sizes.__getitem__).finish()
+
+    def discard(self, fetch: ParkedFetch) -> None:
+        self._size -= self._sizes.pop(fetch, 0)
 
 
 class ParkedFetch:
     """One consumer's Fetch. `attempt` reads everything anew, so a late answer is as fresh as an early one."""
 
     __slots__ = (
-        "_bytes_min", "_deadline_ms", "_done", "_groups", "_has_news", "_node", "_pause", "_reply", "_request", "_stops",
+        "_bytes_min", "_deadline_ms", "_done", "_groups", "_node", "_parked", "_pause", "_reply", "_request", "_seen", "_stops",
+        "_timer",
     )  # fmt: skip
 
-    def __init__(self, node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:
+    def __init__(
+        self,
+        node: ReplicaNode,
+        parked: ParkedFetches,
+        request: FetchRequest,
+        groups: list[list[GroupId]],
+        reply: Callable[[object], None],
+    ) -> None:
         self._node = node
+        self._parked = parked
         self._request = request
+        self._groups = groups
         self._reply = reply
         self._done = False
         self._stops: list[Callable[[], None]] = []
         self._bytes_min = min(max(request.bytes_min, 0), BYTES_MIN_MAX)
-        #: After a look in vain; whether a high watermark moved meanwhile.
+        self._timer: Timer | None = None
+        #: After a look in vain: until then no move of a high watermark calls it. And what the look saw.
         self._pause: Timer | None = None
-        self._has_news = False
+        self._seen: list[int] = []
         self._deadline_ms = node.now_ms + min(max(request.wait_ms_max, 0), WAIT_MS_MAX)
-        self._groups = [
-            [group_of(node, topic.name, topic.topic_id, part.index) for part in topic.partitions] for topic in request.topics
-        ]
 
     def start(self) -> None:
         if self._attempt(final=self._node.now_ms >= self._deadline_ms):
             return
-        self._stops.append(self._node.timers.schedule(self._deadline_ms, self._finish).cancel)
+        self._timer = self._node.timers.schedule(self._deadline_ms, self.finish)
+        self._watch()
+        self._parked.add(self, _size(self._request))
+
+    def _watch(self) -> None:
         for groups in self._groups:
             for group in groups:
                 partition = self._node.partitions.get(group)
                 if partition is not None:
                     self._stops.append(partition.wait_for_watermark(self._on_watermark))
 
+    def _stop_watching(self) -> None:
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+
     def _on_watermark(self, _high_watermark: int) -> bool:
-        if self._pause is not None:
-            self._has_news = True
-            return self._done
         if self._attempt(final=False):
             return True
-        looked_at = sum(map(len, self._groups))
-        pause_ms = 1 + looked_at // PARTITIONS_LOOKED_AT_PER_MS
+        self._stop_watching()
+        self._seen = self._watermarks()
+        self._parked.in_vain += 1
+        # All that look in vain share the time: twenty of them look as often together as one would.
+        pause_ms = 1 + len(self._seen) * self._parked.in_vain // PARTITIONS_LOOKED_AT_PER_MS
         self._pause = self._node.timers.schedule(self._node.now_ms + pause_ms, self._end_pause)
-        return False
+        return True
+
+    def _watermarks(self) -> list[int]:
+        hosted = (self._node.partitions.get(group) for groups in self._groups for group in groups)
+        return [-1 if partition is None else partition.high_watermark for partition in hosted]
 
     def _end_pause(self) -> None:
+        self._parked.in_vain -= 1
         self._pause = None
-        if self._has_news:
-            self._has_news = False
+        if self._watermarks() == self._seen:
+            self._watch()
+        else:
             self._on_watermark(0)
 
     def _attempt(self, final: bool) -> bool:
@@ -97,15 +144,18 @@ class ParkedFetch:
         if not (final or urgent or size >= self._bytes_min):
             return False
         self._done = True
+        self._parked.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
         if self._pause is not None:
             self._pause.cancel()
-        for stop in self._stops:
-            stop()
-        self._stops.clear()
+            self._parked.in_vain -= 1
+        self._stop_watching()
         self._reply(FetchResponse(topics=topics, session_id=0, node_endpoints=self._endpoints(topics)))
         return True
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Answer with what there is."""
         self._attempt(final=True)
 
     def _read(self) -> tuple[int, bool, list[FetchTopicResult]]:
@@ -204,8 +254,18 @@ def _divergence(partition: Partition, part: FetchPartition) -> tuple[ErrorCode, 
     return ErrorCode.NONE, None
 
 
-def fetch(node: ReplicaNode, request: FetchRequest, reply: Callable[[object], None]) -> None:
-    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
+def _size(request: FetchRequest) -> int:
+    """Partitions, and topics that name none."""
+    return sum(max(1, len(topic.partitions)) for topic in request.topics)
+
+
+def fetch(node: ReplicaNode, parked: ParkedFetches, request: FetchRequest, reply: Callable[[object], None]) -> None:
+    if _size(request) > PARTITIONS_MAX:
         reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))
         return
-    ParkedFetch(node, request, reply).start()
+    groups = [[group_of(node, topic.name, topic.topic_id, part.index) for part in topic.partitions] for topic in request.topics]
+    if len({group for of_topic in groups for group in of_topic}) < sum(map(len, groups)):
+        # No client asks for a partition twice, and each mention would be a look and a waiter of its own.
+        reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))
+        return
+    ParkedFetch(node, parked, request, groups, reply).start()
