@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raftlake.ports import GroupId
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, ClientContext
 from raftlake.replica.later_turns import result_of
 from raftlake.wire.api import ApiKey
 from raftlake.wire.produce import ProducePartitionResult
@@ -36,13 +36,20 @@ class Held:
 def hold(cluster: Cluster, group: GroupId = METADATA_GROUP) -> Held:
     """Let the leader of `group` check aside with what is returned."""
     held = Held()
-    cluster.leader(group).record_checks.aside = held
+    cluster.leader(group).record_checks.line.aside = held
     return held
 
 
-def send(cluster: Cluster, group: GroupId, *batches: bytearray) -> list[Any]:
+def aside(cluster: Cluster, group: GroupId = METADATA_GROUP) -> int:
+    """How many checks of the group's leader are aside, or wait for that."""
+    return len(cluster.leader(group).record_checks.line)
+
+
+def send(
+    cluster: Cluster, group: GroupId, *batches: bytearray, client: ClientContext | None = None, **fields: int
+) -> list[Any]:
     """Gets the answer of the group's leader to a Produce request."""
-    return cluster.send(cluster.leader(group), ApiKey.PRODUCE, produce_request(group, *batches))
+    return cluster.send(cluster.leader(group), ApiKey.PRODUCE, produce_request(group, *batches, **fields), client=client)
 
 
 def result(answers: list[Any]) -> ProducePartitionResult:

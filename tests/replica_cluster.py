@@ -77,6 +77,7 @@ class Cluster:
     ) -> None:
         """With `directories` each disk has an id, so that leaders put the voters into the logs."""
         self.now_ms = 0
+        self.client = ClientContext("test", "127.0.0.1")
         self.nodes: dict[NodeId, ReplicaNode] = {}
         #: Peers that a node cannot reach, as (source, destination).
         self.cut: set[tuple[NodeId, NodeId]] = set()
@@ -308,11 +309,13 @@ class Cluster:
         self.run(wait_ms, until=lambda: bool(answers))
         return answers[0]
 
-    def send(self, node: ReplicaNode, api_key: ApiKey, message: object, *, version: int = 0) -> list[Any]:
-        """Send a client's request; the answer appears in the returned list."""
+    def send(
+        self, node: ReplicaNode, api_key: ApiKey, message: object, *, version: int = 0, client: ClientContext | None = None
+    ) -> list[Any]:
+        """Send a client's request, on one connection unless told otherwise; the answer appears in the returned list."""
         answers: list[Any] = []
         header = RequestHeader(api_key, version, 1, "test")
-        node.handle(header, message, ClientContext("test", "127.0.0.1"), answers.append)
+        node.handle(header, message, client or self.client, answers.append)
         return answers
 
     def produce(

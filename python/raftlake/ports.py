@@ -323,6 +323,16 @@ class PeerConnection:
         return Origin.PEER if self.listener.takes_peers else Origin.CLIENT
 
 
+@dataclass(slots=True, eq=False)
+class ClientConnection:
+    """What the shell and the driver tell each other of a client's connection."""
+
+    #: Checks of its records that are not done. The shell starts no further request while there are many.
+    checks_aside: int = 0
+    #: Nobody hears answers on it any more.
+    is_gone: bool = False
+
+
 #: The first and the last kraft.version that a node knows.
 KraftVersions = tuple[int, int]
 
@@ -353,10 +363,9 @@ class Network(Protocol):
 
 
 __all__ = [
-    "Aside", "BatchSpan", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc", "ElectionStore", "FetchReply",
-    "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions", "ListenerUse", "LogDirectory",
-    "LogStore", "Network", "Origin", "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc", "ProposeReply", "ProposeRpc",
-    "ReadOffsetReply",
-    "ReadOffsetResult", "ReadOffsetRpc", "Room", "SegmentInfo", "SnapshotStore", "SnapshotWriter", "StartPoints",
-    "TimestampAndOffset", "VoterReply", "VoterRpc",
+    "Aside", "BatchSpan", "ClientConnection", "Clock", "ControlReply", "ControlRpc", "DescribeReply", "DescribeRpc",
+    "ElectionStore", "FetchReply", "FetchRpc", "FetchSnapshotReply", "FetchSnapshotRpc", "GroupId", "KraftVersions",
+    "ListenerUse", "LogDirectory", "LogStore", "Network", "Origin", "PeerConnection", "PeerMessage", "PeerReply", "PeerRpc",
+    "ProposeReply", "ProposeRpc", "ReadOffsetReply", "ReadOffsetResult", "ReadOffsetRpc", "Room", "SegmentInfo",
+    "SnapshotStore", "SnapshotWriter", "StartPoints", "TimestampAndOffset", "VoterReply", "VoterRpc",
 ]  # fmt: skip

@@ -198,7 +198,7 @@ WORK = (
     Mutant(
         name="small-append-overtakes-a-large-one",
         source="issue 10: order per partition must stay where large requests are looked at aside",
-        edits=(Edit(CHECKS, " or partition.checks_under_way or", " or"),),
+        edits=(Edit(CHECKS, " or self.line.is_under_way(asker, partition.group) or", " or"),),
         by_tests=True,
         places=("unit/test_replica_record_checks.py",),
     ),

@@ -9,6 +9,7 @@ SEARCHES = "raftlake.replica.time_searches"
 CHECKS = "raftlake.replica.record_checks"
 CLUSTER = "raftlake.replica.apis.cluster"
 FETCH = "raftlake.replica.apis.fetch"
+LINE = "raftlake.replica.check_line"
 LATER = "raftlake.replica.later_turns"
 
 
@@ -208,4 +209,89 @@ PARKED = (
     ),
 )
 
-HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED)
+WAITED = ("unit/test_replica_check_line.py",)
+
+TURNS = (
+    mutant(
+        "one-line-for-all-connections",
+        "256 bombs of 592 bytes made every other producer of the partition wait for 24 s",
+        LINE,
+        "        return (asker.connection, group) in self._under_way\n",
+        "        return any(group == each for _, each in self._under_way)\n",
+        *WAITED,
+    ),
+    mutant(
+        "connection-served-to-its-end",
+        "a connection with bombs would have the thread for itself until they are all done",
+        LINE,
+        "            self._lines[connection] = line\n",
+        "            self._lines = {connection: line, **self._lines}\n",
+        *WAITED,
+    ),
+    mutant(
+        "late-check-done-all-the-same",
+        "its producer has given up, and those behind it wait for nothing",
+        LINE,
+        "if self._node.now_ms > asker.deadline_ms or (",
+        "if (",
+        *WAITED,
+    ),
+    mutant(
+        "check-at-its-deadline-left-undone",
+        "a producer with a timeout of 0 could send nothing large",
+        LINE,
+        "if self._node.now_ms > asker.deadline_ms or (",
+        "if self._node.now_ms >= asker.deadline_ms or (",
+        *WAITED,
+    ),
+    mutant(
+        "check-for-a-connection-that-is-gone",
+        "who comes, sends bombs and goes is bounded by nothing",
+        LINE,
+        " or (asker.waits and asker.connection.is_gone):",
+        ":",
+        *WAITED,
+    ),
+    mutant(
+        "records-without-acks-lost-with-their-connection",
+        "a producer with acks=0 may go as soon as it has written",
+        LINE,
+        "(asker.waits and asker.connection.is_gone)",
+        "asker.connection.is_gone",
+        *WAITED,
+    ),
+    mutant(
+        "checks-of-a-connection-not-counted-down",
+        "after eight large requests its connection would start one at a time for ever",
+        LINE,
+        "        connection.checks_aside -= 1\n",
+        "",
+        *WAITED,
+    ),
+    mutant(
+        "waiting-checks-without-end",
+        "what connections that are gone have sent is counted by no listener",
+        LINE,
+        "        if self._submitted and self._bytes + size > WAITING_BYTES_MAX:\n",
+        "        if False:\n",
+        *WAITED,
+    ),
+    mutant(
+        "any-number-of-checks-of-a-connection",
+        "a connection starts 256 requests, and each may decompress to 16 MiB",
+        "raftlake.runtime.connection",
+        "            and self._client.connection.checks_aside < self._limits.checks_aside_max\n",
+        "",
+        "unit/test_runtime_connection.py",
+    ),
+    mutant(
+        "connection-forgotten-with-another-client-id",
+        "each request with another client id would stand in a line of its own",
+        "raftlake.runtime.connection",
+        "            self._client = replace(self._client, client_id=client_id)\n",
+        "            self._client = ClientContext(client_id, self.host, self._router.use)\n",
+        "unit/test_runtime_connection.py",
+    ),
+)
+
+HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED, *TURNS)

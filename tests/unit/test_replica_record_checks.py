@@ -189,7 +189,7 @@ def test_a_request_that_was_aside_while_its_leader_was_deposed_is_answered() -> 
     (group,) = cluster.create_topic("t")
     leader = cluster.leader(group)
     held = Held()
-    leader.record_checks.aside = held
+    leader.record_checks.line.aside = held
     answers = send(cluster, group, zeros(10 * MIB))
     me = leader.config.node_id
     cluster.cut = {(other, me) for other in cluster.voters if other != me}
@@ -241,7 +241,7 @@ def test_what_was_decompressed_is_let_go_of_at_once(cluster: Cluster, monkeypatc
     (group,) = cluster.create_topic("t")
     posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     aside = ThreadAside(posted.put)
-    cluster.leader().record_checks.aside = aside
+    cluster.leader().record_checks.line.aside = aside
     outputs: list[weakref.ref[memoryview]] = []
     output = compression._output
 

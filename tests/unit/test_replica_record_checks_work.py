@@ -9,7 +9,7 @@ import cramjam
 import pytest
 from crc32c import crc32c
 
-from asidekit import hold, result, send
+from asidekit import aside, hold, result, send
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports import GroupId
 from raftlake.replica import record_checks
@@ -141,7 +141,7 @@ def test_headers_and_checksums_of_a_large_request_are_looked_at_aside(
         -1, 5_000, None, [ProduceTopic("t", None, [ProducePartition(index, memoryview(part)) for index in range(12)])]
     )
     answers = cluster.send(cluster.leader(groups[0]), ApiKey.PRODUCE, request)
-    assert validated == [] and len(held.jobs) == 12
+    assert validated == [] and aside(cluster) == 12
     held.finish_all()
     cluster.run(1_000)
     assert {part.error for part in answers[0].topics[0].partitions} == {ErrorCode.INVALID_RECORD}
@@ -165,7 +165,7 @@ def test_what_the_requests_of_one_turn_decompress_at_once_has_an_end(cluster: Cl
     monkeypatch.setattr(compression, "_output", lambda size: (made.append(size), output(size))[1])
     bomb = batch(bytes(INLINE_BYTES - 100), compression="zstd")
     answers = [send(cluster, group, bomb) for _ in range(50)]
-    assert len(held.jobs) == 50 - TURN_BYTES // INLINE_BYTES
+    assert aside(cluster) == 50 - TURN_BYTES // INLINE_BYTES
     assert sum(made) <= 2 * TURN_BYTES
     assert result_of_plain(cluster, other) == 1, "what is not compressed is looked at"
     held.finish_all()

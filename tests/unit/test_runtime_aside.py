@@ -73,7 +73,7 @@ def test_a_job_that_raises_is_told_as_none_and_holds_up_no_other(caplog: pytest.
 
 def test_without_a_thread_jobs_are_done_in_later_turns_and_one_that_raises_stops_nothing() -> None:
     cluster = Cluster(1)
-    aside = cluster.leader().record_checks.aside
+    aside = cluster.leader().record_checks.line.aside
     told: list[int | None] = []
     for job in (fail, lambda: 1):
         aside.submit(job, told.append)

@@ -12,7 +12,7 @@ from raftlake.errors import ErrorCode
 from raftlake.runtime.router import ConnectionLimits
 from raftlake.wire import fetch, produce
 from raftlake.wire.api import ApiKey, encode_request
-from runtime_fakes import FakeNode, connect, fetch_of, find, found, produce_of, run, served, settle, until
+from runtime_fakes import Call, FakeNode, connect, fetch_of, find, found, produce_of, run, served, settle, until
 
 
 def test_answers_leave_in_request_order() -> None:
@@ -132,6 +132,53 @@ def test_starts_no_more_requests_than_the_limit() -> None:
                 correlation_id, _ = await wire.receive(ApiKey.FIND_QUORUM, 0)
                 assert correlation_id == answered
             wire.close()
+
+    run(main())
+
+
+def test_starts_no_request_while_many_checks_of_the_connection_are_aside() -> None:
+    """A read of 64 KiB holds a hundred requests that decompress to 16 MiB each."""
+
+    async def main() -> None:
+        async with served(limits=ConnectionLimits(checks_aside_max=3)) as on:
+            wire = await connect(on.address)
+            on.node.on_call = lambda call: set_checks(call, 1)
+            for _ in range(5):
+                wire.send(ApiKey.PRODUCE, 9, produce_of(b"x"))
+            await until(lambda: len(on.node.calls) == 3)
+            await settle()
+            assert len(on.node.calls) == 3
+            set_checks(on.node.calls[0], -1)
+            on.node.calls[0].reply(produce.ProduceResponse([]))
+            await until(lambda: len(on.node.calls) == 4)
+            await settle()
+            assert len(on.node.calls) == 4
+            beside = await connect(on.address)
+            beside.send(ApiKey.PRODUCE, 9, produce_of(b"x"))
+            await until(lambda: len(on.node.calls) == 5)
+            wire.close()
+            beside.close()
+
+    run(main())
+
+
+def set_checks(call: Call, more: int) -> None:
+    """So many more checks of the connection are aside."""
+    assert call.client is not None
+    call.client.connection.checks_aside += more
+
+
+def test_the_node_is_told_that_a_connection_is_gone() -> None:
+    async def main() -> None:
+        async with served() as on:
+            wire = await connect(on.address)
+            wire.send(ApiKey.FIND_QUORUM, 0, find(), client_id="first")
+            wire.send(ApiKey.FIND_QUORUM, 0, find(), client_id="second")
+            await until(lambda: len(on.node.calls) == 2)
+            connections = [call.client.connection for call in on.node.calls if call.client is not None]
+            assert connections[0] is connections[1] and not connections[0].is_gone
+            wire.close()
+            await until(lambda: connections[0].is_gone)
 
     run(main())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raftlake.ports import GroupId, ListenerUse
+from raftlake.ports import ClientConnection, GroupId, ListenerUse
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 
@@ -30,11 +30,13 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Who asks: the client id of the request header, the peer's host, and for whom the listener is that it asks at."""
+    """Who asks: the client id of the request header, the peer's host, for whom the listener is that it asks at, and on which
+    connection."""
 
     client_id: str | None
     host: str
     listener: ListenerUse = ListenerUse.SHARED
+    connection: ClientConnection = field(default_factory=ClientConnection, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

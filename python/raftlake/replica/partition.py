@@ -82,8 +82,6 @@ class Partition:
         #: What was taken from there in this turn and is not written yet.
         self._admitted: list[PendingAppend] = []
         self.waiting: deque[WaitingAppend] = deque()
-        #: Requests whose records are looked at aside; what comes behind them has to wait.
-        self.checks_under_way = 0
         self._watermark_waiters: dict[int, Callable[[int], bool]] = {}
         self._waiter_counter = 0
         self.armed_deadline_ms: int | None = None

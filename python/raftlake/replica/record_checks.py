@@ -8,7 +8,8 @@ is: beside one for each partition, which is all that Kafka takes, a request may 
 
 What is small is checked at once, headers and checksums too; and what the requests of one turn decompress has an end together,
 for a thousand small ones fit into one read. From the first partition on that is not, a request goes aside (`ports.Aside`), and
-so does what comes for the same partitions before it is done: there it waits in one line, so that appends keep their order.
+so does what the same connection sends for the same partitions before it is done, so that its appends keep their order. How
+long it waits there is for `replica.check_line`.
 What goes into another program's log is decoded record by record (`replica.opaque`), always aside.
 """
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports import Aside
 from raftlake.replica.allowance import Allowance
+from raftlake.replica.check_line import Asker, Checked, CheckLine, Done
 from raftlake.replica.later_turns import LaterTurns
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition import Partition
@@ -43,9 +45,6 @@ INLINE_BYTES = 1 << 20
 PACKED_TIMES = 4
 
 Records = bytearray | memoryview
-Checked = list[BatchHeader] | RequestRejected
-#: Told the headers of the batches, or why they are refused.
-Done = Callable[[Checked], None]
 
 
 class RequestBudget:
@@ -153,13 +152,13 @@ class RecordChecks:
 
     def __init__(self, node: ReplicaNode, allowance: Allowance, aside: Aside | None) -> None:
         self._node = node
-        self.aside: Aside = aside or LaterTurns(node)
         self._allowance = allowance
+        self.line = CheckLine(node, aside or LaterTurns(node))
 
-    def check(self, partition: Partition, budget: RequestBudget, records: Records, done: Done) -> None:
-        """Call `done` now or later; for one partition in the order of the calls."""
+    def check(self, partition: Partition, asker: Asker, budget: RequestBudget, records: Records, done: Done) -> None:
+        """Call `done` now or later; for one partition and connection in the order of the calls."""
         look = partial(self._look, budget, records)
-        if not (budget.is_aside or partition.checks_under_way or self._node.config.is_opaque):
+        if not (budget.is_aside or self.line.is_under_way(asker, partition.group) or self._node.config.is_opaque):
             try:
                 headers = look(inline=self._allowance)
             except RequestRejected as rejected:
@@ -169,14 +168,7 @@ class RecordChecks:
                 done(headers)
                 return
         budget.is_aside = True
-        partition.checks_under_way += 1
-
-        def on_done(checked: Checked | None) -> None:
-            self._node.begin_input()
-            partition.checks_under_way -= 1
-            done(checked or RequestRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "the records could not be checked"))
-
-        self.aside.submit(partial(_attempt, look), on_done)
+        self.line.add(asker, partition.group, len(records), partial(_attempt, look), done)
 
     def _look(self, budget: RequestBudget, records: Records, *, inline: Allowance | None) -> list[BatchHeader] | None:
         headers = budget.check(records, inline)

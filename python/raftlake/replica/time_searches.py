@@ -157,7 +157,7 @@ class TimeSearches:
                 question.done(end.value)
             else:
                 if job is not None:
-                    self._node.record_checks.aside.submit(job, self._on_job)
+                    self._node.record_checks.line.aside.submit(job, self._on_job)
                     return True
             result = None
         return False

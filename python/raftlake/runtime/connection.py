@@ -13,6 +13,7 @@ import asyncio
 import functools
 import logging
 from collections import deque
+from dataclasses import replace
 from typing import cast
 
 from raftlake.errors import InvariantViolation, WireError
@@ -99,14 +100,14 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
         name = self._transport.get_extra_info("peername")
-        self._client = ClientContext(None, name[0] if isinstance(name, tuple) else "", self._router.use)
+        self._client = replace(self._client, host=name[0] if isinstance(name, tuple) else "")
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
         if not self._router.opened(self):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._closing = None
-        self._is_lost = True
+        self._is_lost = self._client.connection.is_gone = True
         self._waiting.clear()
         self._decoder.close()
         self._router.room.forget(self)
@@ -178,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
     def client(self, client_id: str | None) -> ClientContext:
         """Who asks. The id seldom changes on one connection, so the value is kept."""
         if client_id != self._client.client_id:
-            self._client = ClientContext(client_id, self._client.host, self._router.use)
+            self._client = replace(self._client, client_id=client_id)
         return self._client
 
     @property
@@ -306,6 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._is_writable
             and len(self._started) < self._limits.requests_max
+            and self._client.connection.checks_aside < self._limits.checks_aside_max
             and self._started_bytes + request.size <= self._limits.unanswered_bytes_max
             # An answer to a Fetch is large, so a connection gets one at a time.
             and not (self._fetches and request.is_fetch)

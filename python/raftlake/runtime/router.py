@@ -23,6 +23,8 @@ class ConnectionLimits:
     request_bytes_max: int = 100 * 1024 * 1024
     #: Requests that were started and whose answers have not left.
     requests_max: int = 256
+    #: Checks of its records that are done beside the loop; above it no further request is started.
+    checks_aside_max: int = 8
     #: Bytes of those requests; one request is always allowed.
     unanswered_bytes_max: int = 32 * 1024 * 1024
     #: Unsent answer bytes above which no further request is started.

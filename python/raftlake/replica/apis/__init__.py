@@ -16,6 +16,7 @@ from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.config import ClientContext
 from raftlake.wire.api import ApiKey, RequestHeader
+from raftlake.wire.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
@@ -29,7 +30,6 @@ class Apis:
         self._node = node
         producer_ids, parked = ProducerIds(node), ParkedFetches()
         self._handlers: dict[int, Handler] = {
-            ApiKey.PRODUCE: produce,
             ApiKey.FETCH: lambda of, request, reply: fetch(of, parked, request, reply),
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.METADATA: cluster.metadata,
@@ -55,6 +55,9 @@ class Apis:
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:
         """Answer a client's request; the shell sends only keys that the API table lists for a node."""
+        if isinstance(message, ProduceRequest):
+            produce(self._node, message, client.connection, reply)
+            return
         handler = self._handlers.get(header.api_key)
         if handler is None:
             raise InvariantViolation(f"no handler for API key {header.api_key} of {client.host}")

@@ -14,12 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected, for_clients
-from raftlake.ports import GroupId
+from raftlake.ports import ClientConnection, GroupId
 from raftlake.raft.types import NO_LEADER
+from raftlake.replica.check_line import Asker, Checked
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.partition import Partition, PendingAppend
 from raftlake.replica.producer_state import NO_PRODUCER
-from raftlake.replica.record_checks import Checked, RequestBudget
+from raftlake.replica.record_checks import RequestBudget
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.produce import (
     ProducePartition,
@@ -78,14 +79,15 @@ class _Collector:
             self._reply(_with_endpoints(self._node, self._results))
 
 
-def produce(node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
+def produce(node: ReplicaNode, request: ProduceRequest, connection: ClientConnection, reply: Callable[[object], None]) -> None:
     deadline_ms = node.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+    asker = Asker(connection, deadline_ms, request.acks != 0)
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1 and request.acks != 0:
         # The commonest request by far: its answer needs no gathering.
         (topic,) = request.topics
         (part,) = topic.partitions
         budget = RequestBudget(len(part.records or b""))
-        _produce_one(node, request, topic, part, budget, deadline_ms, partial(_answer_one, node, topic, part.index, reply))
+        _produce_one(node, request, topic, part, budget, asker, partial(_answer_one, node, topic, part.index, reply))
         return
     times = Counter((topic.name, topic.topic_id, part.index) for topic in request.topics for part in topic.partitions)
     budget = RequestBudget(sum(len(part.records or b"") for topic in request.topics for part in topic.partitions))
@@ -96,7 +98,7 @@ def produce(node: ReplicaNode, request: ProduceRequest, reply: Callable[[object]
             if times[topic.name, topic.topic_id, part.index] > 1:
                 answer(None, ErrorCode.INVALID_REQUEST, -1, f"partition {part.index} stands in the request more than once")
             else:
-                _produce_one(node, request, topic, part, budget, deadline_ms, answer)
+                _produce_one(node, request, topic, part, budget, asker, answer)
 
 
 def _answer_one(
@@ -145,7 +147,7 @@ def _produce_one(
     topic: ProduceTopic,
     part: ProducePartition,
     budget: RequestBudget,
-    deadline_ms: int,
+    asker: Asker,
     answer: Answer,
 ) -> None:
     group = group_of(node, topic.name, topic.topic_id, part.index)
@@ -162,8 +164,8 @@ def _produce_one(
     if _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
-    append = partial(_append, node, partition, records, deadline_ms, request.acks != 0, done)
-    node.record_checks.check(partition, budget, records, append)
+    append = partial(_append, node, partition, records, asker, done)
+    node.record_checks.check(partition, asker, budget, records, append)
 
 
 def _is_elsewhere(node: ReplicaNode, partition: Partition) -> bool:
@@ -174,8 +176,7 @@ def _append(
     node: ReplicaNode,
     partition: Partition,
     records: bytearray | memoryview,
-    deadline_ms: int,
-    waits: bool,
+    asker: Asker,
     done: Answer,
     checked: Checked,
 ) -> None:
@@ -187,7 +188,9 @@ def _append(
     else:
         idempotent = checked[0].producer_id != NO_PRODUCER
         refuse = partial(done, NO_ROOM, -1)
-        partition.appending.append(PendingAppend(records, checked, deadline_ms, done, idempotent, waits=waits, refuse=refuse))
+        partition.appending.append(
+            PendingAppend(records, checked, asker.deadline_ms, done, idempotent, waits=asker.waits, refuse=refuse)
+        )
         node.mark_appending(partition)
 
 
