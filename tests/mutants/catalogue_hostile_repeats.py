@@ -294,4 +294,23 @@ TURNS = (
     ),
 )
 
-HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED, *TURNS)
+VARIOUS = (
+    mutant(
+        "node-id-of-any-digits",
+        "DescribeConfigs raised for broker ², and ended the connection",
+        CLUSTER,
+        "    return name.isascii() and name.isdigit() and",
+        "    return name.isdigit() and",
+        "unit/test_replica_apis_cluster_describe.py",
+    ),
+    mutant(
+        "node-id-in-any-spelling",
+        "1, 01 and 001 are one node, whose settings were told for each",
+        CLUSTER,
+        ' and (name == "0" or name[0] != "0")',
+        "",
+        "unit/test_replica_apis_cluster_describe.py",
+    ),
+)
+
+HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED, *TURNS, *VARIOUS)

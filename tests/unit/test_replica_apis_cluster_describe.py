@@ -268,3 +268,20 @@ def test_a_node_that_restarts_alone_denies_no_topic_and_one_with_a_leader_does()
     cluster.run(10_000, until=lambda: alone.topics.may_miss_some)
     # What it knew when it lost the leader it goes on telling; what was created since, it may have missed.
     assert codes(alone)[:2] == [ErrorCode.NONE, not_yet]
+
+
+@pytest.mark.parametrize("name", ["²", "١", "-1", "+1", " 1", "01", "1_0", "1" * 11, "1" * 5_000, "one"])
+def test_a_broker_is_named_by_an_id_as_nodes_write_it(cluster: Cluster, name: str) -> None:
+    """`isdigit` takes a superscript two for a digit, and `int` does not."""
+    schema = _schema("describe_configs", 4)
+
+    def asked(name: str) -> Any:
+        resource = schema.DescribeConfigsResource(resource_type=4, resource_name=name, configuration_keys=None)
+        request = schema.DescribeConfigsRequest(resources=(resource,))
+        (told,) = cluster.ask(cluster.leader(), ApiKey.DESCRIBE_CONFIGS, request, version=4).results
+        return told
+
+    assert int(asked(name).error_code) == ErrorCode.INVALID_REQUEST
+    assert "named by its node id" in asked(name).error_message
+    assert [int(asked(known).error_code) for known in ("1", "2", "3", "")] == [0] * 4
+    assert "not part of this quorum" in asked("0").error_message and "not part" in asked("2147483647").error_message

@@ -31,6 +31,8 @@ BROKERS, CONTROLLERS = 1, 2
 RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
 CONFIG_SOURCE_DEFAULT, CONFIG_SOURCE_STATIC_BROKER, CONFIG_SOURCE_TOPIC = 5, 4, 1
 CONFIG_TYPE_STRING = 2
+#: Of 2^31 - 1.
+NODE_ID_DIGITS = 10
 
 
 # --- Metadata ---
@@ -312,10 +314,15 @@ def _configs_of(node: ReplicaNode, kind: int, name: str) -> tuple[list[tuple[str
     return [], ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
 
 
+def _is_node_id(name: str) -> bool:
+    """Digits as a node writes them: one spelling for each node, and none that `int` knows and Kafka does not."""
+    return name.isascii() and name.isdigit() and len(name) <= NODE_ID_DIGITS and (name == "0" or name[0] != "0")
+
+
 def _broker_configs(node: ReplicaNode, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
     """A broker resource names a node by id. The HTTP address of every node is known; the rest only of this one."""
-    if name and not name.isdigit():
-        return [], ErrorCode.INVALID_REQUEST, f"broker resource {name!r} is not a node id"
+    if name and not _is_node_id(name):
+        return [], ErrorCode.INVALID_REQUEST, f"a broker is named by its node id, not by {name!r}"
     node_id = NodeId(int(name)) if name else node.config.node_id
     endpoint = node.membership.endpoint(node_id)
     if endpoint is None:
