@@ -120,10 +120,12 @@ class ProposeRpc:
 
 @value
 class ProposeReply:
-    """`base_offset` is where the first command stands in the log, once it is committed."""
+    """`base_offset` is where the first command stands in the log, once it is committed. `message` says why it was refused,
+    where the code alone does not."""
 
     error: ErrorCode
     base_offset: Offset = Offset(-1)
+    message: str = ""
 
 
 @value

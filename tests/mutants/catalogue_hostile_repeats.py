@@ -311,6 +311,30 @@ VARIOUS = (
         "",
         "unit/test_replica_apis_cluster_describe.py",
     ),
+    mutant(
+        "refusal-of-the-leader-taken-for-no-leader",
+        "CreateTopics at a follower said NOT_CONTROLLER beyond the limit of partitions",
+        "raftlake.replica.forwarding",
+        "            if reply.error is ErrorCode.POLICY_VIOLATION:\n",
+        "            if False:\n",
+        "unit/test_replica_forwarding.py",
+    ),
+    mutant(
+        "reason-of-the-leader-not-told",
+        "a follower said that the leader refused, and not why",
+        "raftlake.replica.kv_service",
+        "ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal))",
+        "ProposeReply(error=ErrorCode.POLICY_VIOLATION)",
+        "unit/test_replica_forwarding.py",
+    ),
+    mutant(
+        "reason-of-the-leader-lost-on-the-wire",
+        "nodes in one process pass on what no socket carries",
+        "raftlake.runtime.peer_codec",
+        "error_message=text)",
+        "error_message=None)",
+        "property/test_runtime_peer_codec.py",
+    ),
 )
 
 HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED, *TURNS, *VARIOUS)

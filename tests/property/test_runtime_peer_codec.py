@@ -216,12 +216,12 @@ def test_read_offset(wanted: list[GroupId], cluster_id: str | None, at_ms: int, 
     assert read == reply
 
 
-@given(st.binary(min_size=1, max_size=5000), errors, int64)
-def test_proposals(batch: bytes, error: ErrorCode, offset: int) -> None:
+@given(st.binary(min_size=1, max_size=5000), errors, int64, st.text(max_size=200))
+def test_proposals(batch: bytes, error: ErrorCode, offset: int, message: str) -> None:
     rpc = ProposeRpc(batch=batch, source=1)  # type: ignore[arg-type]
     header, heard = carried(rpc)
     assert heard == rpc
-    reply = ProposeReply(error=error, base_offset=offset)  # type: ignore[arg-type]
+    reply = ProposeReply(error=error, base_offset=offset, message=message)  # type: ignore[arg-type]
     _, read = answered(rpc, header, reply, codec())
     assert read == reply
 

@@ -58,9 +58,35 @@ def test_a_node_that_does_not_lead_is_asked_again_until_the_time_is_over(monkeyp
     assert outcome.status is ProposeStatus.NOT_LEADER and tries > 100
 
 
-@pytest.mark.parametrize("code", [*NO_ROOM_AT_THE_LEADER, ErrorCode.POLICY_VIOLATION])
+@pytest.mark.parametrize("code", NO_ROOM_AT_THE_LEADER)
 def test_a_refusal_for_want_of_room_says_so(code: ErrorCode, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome, tries = forwarded([ProposeReply(error=code)], monkeypatch)
     told = code if code is ErrorCode.INVALID_PARTITIONS else ErrorCode.POLICY_VIOLATION
     assert tries == 1
-    assert outcome == ProposeOutcome(ProposeStatus.REFUSED, reason=NO_ROOM_AT_THE_LEADER.get(code, ""), error=told)
+    assert outcome == ProposeOutcome(ProposeStatus.REFUSED, reason=NO_ROOM_AT_THE_LEADER[code], error=told)
+
+
+@pytest.mark.parametrize(("message", "told"), [("it is full", "it is full"), ("", "see its log")], ids=["now", "before"])
+def test_a_refusal_by_the_leaders_rules_says_why(message: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaders of before said nothing but the code."""
+    outcome, tries = forwarded([ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=message)], monkeypatch)
+    assert tries == 1
+    assert outcome == ProposeOutcome(ProposeStatus.REFUSED, reason=f"the leader refused the change: {told}")
+
+
+def test_a_topic_beyond_the_leaders_limit_is_refused_by_a_follower_for_good() -> None:
+    """It said NOT_CONTROLLER, after which clients ask the next node, and the next."""
+    cluster = Cluster(partitions_max=10)
+    leader = cluster.leader()
+    follower = cluster.followers()[0].config.node_id
+    cluster.stop(follower)
+    node = cluster.start(follower, partitions_max=100)
+    cluster.run(2_000, until=node.is_ready)
+    assert cluster.leader() is leader
+    answers: list[tuple[object, ErrorCode, str]] = []
+    for name in ("first", "second"):
+        node.topics.create(name, 6, {}, lambda *answer: answers.append(answer))
+        cluster.run(5_000, until=lambda: bool(answers))
+        _, error, message = answers.pop()
+    assert error is ErrorCode.INVALID_PARTITIONS
+    assert "exceed the limit" in message

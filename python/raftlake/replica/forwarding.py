@@ -49,7 +49,7 @@ class ProposeOutcome:
     status: ProposeStatus
     result: TxnResult | None = None
     leader_id: NodeId = NO_LEADER
-    #: Of a refusal for want of room: what is the matter, and what to do.
+    #: Of a refusal for want of room, or by the leader's rules: what is the matter, and what to do.
     reason: str = ""
     #: It may be over soon: disks are nearly full.
     is_passing: bool = False
@@ -99,7 +99,11 @@ class Forwarding:
         if not isinstance(reply, ProposeReply) or reply.error is ErrorCode.REQUEST_TIMED_OUT:
             self._done(ProposeOutcome(ProposeStatus.UNKNOWN))
         elif reply.error is not ErrorCode.NONE:
-            self._on_outcome(refused(reply.error, NO_ROOM_AT_THE_LEADER.get(reply.error, "")))
+            reason = NO_ROOM_AT_THE_LEADER.get(reply.error, "")
+            if reply.error is ErrorCode.POLICY_VIOLATION:
+                # Trying again would not help, so this is no want of a leader.
+                reason = f"the leader refused the change: {reply.message or 'see its log'}"
+            self._on_outcome(refused(reply.error, reason))
         else:
             self._node.kv.await_result(reply.base_offset, self._done)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ErrorCode, WireError
+from raftlake.errors import ErrorCode, WireError, for_clients
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine, TxnResult
 from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
@@ -187,8 +187,9 @@ class KvService:
         except WireError:
             reply(ProposeReply(error=ErrorCode.INVALID_RECORD))
             return
-        if self.gate.refusal(txn, origin, rpc.source) is not None:
-            reply(ProposeReply(error=ErrorCode.POLICY_VIOLATION))
+        refusal = self.gate.refusal(txn, origin, rpc.source)
+        if refusal is not None:
+            reply(ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal)))
             return
         if self._node.disk.refusal_of(partition, txn):
             reply(ProposeReply(error=ErrorCode.NOT_ENOUGH_REPLICAS))

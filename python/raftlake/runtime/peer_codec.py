@@ -132,7 +132,8 @@ class PeerCodec:
                 assert isinstance(rpc, ReadOffsetRpc)
                 return peer_reads.encode_reply(rpc, reply)
             case ProposeReply():
-                result = produce.ProducePartitionResult(0, reply.error, reply.base_offset)
+                text = reply.message or None
+                result = produce.ProducePartitionResult(0, reply.error, reply.base_offset, error_message=text)
                 return produce.ProduceResponse([produce.ProduceTopicResult(METADATA_TOPIC, None, [result])])
             case DescribeReply() | VoterReply():
                 return reply.response
@@ -245,7 +246,8 @@ class PeerCodec:
                 results = [result for topic in message.topics for result in topic.partitions]
                 if len(results) != 1:
                     raise WireError(f"answer to a proposal has {len(results)} partitions")
-                return ProposeReply(error=results[0].error, base_offset=Offset(results[0].base_offset))
+                (told,) = results
+                return ProposeReply(error=told.error, base_offset=Offset(told.base_offset), message=told.error_message or "")
             case DescribeRpc():
                 return DescribeReply(response=message)
             case VoterRpc():
