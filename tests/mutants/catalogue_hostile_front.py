@@ -129,7 +129,7 @@ CONNECTIONS = (
         "a-nodes-places-without-end",
         "who bears a voter's number is not the voter",
         ADMISSION,
-        "        is_full = len(self._of_node.get(place.claimed, ())) >= PLACES_PER_NODE",
+        "        is_full = len(others) >= PLACES_PER_NODE",
         "        is_full = False",
         PLACES,
     ),

@@ -335,6 +335,24 @@ VARIOUS = (
         "error_message=None)",
         "property/test_runtime_peer_codec.py",
     ),
+    mutant(
+        "promoted-observer-turned-away",
+        "a node that became a voter lost its connections where clients had taken all places",
+        "raftlake.runtime.admission",
+        "            if not self._take_place(guest, place, standing) and guest.is_peer:\n"
+        "                self._demote(guest, place)\n",
+        "            if guest.is_peer:\n                self._demote(guest, place)\n            if guest in self._places:\n"
+        "                self._take_place(guest, place, standing)\n",
+        "unit/test_runtime_admission.py",
+    ),
+    mutant(
+        "promoted-observer-in-its-own-way",
+        "the last of a node's places was taken by the connection that asked for it",
+        "raftlake.runtime.admission",
+        ".keys() - {guest}\n",
+        ".keys()\n",
+        "unit/test_runtime_admission.py",
+    ),
 )
 
 HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED, *TURNS, *VARIOUS)

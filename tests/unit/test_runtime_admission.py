@@ -202,6 +202,28 @@ def test_a_replica_that_becomes_known_and_is_forgotten() -> None:
     assert door.count() == {}
 
 
+@pytest.mark.parametrize("count", [1, PLACES_PER_NODE])
+def test_an_observer_that_is_promoted_keeps_its_connections_where_clients_have_no_room(count: int) -> None:
+    door = Door(connections_max=3)
+    guests = door.nodes(count, OBSERVER)
+    door.come(3)
+    door.peers.observers.clear()
+    door.peers.voters.add(OBSERVER)
+    door.admission.settle()
+    assert all(guest.is_peer for guest in guests) and not door.gone
+    # It has left the observers' places, and back.
+    door.nodes(1, VOTER)
+    assert door.admission._observers == 0
+    door.peers.voters.discard(OBSERVER)
+    door.peers.observers.add(OBSERVER)
+    door.admission.settle()
+    assert all(guest.is_peer for guest in guests) and door.admission._observers == count
+    door.peers.observers.clear()
+    door.admission.settle()
+    assert {guest for guest, _ in door.gone} == set(guests), "who is no node any more needs room as a client"
+    assert door.admission._observers == 0
+
+
 # --- while the first request is awaited --------------------------------------------------------------------------------------
 
 

@@ -162,10 +162,11 @@ class Admission:
             if guest not in self._places or place.claimed is None:
                 continue
             standing = self._standing_of(place.claimed)
-            if guest.is_peer and standing is not place.standing:
+            if guest.is_peer and standing is place.standing:
+                continue
+            # An observer that votes now goes from place to place: there may be no room for it as a client in between.
+            if not self._take_place(guest, place, standing) and guest.is_peer:
                 self._demote(guest, place)
-            if guest in self._places and not guest.is_peer:
-                self._take_place(guest, place, standing)
 
     def _standing_of(self, node_id: NodeId) -> Standing:
         if self._peers is not None and self._peers.is_voter(node_id):
@@ -175,7 +176,8 @@ class Admission:
 
     def _take_place(self, guest: Guest, place: _Place, standing: Standing) -> bool:
         assert place.claimed is not None
-        is_full = len(self._of_node.get(place.claimed, ())) >= PLACES_PER_NODE
+        others = self._of_node.get(place.claimed, {}).keys() - {guest}
+        is_full = len(others) >= PLACES_PER_NODE
         if standing is Standing.CLIENT or is_full or (standing is Standing.OBSERVER and self._observers >= OBSERVERS_MAX):
             return False
         self._leave(guest, place)
