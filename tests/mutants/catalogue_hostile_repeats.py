@@ -353,6 +353,22 @@ VARIOUS = (
         ".keys()\n",
         "unit/test_runtime_admission.py",
     ),
+    mutant(
+        "texts-judged-by-the-unicode-of-this-python",
+        "two nodes with different Pythons decided differently about one committed key",
+        "raftlake.replica.reserved",
+        " or _UNFIT.search(found):\n",
+        " or not found.isprintable():\n",
+        "unit/test_replica_reserved.py",
+    ),
+    mutant(
+        "control-characters-of-the-second-kind",
+        "a host with U+0085 ends a line in a log",
+        "raftlake.replica.reserved",
+        "\\x7f-\\x9f",
+        "\\x7f",
+        "unit/test_replica_reserved.py",
+    ),
 )
 
 HOSTILE_REPEATS = (*MEMORY, *NAMES, *PARKED, *TURNS, *VARIOUS)

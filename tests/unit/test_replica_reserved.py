@@ -163,3 +163,22 @@ def test_producer_ids_go_on_where_the_key_says() -> None:
     assert first_free_producer_id(None) == 0
     assert first_free_producer_id(Entry(b"0", 10)) == 0
     assert first_free_producer_id(Entry(b"%d" % (10 * PRODUCER_IDS_BLOCK), 10)) == 10 * PRODUCER_IDS_BLOCK
+
+
+UNFIT = [*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xD800, 0xDBFF, 0xDC00, 0xDFFF]
+UNFIT += [0xFDD0, 0xFDEF, 0xFFFE, 0xFFFF, 0x1FFFE, 0x1FFFF, 0x10FFFE, 0x10FFFF]
+#: Assigned in Unicode 15 to 17, never, and for private use: Pythons differ, or will.
+FIT = [0x20, 0x7E, 0xA0, 0x2027, 0x202F, 0x2065, 0x206A, 0xD7FF, 0xE000, 0xFDCF, 0xFDF0, 0xFFFD, 0x10000, 0x0378, 0x1E4D0]
+FIT += [0x2FFC, 0x1C89, 0x16D40, 0x088F, 0x10940, 0x1FFFD, 0x10FFFD]
+
+
+@pytest.mark.parametrize("points", [UNFIT, FIT], ids=["unfit", "fit"])
+def test_what_a_text_may_hold_is_no_question_of_the_unicode_version(points: list[int]) -> None:
+    wrong = []
+    for point in points:
+        found = decode_topic("t", topic(configs={"a" + chr(point): "b"}), MANY)
+        value = decode_topic("t", topic(configs={"a": chr(point) + "b"}), MANY)
+        assert isinstance(found, Refused) is isinstance(value, Refused)
+        if isinstance(found, Refused) is (points is FIT):
+            wrong.append(f"{point:04x}")
+    assert wrong == []

@@ -43,6 +43,14 @@ INT_DIGITS_MAX = 19
 ID_MAX = 2**31 - 1
 PORT_MAX = 65_535
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+#: What no text of a key's value may hold: control characters, ends of lines, what reverses the order of letters, halves of
+#: pairs, and what will never be a character. Written out, because `isprintable` asks the Unicode version of its Python, and all
+#: nodes have to decide alike.
+_UNFIT = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+    + "]"
+)
 _HOST_BANNED = frozenset(' "#/<>?@\\')
 
 
@@ -236,7 +244,7 @@ def _node_id(text: str) -> NodeId:
 
 
 def _text(found: object) -> str:
-    if not isinstance(found, str) or not found.isprintable():
+    if not isinstance(found, str) or _UNFIT.search(found):
         raise ValueError("a text is expected")
     return found
 
