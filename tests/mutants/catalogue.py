@@ -10,6 +10,7 @@ from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
 from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_bounds import HOSTILE_BOUNDS
+from tests.mutants.catalogue_hostile_details import HOSTILE_DETAILS
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
@@ -30,6 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FRONT,
     *HOSTILE_APPLY,
     *HOSTILE_BOUNDS,
+    *HOSTILE_DETAILS,
     *HOSTILE_FRONT,
     *HOSTILE_LEAPS,
     *HOSTILE_REPEATS,

@@ -185,7 +185,7 @@ CONNECTIONS = (
         "every-refusal-in-the-log",
         "who is refused comes again at once, and must not fill the disk",
         "raftlake.runtime.refusal_log",
-        "            self._untold += 1\n            return\n",
+        "            self._untold += 1\n            return False\n",
         "            self._untold += 1\n",
         ("unit/test_runtime_refusal_log.py",),
     ),

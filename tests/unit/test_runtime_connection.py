@@ -277,6 +277,38 @@ def test_garbage_ends_the_connection_with_one_line(garbage: bytes, caplog: pytes
     assert line.startswith("closing connection peer=127.0.0.1") and "reason=" in line
 
 
+def test_a_flood_of_broken_connections_is_few_lines_and_short_ones(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with served() as on:
+            for _ in range(20):
+                wire = await connect(on.address)
+                wire.send(ApiKey.FIND_QUORUM, 0, find(), client_id="c" * 30_000)
+                await until(lambda: bool(on.node.calls))
+                on.node.calls.clear()
+                wire.writer.write(b"\xff" * 100)
+                assert await wire.is_closed()
+
+    with caplog.at_level(logging.INFO, logger="raftlake.listener"):
+        run(main())
+    lines = [record.getMessage() for record in caplog.records if "closing connection" in record.getMessage()]
+    assert 1 <= len(lines) <= 2 and max(map(len, lines)) < 1_000 and "client=cccc" in lines[0]
+
+
+def test_a_bug_that_each_request_shows_is_one_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(call: Call) -> None:
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        async with served(FakeNode(on_call=fail)) as on:
+            for _ in range(20):
+                wire = await connect(on.address)
+                wire.send(ApiKey.FIND_QUORUM, 0, find())
+                assert await wire.is_closed()
+
+    run(main())
+    assert 1 <= caplog.text.count("RuntimeError: a bug") <= 2
+
+
 def test_good_frames_before_a_bad_size_are_still_served() -> None:
     async def main() -> None:
         async with served(FakeNode(on_call=lambda call: call.reply(found()))) as on:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 from collections import deque
 from dataclasses import replace
 from typing import cast
@@ -21,7 +20,6 @@ from raftlake.ports import PeerConnection
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.listener_apis import listed
-from raftlake.runtime.log import event
 from raftlake.runtime.peer_codec import is_from_replica, parse_peer_client_id
 from raftlake.runtime.router import Router
 from raftlake.wire.api import (
@@ -35,8 +33,6 @@ from raftlake.wire.api import (
 )
 from raftlake.wire.framing import FrameDecoder
 from raftlake.wire.primitives import BytesLike
-
-logger = logging.getLogger("raftlake.listener")
 
 #: Answers of one turn that are gathered before they are written.
 WRITE_BYTES = 128 * 1024
@@ -183,6 +179,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._client
 
     @property
+    def client_id(self) -> str | None:
+        """Of the last request that was served."""
+        return self._client.client_id
+
+    @property
     def host(self) -> str:
         return self._client.host
 
@@ -192,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, error: WireError) -> None:
         """The other side broke the protocol: say so once and close."""
-        event(logger, logging.INFO, "closing connection", peer=self.host, client=self._client.client_id, reason=error)
+        self._router.note_fault(self, error)
         self.close()
 
     def send_answers(self) -> None:
@@ -332,9 +333,9 @@ class Connection(asyncio.BufferedProtocol):
         if message is not None and self._transport is not None:
             try:
                 request.parts = encode_response(request.header, message)
-            except Exception:
+            except Exception as error:  # noqa: BLE001
                 # The node has served the request and goes on; only this answer cannot be said.
-                logger.exception("failed to encode the answer to api key %d", request.header.api_key)
+                self._router.note_bug(f"failed to encode the answer to api key {request.header.api_key}", error)
                 self.abort()
         self._send_answered()
 

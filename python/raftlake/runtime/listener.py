@@ -101,6 +101,8 @@ class Listener:
             turn_away=self._turn_away,
         )
         self._refusals = RefusalLog(logger)
+        self._faults = RefusalLog(logger, logging.INFO)
+        self._bugs = RefusalLog(logger, logging.ERROR)
         self._started_bytes_max = started_bytes_max
         self._unsent_bytes_max = unsent_bytes_max
         self._on_fatal = on_fatal
@@ -253,6 +255,15 @@ class Listener:
         self._metrics.count_refused(setting.partition("=")[0])
         self._refusals.note(asyncio.get_running_loop().time(), "refusing connection", peer=connection.host, reason=setting)
 
+    def note_fault(self, connection: Connection, reason: object) -> None:
+        """The other side broke the protocol. Its client id may be as long as a request."""
+        now = asyncio.get_running_loop().time()
+        self._faults.note(now, "closing connection", peer=connection.host, client=connection.client_id, reason=reason)
+
+    def note_bug(self, doing: str, error: Exception) -> None:
+        """A request that shows it can be sent a thousand times a second."""
+        self._bugs.note_bug(asyncio.get_running_loop().time(), doing, error)
+
     # --- requests ---
 
     def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
@@ -267,9 +278,9 @@ class Listener:
             logger.exception("an assertion failed")
             self._on_fatal(InvariantViolation(f"assertion failed while serving api key {header.api_key}: {error}"))
             connection.abort()
-        except Exception:
+        except Exception as error:  # noqa: BLE001
             # A bug in serving one request must not become a way to stop nodes.
-            logger.exception("failed to serve %s version %d", ApiKey(header.api_key).name, header.api_version)
+            self.note_bug(f"failed to serve {ApiKey(header.api_key).name} version {header.api_version}", error)
             connection.abort()
 
     def _route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:

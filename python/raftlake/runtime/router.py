@@ -48,6 +48,12 @@ class Router(Protocol):
     def claim(self, connection: Connection, node_id: NodeId) -> bool:
         """The other side says that it is a node. Sets `connection.is_peer` where a place of that node is free."""
 
+    def note_fault(self, connection: Connection, reason: object) -> None:
+        """Say that the other side broke the protocol, at a bounded rate."""
+
+    def note_bug(self, doing: str, error: Exception) -> None:
+        """Say what went wrong here, at a bounded rate."""
+
     def closed(self, connection: Connection) -> None:
         """The connection is gone."""
 

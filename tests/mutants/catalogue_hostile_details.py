@@ -1,0 +1,111 @@
+"""Planted bugs of a second look at hostile clients: texts and numbers, refusals and their reasons, logs, and full disks."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_repeats import CLUSTER, mutant
+
+TOLD = (
+    mutant(
+        "node-id-of-any-digits",
+        "DescribeConfigs raised for broker ², and ended the connection",
+        CLUSTER,
+        "    return name.isascii() and name.isdigit() and",
+        "    return name.isdigit() and",
+        "unit/test_replica_apis_cluster_describe.py",
+    ),
+    mutant(
+        "node-id-in-any-spelling",
+        "1, 01 and 001 are one node, whose settings were told for each",
+        CLUSTER,
+        ' and (name == "0" or name[0] != "0")',
+        "",
+        "unit/test_replica_apis_cluster_describe.py",
+    ),
+    mutant(
+        "refusal-of-the-leader-taken-for-no-leader",
+        "CreateTopics at a follower said NOT_CONTROLLER beyond the limit of partitions",
+        "raftlake.replica.forwarding",
+        "            if reply.error is ErrorCode.POLICY_VIOLATION:\n",
+        "            if False:\n",
+        "unit/test_replica_forwarding.py",
+    ),
+    mutant(
+        "reason-of-the-leader-not-told",
+        "a follower said that the leader refused, and not why",
+        "raftlake.replica.kv_service",
+        "ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal))",
+        "ProposeReply(error=ErrorCode.POLICY_VIOLATION)",
+        "unit/test_replica_forwarding.py",
+    ),
+    mutant(
+        "reason-of-the-leader-lost-on-the-wire",
+        "nodes in one process pass on what no socket carries",
+        "raftlake.runtime.peer_codec",
+        "error_message=text)",
+        "error_message=None)",
+        "property/test_runtime_peer_codec.py",
+    ),
+    mutant(
+        "promoted-observer-turned-away",
+        "a node that became a voter lost its connections where clients had taken all places",
+        "raftlake.runtime.admission",
+        "            if not self._take_place(guest, place, standing) and guest.is_peer:\n"
+        "                self._demote(guest, place)\n",
+        "            if guest.is_peer:\n                self._demote(guest, place)\n            if guest in self._places:\n"
+        "                self._take_place(guest, place, standing)\n",
+        "unit/test_runtime_admission.py",
+    ),
+    mutant(
+        "promoted-observer-in-its-own-way",
+        "the last of a node's places was taken by the connection that asked for it",
+        "raftlake.runtime.admission",
+        ".keys() - {guest}\n",
+        ".keys()\n",
+        "unit/test_runtime_admission.py",
+    ),
+    mutant(
+        "texts-judged-by-the-unicode-of-this-python",
+        "two nodes with different Pythons decided differently about one committed key",
+        "raftlake.replica.reserved",
+        " or _UNFIT.search(found):\n",
+        " or not found.isprintable():\n",
+        "unit/test_replica_reserved.py",
+    ),
+    mutant(
+        "control-characters-of-the-second-kind",
+        "a host with U+0085 ends a line in a log",
+        "raftlake.replica.reserved",
+        "\\x7f-\\x9f",
+        "\\x7f",
+        "unit/test_replica_reserved.py",
+    ),
+)
+
+LOGGED = (
+    mutant(
+        "broken-connection-logged-each-time",
+        "each broken connection wrote a line of up to 32 KB",
+        "raftlake.runtime.listener",
+        "        self._faults.note(now, ",
+        "        RefusalLog(logger, logging.INFO).note(now, ",
+        "unit/test_runtime_connection.py",
+    ),
+    mutant(
+        "facts-of-refusals-in-full-length",
+        "a client id may have 32,767 bytes",
+        "raftlake.runtime.refusal_log",
+        "    return text if len(text) <= FACT_CHARACTERS_MAX else",
+        "    return text if True else",
+        "unit/test_runtime_refusal_log.py",
+    ),
+    mutant(
+        "bug-logged-for-each-request",
+        "a request that shows a bug wrote a traceback each time",
+        "raftlake.runtime.listener",
+        "        self._bugs.note_bug(",
+        "        RefusalLog(logger, logging.ERROR).note_bug(",
+        "unit/test_runtime_connection.py",
+    ),
+)
+
+HOSTILE_DETAILS = (*TOLD, *LOGGED)
