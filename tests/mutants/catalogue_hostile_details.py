@@ -108,4 +108,15 @@ LOGGED = (
     ),
 )
 
-HOSTILE_DETAILS = (*TOLD, *LOGGED)
+FULL = (
+    mutant(
+        "election-line-without-room-left-torn",
+        "a shorter line over a torn one was damage to the next start, and in both files a node that does not start",
+        "raftlake.storage.election_journal",
+        "                self._cut_back()\n",
+        "                pass\n",
+        "unit/test_storage_election_journal.py",
+    ),
+)
+
+HOSTILE_DETAILS = (*TOLD, *LOGGED, *FULL)

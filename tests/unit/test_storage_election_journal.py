@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from contract.file_faults import without_sync
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.storage import election_journal
@@ -214,6 +214,42 @@ def test_a_failed_sync_fails_the_save_and_keeps_the_old_state(tmp_path: Path, mo
             store.save(dict.fromkeys(GROUPS, at_epoch(2)))
     assert {int(state.epoch) for group in GROUPS if (state := store.load(group)) is not None} == {1}
     store.close()
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["in the first file", "in the copy"])
+@pytest.mark.parametrize("is_reserved", [False, True], ids=["at the end of the file", "in the reserve"])
+def test_a_line_without_room_leaves_nothing_behind_a_shorter_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: int, is_reserved: bool
+) -> None:
+    """A start took the rest of it for damage."""
+    if not is_reserved:
+        monkeypatch.setattr(election_journal, "RESERVE_BYTES", 0)
+    saved(tmp_path, 1, 2)
+    store = FileElectionStore(tmp_path)
+    store.save(dict.fromkeys(GROUPS, at_epoch(3)))
+    calls = iter(range(10))
+    write_at = election_journal.write_at
+
+    def tear(descriptor: int, chunks: list[bytes], position: int, size: int) -> None:
+        if next(calls) != which:
+            write_at(descriptor, chunks, position, size)
+            return
+        write_at(descriptor, [chunks[0][:-10]], position, len(chunks[0]) - 10)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(election_journal, "write_at", tear)
+        with pytest.raises(DiskFull):
+            store.save(dict.fromkeys(GROUPS, at_epoch(4)))
+    assert {int(state.epoch) for group in GROUPS if (state := store.load(group)) is not None} == {3}
+    store.save({GROUPS[0]: at_epoch(5)})
+    store.close()
+    again = FileElectionStore(tmp_path)
+    assert again._journal.repaired is None
+    epochs = [None if (state := again.load(group)) is None else int(state.epoch) for group in GROUPS]
+    again.close()
+    # What the first file has whole counts: a vote that is known and was not told does no harm.
+    assert epochs == [5] + [3 if which == 0 else 4] * (len(GROUPS) - 1)
 
 
 def test_the_file_does_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

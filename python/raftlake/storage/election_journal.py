@@ -27,7 +27,16 @@ from crc32c import crc32c
 from raftlake.errors import DiskFull, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import ElectionState
-from raftlake.storage.files import FILE_MODE, read_file, replace_file, storage_error, sync_data, sync_directory, write_at
+from raftlake.storage.files import (
+    FILE_MODE,
+    NO_ROOM,
+    read_file,
+    replace_file,
+    storage_error,
+    sync_data,
+    sync_directory,
+    write_at,
+)
 
 FILE_NAME = "election-states"
 COPY_NAME = "election-states-copy"
@@ -67,12 +76,22 @@ class _File:
                 self._open()
             write_at(self._descriptor, [line, reserve], self.size, len(line) + len(reserve))
         except OSError as error:
+            if error.errno in NO_ROOM and self._descriptor >= 0:
+                self._cut_back()
             raise storage_error("append to", self.path, error, self.size) from error
         try:
             sync_data(self._descriptor)
         except OSError as error:
             raise storage_error("sync", self.path, error, self.size) from error
         self.size, self._reserved = end, max(self._reserved, end + len(reserve))
+
+    def _cut_back(self) -> None:
+        """What is appended next may be shorter, and a start would find the rest of this line behind it."""
+        try:
+            os.ftruncate(self._descriptor, self.size)
+        except OSError as error:
+            raise StorageError(f"cannot cut {self.path} back to {self.size}: {error}") from error
+        self._reserved = self.size
 
     def replace(self, content: bytes) -> None:
         self.close()
