@@ -117,6 +117,22 @@ FULL = (
         "                pass\n",
         "unit/test_storage_election_journal.py",
     ),
+    mutant(
+        "directory-of-others-stops-the-start",
+        "one directory that NFS shows, and lets nobody read, kept a node from starting",
+        "raftlake.storage.modes",
+        "        if is_top:\n            raise\n",
+        "        raise\n",
+        "unit/test_storage_modes.py",
+    ),
+    mutant(
+        "data-directory-that-may-not-be-read",
+        "what is not looked at is not empty",
+        "raftlake.storage.modes",
+        "        if is_top:\n            raise\n",
+        "",
+        "unit/test_storage_modes.py",
+    ),
 )
 
 HOSTILE_DETAILS = (*TOLD, *LOGGED, *FULL)

@@ -117,6 +117,40 @@ def test_what_is_not_ours_to_change_is_told_and_no_reason_to_stop(
     assert "others may read" in told and str(tmp_path) in told
 
 
+def test_a_directory_of_others_is_told_and_no_reason_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NFS shows `.snapshot`, and administrators leave their own."""
+    for name in (".snapshot", "t-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("")
+        (tmp_path / name / "file").chmod(0o644)
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith(".snapshot"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(os, "scandir", refuse)
+        mend_modes(tmp_path)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "1 directories" in told and ".snapshot" in told
+    assert stat.S_IMODE((tmp_path / "t-0" / "file").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / ".snapshot" / "file").stat().st_mode) == 0o644
+
+
+def test_a_data_directory_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        with pytest.raises(StorageError, match="Permission denied"):
+            mend_modes(tmp_path)
+
+
 def test_a_directory_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         mend_modes(tmp_path / "nowhere")

@@ -26,7 +26,8 @@ def mend_modes(root: Path) -> int:
     change is logged. Raises StorageError when the directory cannot be read."""
     mended = 0
     refused: list[str] = []
-    for path, mode, wanted in _found(root):
+    closed: list[str] = []
+    for path, mode, wanted in _found(root, closed):
         if mode == wanted:
             continue
         try:
@@ -39,20 +40,31 @@ def mend_modes(root: Path) -> int:
     if refused:
         told = "others may read %d files in %s, such as %a, and this process may not forbid it"
         logger.warning(told, len(refused), root, refused[0])
+    if closed:
+        told = "%d directories in %s are not this process's to look into, such as %a: they are left alone"
+        logger.warning(told, len(closed), root, closed[0])
     return mended
 
 
-def _found(root: Path) -> Iterator[tuple[str, int, int]]:
-    """Each path with the mode that it has and the one that it should have."""
+def _found(root: Path, closed: list[str]) -> Iterator[tuple[str, int, int]]:
+    """Each path with the mode that it has and the one that it should have. `closed` gets the directories of others that cannot
+    be read, as file systems put there for their own use."""
     try:
         yield str(root), stat.S_IMODE(root.stat().st_mode), DIRECTORY_MODE
-        yield from _below(str(root), is_top=True)
+        yield from _below(str(root), closed, is_top=True)
     except OSError as error:
         raise storage_error("look at", root, error) from error
 
 
-def _below(directory: str, *, is_top: bool) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(directory) as entries:
+def _below(directory: str, closed: list[str], *, is_top: bool) -> Iterator[tuple[str, int, int]]:
+    try:
+        scanned = os.scandir(directory)
+    except PermissionError:
+        if is_top:
+            raise
+        closed.append(directory)
+        return
+    with scanned as entries:
         for entry in entries:
             is_settings = is_top and entry.name.endswith(".properties") and entry.name != META_NAME
             if is_settings or entry.name in _FOREIGN:
@@ -60,6 +72,6 @@ def _below(directory: str, *, is_top: bool) -> Iterator[tuple[str, int, int]]:
             mode = entry.stat(follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
                 yield entry.path, stat.S_IMODE(mode), DIRECTORY_MODE
-                yield from _below(entry.path, is_top=False)
+                yield from _below(entry.path, closed, is_top=False)
             elif stat.S_ISREG(mode):
                 yield entry.path, stat.S_IMODE(mode), FILE_MODE
