@@ -106,6 +106,14 @@ LOGGED = (
         "        RefusalLog(logger, logging.ERROR).note_bug(",
         "unit/test_runtime_connection.py",
     ),
+    mutant(
+        "alarms-of-deleted-topics-stay",
+        "a hundred of them were all alarms that are told, and the metrics of a node stayed red",
+        "raftlake.replica.hosting",
+        "            self._node.reports.forget(group)\n",
+        "",
+        "unit/test_replica_reports.py",
+    ),
 )
 
 FULL = (

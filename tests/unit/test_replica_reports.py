@@ -132,3 +132,21 @@ def test_no_alarm_advises_to_give_the_data_of_a_voter_up(is_near_the_end: bool) 
     alarm = node.reports.alarms[METADATA_GROUP].lower()
     assert not any(word in alarm for word in ("empty", "anew", "wipe", "delete", "remove"))
     assert "keep" in alarm
+
+
+def test_alarms_of_a_deleted_topic_are_over_and_those_of_others_stay() -> None:
+    """A hundred of them were all that is told, for good."""
+    cluster = Cluster(1)
+    gone, kept = cluster.create_topic("gone", 2), cluster.create_topic("kept", 2)
+    node = cluster.leader()
+    for groups in (gone, kept):
+        refused = ReportRefusedEpoch(epoch=Epoch(EPOCH_MAX), own_epoch=Epoch(1), source=STRANGER)
+        node.reports.refused_epoch(groups[0], refused)
+        node.reports._end(groups[1], EPOCH_MAX)
+    assert set(node.reports.alarms) == {*gone, *kept}
+    topic = node.topics.get("gone")
+    assert topic is not None
+    node.topics.delete(topic, lambda *_: None)
+    cluster.run(1_000, until=lambda: node.topics.get("gone") is None)
+    assert set(node.reports.alarms) == {*kept}
+    assert (node.reports.refused_epochs, len(node.reports._refusals)) == (2, 1)

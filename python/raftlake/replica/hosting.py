@@ -145,6 +145,7 @@ class Hosting:
             if partition is not None:
                 self.let_go(partition)
                 partition.on_deleted()
+            self._node.reports.forget(group)
             if self._directories.get((group.topic, group.partition)) == group.topic_id:
                 doomed.append(group)
         return doomed

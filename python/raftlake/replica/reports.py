@@ -73,6 +73,11 @@ class Reports:
                 found.setdefault(group, refusals.alarm)
         return {group: found[group] for group in list(found)[:ALARMS_MAX]}
 
+    def forget(self, group: GroupId) -> None:
+        """The group was deleted, and its alarms with it."""
+        self._refusals.pop(group, None)
+        self._nearly_over.pop(group, None)
+
     def role(self, partition: Partition, report: ReportRole) -> None:
         node = self._node
         if not partition.core.is_leader:
