@@ -141,6 +141,22 @@ FULL = (
         "",
         "unit/test_storage_modes.py",
     ),
+    mutant(
+        "deletion-without-room-stops-the-node",
+        "a full disk is emptied by deletions, and one of them stopped the node",
+        "raftlake.replica.hosting_queue",
+        "            except DiskFull as full:\n                # A deletion moves",
+        "            except ZeroDivisionError as full:\n                # A deletion moves",
+        "unit/test_replica_hosting_queue.py",
+    ),
+    mutant(
+        "deletion-without-room-forgotten",
+        "its directory stood there until the next start, and kept a topic of the same name from being opened",
+        "raftlake.replica.hosting_queue",
+        "                self._to_delete.extendleft(reversed(doomed))\n",
+        "",
+        "unit/test_replica_hosting_queue.py",
+    ),
 )
 
 HOSTILE_DETAILS = (*TOLD, *LOGGED, *FULL)

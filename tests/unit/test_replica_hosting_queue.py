@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from raftlake.errors import ErrorCode, PathOutside
+from raftlake.errors import DiskFull, ErrorCode, PathOutside
 from raftlake.ports import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
@@ -170,3 +170,30 @@ def test_a_name_that_leads_out_of_the_data_directory_stops_neither_the_node_nor_
     node.topics._queue._open_group = opened.append  # type: ignore[method-assign]
     node.topics._queue.open(others)
     assert opened == others[2:] and node.fatal is None
+
+
+def test_deletions_that_find_no_room_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk stopped the node, and it is deletions that end it."""
+    cluster = Cluster(1)
+    groups = cluster.create_topic("wide", 2 * DELETED_AT_ONCE + 1)
+    cluster.create_topic("kept")
+    node, disk = cluster.leader(), cluster.disks[NodeId(1)]
+    delete, tries = disk.delete, [0]
+
+    def refuse(asked: Sequence[GroupId]) -> None:
+        tries[0] += 1
+        if tries[0] == 2:
+            delete(asked[:3])
+        if tries[0] <= 4:
+            raise DiskFull("no space left on device")
+        delete(asked)
+
+    monkeypatch.setattr(disk, "delete", refuse)
+    remove(cluster, "wide")
+    cluster.run(10)
+    assert tries[0] == 1 and node.fatal is None and groups[0] in disk.logs
+    cluster.run(900)
+    assert tries[0] == 1, "not before there can be room"
+    cluster.run(10_000)
+    assert not [group for group in groups if group in disk.logs] and tries[0] == 4 + 3
+    assert node.fatal is None and cluster.create_topic("wide", 2)

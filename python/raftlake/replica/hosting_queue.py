@@ -27,7 +27,7 @@ logger = logging.getLogger("raftlake.hosting")
 OPENED_AT_ONCE = 8
 DELETED_AT_ONCE = 8
 PAUSE_MS = 5
-#: Before groups are opened again for which there was no room.
+#: Before groups are opened or deleted again for which there was no room.
 NO_ROOM_PAUSE_MS = 1_000
 
 
@@ -62,7 +62,13 @@ class HostingQueue:
         self._is_waiting, self._pause_ms = False, PAUSE_MS
         if self._to_delete:
             doomed = [self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))]
-            _each_inside(doomed, self._node.hosting.delete)
+            try:
+                _each_inside(doomed, self._node.hosting.delete)
+            except DiskFull as full:
+                # A deletion moves a directory first, and that may take a block. Whoever has nothing of it left changes nothing.
+                self._node.disk.on_full(full)
+                self._to_delete.extendleft(reversed(doomed))
+                self._pause_ms = NO_ROOM_PAUSE_MS
         else:
             self._open_some()
         if self._to_delete or self._to_open:
