@@ -157,6 +157,38 @@ FULL = (
         "",
         "unit/test_replica_hosting_queue.py",
     ),
+    mutant(
+        "no-room-for-the-intact-beginning-stops-the-node",
+        "a node with a full disk stopped at the first damage, and at each start",
+        "raftlake.storage.impairment",
+        "            if error.errno not in NO_ROOM or self._segment is None:\n                raise\n",
+        "            raise\n",
+        "unit/test_storage_impairment.py",
+    ),
+    mutant(
+        "half-a-copy-taken-for-the-intact-beginning",
+        "what was written before the disk was full is no end of a batch",
+        "raftlake.storage.impairment",
+        "            os.ftruncate(target, 0)\n            self.position, self.offset = 0, self._segment\n",
+        "            os.ftruncate(target, 0)\n            self.position = 0\n",
+        "unit/test_storage_impairment.py",
+    ),
+    mutant(
+        "damage-put-aside-into-another-directory-each-time",
+        "what is tried again finds the files gone that it has moved",
+        "raftlake.storage.impairment",
+        "        if self._aside is None:\n            self._aside",
+        "        if True:\n            self._aside",
+        "unit/test_storage_impairment.py",
+    ),
+    mutant(
+        "copy-put-aside-with-the-damage",
+        "the second try took the copy for the segment that it was made of",
+        "raftlake.storage.impairment",
+        "        if fresh.exists():\n",
+        "        if True:\n",
+        "unit/test_storage_impairment.py",
+    ),
 )
 
 HOSTILE_DETAILS = (*TOLD, *LOGGED, *FULL)

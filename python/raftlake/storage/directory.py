@@ -136,9 +136,10 @@ class FileLogDirectory:
         if not found.is_real:
             raise StorageError(f"{damage}; but now all of it can be read: look at the disk and the memory of this machine")
         self.room.retrying(lambda: mark(path, found.impairment(epoch), found.reason))
+        self.room.retrying(found.copy_beginning)
         self._points.lower(group, found.offset)
         self.snapshots.forget(group)
-        aside = found.put_aside()
+        aside = self.room.retrying(found.put_aside)
         return f"{found.reason}; the log was cut to offset {found.offset}, the damaged rest is in {aside}"
 
     def file_at(self, group: GroupId, offset: int) -> str:

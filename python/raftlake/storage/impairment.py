@@ -17,6 +17,7 @@ from raftlake.storage.epochs import load as load_epochs
 from raftlake.storage.files import (
     DIRECTORY_MODE,
     FILE_MODE,
+    NO_ROOM,
     read_file,
     replace_file,
     storage_error,
@@ -82,7 +83,7 @@ def unmark(path: Path) -> None:
 
 
 class Damage:
-    """What is wrong with a log, looked at again file by file; then `put_aside`."""
+    """What is wrong with a log, looked at again file by file; then `copy_beginning` and `put_aside`."""
 
     def __init__(self, path: Path, found: DamagedData, *, durable_end: Offset, log_end: Offset | None) -> None:
         """`durable_end` is what was known to be durable, 0 for nothing; `log_end` is where a log that was in use ended. Raises
@@ -97,6 +98,7 @@ class Damage:
         #: The segment that holds the first damage; None when all of the log goes.
         self._segment = below[-1] if below else None
         self.reason = str(found)
+        self._aside: Path | None = None
         #: Where the segment stops being intact: byte and offset.
         self.position = 0
         self.offset = Offset(max(found.offset, 0)) if self._segment is None else self._segment
@@ -190,15 +192,49 @@ class Damage:
             return Impairment(epoch, UNKNOWN_END)
         return Impairment(epoch, self.last_end if self.last_epoch >= epoch else Offset(0))
 
+    def copy_beginning(self) -> None:
+        """The intact beginning of the segment becomes a file of its own: bytes that cannot be read are never touched. Without
+        room for the copy all of the segment goes, for its records are with the other replicas. Raises StorageError."""
+        if self._segment is None:
+            return
+        path = self._path / file_name(self._segment)
+        source, _ = _open(path)
+        try:
+            fresh = path.with_name(path.name + CUT_SUFFIX)
+            target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            try:
+                self._copy(source, path, target)
+                sync_data(target)
+            finally:
+                os.close(target)
+        except OSError as error:
+            raise storage_error("copy the intact beginning of", path, error) from error
+        finally:
+            os.close(source)
+
+    def _copy(self, source: int, path: Path, target: int) -> None:
+        try:
+            for position in range(0, self.position, COPY_BYTES):
+                data = read_bytes(source, path, min(COPY_BYTES, self.position - position), position)
+                write_at(target, [data], position, len(data))
+        except OSError as error:
+            if error.errno not in NO_ROOM or self._segment is None:
+                raise
+            os.ftruncate(target, 0)
+            self.position, self.offset = 0, self._segment
+
     def put_aside(self) -> Path:
-        """Cut the log before the damage; the rest goes to the directory that is returned. Raises StorageError."""
-        aside = self._new_directory()
+        """After `copy_beginning`: cut the log before the damage. The rest goes to the directory that is returned. Raises
+        StorageError, and DiskFull, after which it may be called again."""
+        if self._aside is None:
+            self._aside = self._new_directory()
+        aside = self._aside
         doomed = [base for base in self._bases if self._segment is None or base > self._segment]
         try:
             for base in reversed(doomed):
                 self._move(base, aside)
             if self._segment is not None:
-                self._cut(self._segment, aside)
+                self._exchange(self._segment, aside)
             else:
                 # All of the log is lost, so the snapshots could not stand in for it either.
                 for snapshot_id in list_snapshots(self._path):
@@ -228,24 +264,16 @@ class Damage:
         path = self._path / file_name(base)
         for suffix in SUFFIXES:
             path.with_suffix(suffix).unlink(missing_ok=True)
-        os.rename(path, aside / path.name)
+        if path.exists():
+            os.rename(path, aside / path.name)
 
-    def _cut(self, base: Offset, aside: Path) -> None:
-        """The intact beginning of the segment becomes a file of its own: bytes that cannot be read are never touched."""
+    def _exchange(self, base: Offset, aside: Path) -> None:
+        """The copy for the segment that it was made of."""
         path = self._path / file_name(base)
         fresh = path.with_name(path.name + CUT_SUFFIX)
-        source, _ = _open(path)
-        target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-        try:
-            for position in range(0, self.position, COPY_BYTES):
-                data = read_bytes(source, path, min(COPY_BYTES, self.position - position), position)
-                write_at(target, [data], position, len(data))
-            sync_data(target)
-        finally:
-            os.close(source)
-            os.close(target)
-        self._move(base, aside)
-        os.rename(fresh, path)
+        if fresh.exists():
+            self._move(base, aside)
+            os.rename(fresh, path)
 
     def _begin_at_snapshot(self) -> None:
         """What a snapshot holds need not be fetched again: the log goes on where the newest one ends."""
