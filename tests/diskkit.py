@@ -26,10 +26,11 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 1 << 40
         #: A write that does not fit is cut, as the system does it, and the next one fails.
-        self._pwritev, self._unlink = os.pwritev, Path.unlink
+        self._pwritev, self._unlink, self._ftruncate = os.pwritev, Path.unlink, os.ftruncate
         monkeypatch.setattr(os, "pwritev", self.pwritev)
         monkeypatch.setattr(os, "pwrite", self.pwrite)
         monkeypatch.setattr(os, "posix_fallocate", self.fallocate)
+        monkeypatch.setattr(os, "ftruncate", self.ftruncate)
         monkeypatch.setattr(os, "statvfs", self.statvfs)
         monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: self.unlink(path, missing_ok))
 
@@ -57,7 +58,11 @@ class Disk:
         if size > self.left:
             raise self._full()
         self.left -= size
-        os.ftruncate(descriptor, offset + size)
+        self._ftruncate(descriptor, offset + size)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        self.left += max(0, os.fstat(descriptor).st_size - size)
+        self._ftruncate(descriptor, size)
 
     def statvfs(self, _path: object) -> os.statvfs_result:
         return os.statvfs_result((1, 1, 1 << 40, self.left, self.left, 0, 0, 0, 0, 255))

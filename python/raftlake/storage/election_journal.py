@@ -74,16 +74,29 @@ class _File:
         try:
             if self._descriptor < 0:
                 self._open()
-            write_at(self._descriptor, [line, reserve], self.size, len(line) + len(reserve))
+            self._write(line, reserve)
         except OSError as error:
-            if error.errno in NO_ROOM and self._descriptor >= 0:
-                self._cut_back()
             raise storage_error("append to", self.path, error, self.size) from error
         try:
             sync_data(self._descriptor)
         except OSError as error:
             raise storage_error("sync", self.path, error, self.size) from error
-        self.size, self._reserved = end, max(self._reserved, end + len(reserve))
+        self.size = end
+
+    def _write(self, line: bytes, reserve: bytes) -> None:
+        """Without room for the reserve the line alone."""
+        size = len(line) + len(reserve)
+        try:
+            write_at(self._descriptor, [line, reserve], self.size, size)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._cut_back()
+            if not reserve:
+                raise
+            self._write(line, b"")
+            return
+        self._reserved = max(self._reserved, self.size + size)
 
     def _cut_back(self) -> None:
         """What is appended next may be shorter, and a start would find the rest of this line behind it."""
