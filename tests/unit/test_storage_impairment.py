@@ -16,7 +16,6 @@ from contract.file_faults import outcomes_of_kills, without_sync
 from raftlake.errors import DamagedData, StorageError
 from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch, Impairment, Offset, OffsetAndEpoch
-from raftlake.storage import impairment as impairment_files
 from raftlake.storage import scan
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
@@ -293,67 +292,6 @@ def test_a_kill_at_any_call_leaves_a_marked_log_or_an_untouched_one(
     assert len(seen) > 8
     assert all(is_impaired for is_impaired, _ in seen)
     assert {end for _, end in seen} <= {0, int(segments(place)[1].stem)}
-
-
-def full_at(call: str, count: int, monkeypatch: pytest.MonkeyPatch, owner: object = os) -> list[int]:
-    """From the `count`th on `call` finds no room, until the list that is returned is empty: so many calls are refused."""
-    real, refusals, seen = getattr(owner, call), [0], [0]
-
-    def refuse(*given: object, **named: object) -> object:
-        seen[0] += 1
-        if refusals and seen[0] >= count:
-            refusals.pop()
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*given, **named)
-
-    monkeypatch.setattr(owner, call, refuse)
-    return refusals
-
-
-@pytest.mark.parametrize("count", [1, 3], ids=["no room at all", "room for a part"])
-@pytest.mark.parametrize("number", [0, 1, -1], ids=["first segment", "middle segment", "last segment"])
-def test_without_room_for_the_intact_beginning_its_whole_segment_goes(
-    place: Path, batches: list[Batch], number: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node with a full disk stopped at the first damage, and at each start."""
-    base = int(segments(place)[number].stem)
-    before = {path.name: path.read_bytes() for path in segments(place)}
-    after = list(before)[number]
-    damage_at(place, number, 1_000)
-    directory = reopen(place)
-    monkeypatch.setattr(impairment_files, "COPY_BYTES", 300)
-    with monkeypatch.context() as patch:
-        full_at("write_at", count, patch, owner=impairment_files)
-        told = directory.set_aside(GROUP, DamagedData("found by a test", offset=base), Epoch(4))
-    log = directory.open(GROUP)
-    log.verify()
-    assert log.end_offset == base and f"cut to offset {base}," in told
-    assert read_all(log) == data_of(batches[:base])
-    impairment = directory.impairment(GROUP)
-    assert impairment is not None and impairment[0].end_offset > base, "it knows what it may have acknowledged"
-    (aside,) = (place / str(GROUP)).glob("damaged-*")
-    assert {path.name for path in aside.iterdir()} == {name for name in before if name >= after}
-    assert not list((place / str(GROUP)).glob("*.cut"))
-    directory.close()
-
-
-@pytest.mark.parametrize(("call", "count"), [("rename", 2), ("rename", 4), ("mkdir", 1), ("sync_directory", 2)])
-def test_what_is_put_aside_without_room_goes_on_where_it_was_once_the_ballast_is_given_up(
-    place: Path, batches: list[Batch], call: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    damage_at(place, 1, 80)
-    first = int(segments(place)[1].stem)
-    directory = reopen(place)
-    monkeypatch.setattr(directory.room, "release", lambda: True)
-    with monkeypatch.context() as patch:
-        refusals = full_at(call, count, patch, owner={"rename": os, "mkdir": Path}.get(call, impairment_files))
-        directory.set_aside(GROUP, DamagedData("found by a test", offset=first), Epoch(4))
-        assert not refusals
-    log = directory.open(GROUP)
-    log.verify()
-    assert read_all(log) == data_of(batches[: log.end_offset]) and log.end_offset >= first
-    assert len(list((place / str(GROUP)).glob("damaged-*"))) == 1
-    directory.close()
 
 
 def test_the_log_goes_on_at_a_snapshot_behind_the_damage(place: Path) -> None:
