@@ -79,6 +79,22 @@ TOLD = (
         "\\x7f",
         "unit/test_replica_reserved.py",
     ),
+    mutant(
+        "logs-of-earlier-releases-refused",
+        "gzip with bytes behind its end was taken, and readers of such a log stopped",
+        "raftlake.wire.compression",
+        "    if is_new and (stream.",
+        "    if (stream.",
+        "unit/test_wire_compression.py",
+    ),
+    mutant(
+        "new-gzip-with-bytes-behind-it-taken",
+        "Java reads on in them, and librdkafka does not",
+        "raftlake.replica.record_checks",
+        "payload, allowed, is_new=True)",
+        "payload, allowed)",
+        "unit/test_replica_record_checks.py",
+    ),
 )
 
 LOGGED = (
@@ -121,8 +137,8 @@ FULL = (
         "election-line-without-room-left-torn",
         "a shorter line over a torn one was damage to the next start, and in both files a node that does not start",
         "raftlake.storage.election_journal",
-        "                self._cut_back()\n",
-        "                pass\n",
+        "            self._cut_back()\n",
+        "",
         "unit/test_storage_election_journal.py",
     ),
     mutant(
@@ -163,7 +179,7 @@ FULL = (
         "raftlake.storage.impairment",
         "            if error.errno not in NO_ROOM or self._segment is None:\n                raise\n",
         "            raise\n",
-        "unit/test_storage_impairment.py",
+        "unit/test_storage_impairment_full_disk.py",
     ),
     mutant(
         "half-a-copy-taken-for-the-intact-beginning",
@@ -171,7 +187,7 @@ FULL = (
         "raftlake.storage.impairment",
         "            os.ftruncate(target, 0)\n            self.position, self.offset = 0, self._segment\n",
         "            os.ftruncate(target, 0)\n            self.position = 0\n",
-        "unit/test_storage_impairment.py",
+        "unit/test_storage_impairment_full_disk.py",
     ),
     mutant(
         "damage-put-aside-into-another-directory-each-time",
@@ -179,7 +195,7 @@ FULL = (
         "raftlake.storage.impairment",
         "        if self._aside is None:\n            self._aside",
         "        if True:\n            self._aside",
-        "unit/test_storage_impairment.py",
+        "unit/test_storage_impairment_full_disk.py",
     ),
     mutant(
         "copy-put-aside-with-the-damage",
@@ -187,7 +203,7 @@ FULL = (
         "raftlake.storage.impairment",
         "        if fresh.exists():\n",
         "        if True:\n",
-        "unit/test_storage_impairment.py",
+        "unit/test_storage_impairment_full_disk.py",
     ),
 )
 

@@ -43,7 +43,7 @@ PRODUCE = (
         "second-gzip-member-passed-over",
         "Java reads on in it: records behind the last one stop a consumer for good",
         COMPRESSION,
-        "    if stream.unused_data or stream.unconsumed_tail:\n",
+        "    if is_new and (stream.unused_data or stream.unconsumed_tail):\n",
         "    if False:\n",
         ("unit/test_wire_compression.py",),
     ),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from asidekit import Held, hold, result, send
 from raftlake.errors import ErrorCode, RequestRejected
@@ -23,6 +24,7 @@ from raftlake.replica.record_checks import (
 from raftlake.runtime.aside import ThreadAside
 from raftlake.wire import compression
 from raftlake.wire.api import ApiKey
+from raftlake.wire.batches import decode_records
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX
 from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 from replica_cluster import Cluster, batch
@@ -80,13 +82,20 @@ def test_batches_whose_records_are_refused_cost_as_much_as_any() -> None:
 
 
 def _with_count(data: bytearray, count: int) -> bytearray:
-    from crc32c import crc32c
-
     spoilt = bytearray(data)
     spoilt[23:27] = (count - 1).to_bytes(4, "big")
     spoilt[57:61] = count.to_bytes(4, "big")
     spoilt[17:21] = crc32c(bytes(spoilt[21:])).to_bytes(4, "big")
     return spoilt
+
+
+def test_bytes_behind_a_gzip_payload_are_refused() -> None:
+    """Readers take them, for earlier releases did."""
+    data = batch(b"x", compression="gzip") + b"more"
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    assert refusal(RequestBudget(1000), data) is ErrorCode.CORRUPT_MESSAGE
+    assert [record.value for record in decode_records(data)] == [b"x"]
 
 
 @pytest.mark.parametrize("codec", ["none", *CODECS])

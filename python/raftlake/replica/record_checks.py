@@ -109,7 +109,7 @@ class RequestBudget:
             if PACKED_TIMES * len(payload) > allowed:
                 return None
         try:
-            content, cost = decompress_counting(header.compression, payload, allowed)
+            content, cost = decompress_counting(header.compression, payload, allowed, is_new=True)
         except PayloadTooLarge as error:
             if inline is not None:
                 inline.left -= allowed

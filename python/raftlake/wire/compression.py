@@ -84,15 +84,16 @@ def decompress(codec: Compression, data: BytesLike, size_max: int = DECOMPRESSED
     return decompress_counting(codec, data, size_max)[0]
 
 
-def decompress_counting(codec: Compression, data: BytesLike, size_max: int) -> tuple[BytesLike, int]:
-    """The content and what it cost, in bytes. Raises as `decompress` does; the cost may be more than `size_max`."""
+def decompress_counting(codec: Compression, data: BytesLike, size_max: int, *, is_new: bool = False) -> tuple[BytesLike, int]:
+    """The content and what it cost, in bytes. Raises as `decompress` does; the cost may be more than `size_max`. A payload that
+    `is_new` is refused for bytes behind its end: logs may hold such ones of a time when they were taken."""
     view = memoryview(data)
     try:
         match codec:
             case Compression.NONE:
                 return view, len(view)
             case Compression.GZIP:
-                content = _decompress_gzip(view, size_max)
+                content = _decompress_gzip(view, size_max, is_new=is_new)
             case Compression.SNAPPY:
                 content, blocks_cost = _decompress_snappy(view, size_max)
                 return content, max(blocks_cost, _cost(view, content))
@@ -127,7 +128,7 @@ def _output(size: int) -> memoryview:
         raise MemoryError(f"no memory for {size} bytes that are to be decompressed") from error
 
 
-def _decompress_gzip(view: memoryview, size_max: int) -> BytesLike:
+def _decompress_gzip(view: memoryview, size_max: int, *, is_new: bool) -> BytesLike:
     stream = zlib.decompressobj(wbits=31)
     content = stream.decompress(view, min(size_max, UNTOUCHED_BYTES_MIN) + 1)
     pieces: list[BytesLike] = [content]
@@ -140,7 +141,7 @@ def _decompress_gzip(view: memoryview, size_max: int) -> BytesLike:
         raise _too_large(size_max)
     if not stream.eof:
         raise CorruptBatch("gzip payload ends early")
-    if stream.unused_data or stream.unconsumed_tail:
+    if is_new and (stream.unused_data or stream.unconsumed_tail):
         # Java would read on in it, librdkafka would not.
         raise CorruptBatch("bytes follow the end of the gzip payload")
     return _joined(pieces, size)
