@@ -40,8 +40,8 @@ from raftlake.client.types import KvEntry, KvEvent, KvPage
 from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, WireError
 from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
-#: A node sends at least a comment in this time while a watch is open.
 _JSON = {"content-type": "application/json"}
+#: A node sends at least a comment in this time while a watch is open.
 _WATCH_SILENCE_MS_MAX = 30_000
 
 

@@ -63,11 +63,6 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def epoch_of(self, producer_id: int) -> int:
-        """The epoch in which a producer wrote last, -1 for one that is not known."""
-        entry = self._entries.get(producer_id)
-        return -1 if entry is None else entry.epoch
-
     def check(
         self, producer_id: int, epoch: int, base_sequence: int, count: int, *, history_trimmed: bool
     ) -> AppendedBatch | None:

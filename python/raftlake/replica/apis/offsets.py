@@ -8,6 +8,7 @@ where an epoch ended need no high watermark.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,15 @@ from raftlake.replica.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode
 
-LATEST = -1
-EARLIEST = -2
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
+
+class Special(IntEnum):
+    """Timestamps that stand for a place. MAX_TIMESTAMP, which stands for a record, is `time_searches`' own."""
+
+    LATEST = -1
+    EARLIEST = -2
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
@@ -106,12 +111,12 @@ def _serving(node: ReplicaNode, group: GroupId, current_leader_epoch: int) -> Pa
 def _find_end(partition: Partition, which: int) -> FoundOffset:
     """One of Kafka's special timestamps that need no look into the log."""
     match which:
-        case -1:
+        case Special.LATEST:
             return FoundOffset(ErrorCode.NONE, -1, partition.high_watermark, partition.core.epoch)
-        case -2 | -4:
+        case Special.EARLIEST | Special.EARLIEST_LOCAL:
             start = partition.log.start_offset
             return FoundOffset(ErrorCode.NONE, -1, start, _epoch_at(partition, start))
-        case -5 | -6:
+        case Special.LATEST_TIERED | Special.EARLIEST_PENDING_UPLOAD:
             # Nothing has been moved to a remote tier.
             return NOTHING
     return FoundOffset(ErrorCode.INVALID_REQUEST)
