@@ -159,9 +159,9 @@ def test_a_topic_that_is_to_be_deleted_twice_is_refused_as_by_kafka(cluster: Clu
 
 
 def test_a_topic_that_is_to_be_deleted_by_name_and_by_id_is_deleted_once(cluster: Cluster) -> None:
-    cluster.create_topic("d", 1)
-    asked = [("d", None), (None, topic_id(cluster, "d"))]
-    assert delete(cluster, 6, *asked) == [("d", 0), ("d", int(ErrorCode.INVALID_REQUEST))]
-    cluster.create_topic("d", 1)
-    asked = [("x", topic_id(cluster, "d")), ("y", topic_id(cluster, "d"))]
+    cluster.create_topic("e", 1)
+    asked = [("e", None), (None, topic_id(cluster, "e"))]
+    assert delete(cluster, 6, *asked) == [("e", 0), ("e", int(ErrorCode.INVALID_REQUEST))]
+    cluster.create_topic("e", 1)
+    asked = [("x", topic_id(cluster, "e")), ("y", topic_id(cluster, "e"))]
     assert {error for _, error in delete(cluster, 6, *asked)} == {int(ErrorCode.INVALID_REQUEST)}
