@@ -201,6 +201,19 @@ LATE_ANSWERS = (
         edits=(Edit(FETCHER, "group in self._wanted or group in self._unproven", "group in self._unproven"),),
     ),
     Mutant(
+        name="wanted-for-a-moment-and-never-forgotten",
+        source="simulator, seed 799001465: a leader that had been replaced answered a linearizable read",
+        by_tests=True,
+        places=("unit/test_replica_fetcher_forgotten.py",),
+        edits=(
+            Edit(
+                FETCHER,
+                "        self._wanted[group] = request\n        self._node.mark_fetcher(self)\n",
+                "        self._forgotten.pop(group, None)\n        self._wanted[group] = request\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="round-of-a-refused-fetch-proves-the-leader",
         source="simulator, seeds 797008267 and 797011128: a leader that had been replaced answered a linearizable read",
         by_tests=True,

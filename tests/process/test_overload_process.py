@@ -204,7 +204,7 @@ def test_a_flood_of_connections_is_refused_and_the_quorum_goes_on(tmp_path: Path
 
 
 def test_clients_who_never_read_their_answers_hold_a_bounded_part_of_a_node(tmp_path: Path) -> None:
-    topics = [FindQuorumTopic(f"{'unknown' * 30}{number}", [0]) for number in range(500)]
+    topics = [FindQuorumTopic(f"{'unknown' * 30}{number}", [0]) for number in range(250)]
     request = b"".join(encode_request(ApiKey.FIND_QUORUM, 0, 1, "greedy", FindQuorumRequest(None, topics)))
     with LocalQuorum(nodes=1, data_dir=tmp_path) as quorum:
         memory_before = memory_mib(quorum, 1)

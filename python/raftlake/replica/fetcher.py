@@ -38,6 +38,7 @@ class PeerFetcher:
         self._wanted: dict[GroupId, FetchRequest] = {}
         #: What the peer holds parked for us.
         self._parked: dict[GroupId, FetchRequest] = {}
+        #: What it still holds and may not count any more: until a round has told it, also of a group that is wanted meanwhile.
         self._forgotten: dict[GroupId, None] = {}
         #: Groups whose request went out with a round that has not been answered: earlier answers say nothing about them.
         self._unproven: dict[GroupId, None] = {}
@@ -54,7 +55,6 @@ class PeerFetcher:
     def want(self, group: GroupId, request: FetchRequest) -> None:
         self._writing.pop(group, None)
         self._absent.pop(group, None)
-        self._forgotten.pop(group, None)
         self._wanted[group] = request
         self._node.mark_fetcher(self)
 
@@ -99,7 +99,7 @@ class PeerFetcher:
             wait_ms_max=min(ABSENT_WAIT_MS, config.replica_fetch_wait_ms) if self._absent else config.replica_fetch_wait_ms,
             size_max=config.replica_fetch_bytes_max,
             messages=tuple(PeerMessage(group, request) for group, request in wanted.items()),
-            forgotten=tuple(forgotten),
+            forgotten=tuple(group for group in forgotten if group not in wanted),
             disk_is_low=self._node.disk.is_low,
         )
         self._under_way = True
