@@ -370,7 +370,7 @@ def test_whoever_claims_to_be_a_replica_is_remembered_only_up_to_a_number() -> N
             messages=(),
         )  # fmt: skip
         fetching.leader.receive(PeerConnection(), rpc, replies.append)  # type: ignore[arg-type]
-    remembered = [session.replica_id for session in server._sessions.all()]
+    remembered = [session.replica_id for session in server.sessions.all()]
     assert len(remembered) == SESSIONS_MAX
     assert set(fetching.cluster.voters) - {fetching.leader.config.node_id} <= set(remembered), "voters stay"
     gone = [reply.error for reply in replies]

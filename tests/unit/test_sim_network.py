@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 import pytest
@@ -13,6 +13,7 @@ from raftlake.ports import (
     ControlRpc,
     FetchReply,
     FetchRpc,
+    GroupId,
     PeerConnection,
     PeerReply,
     PeerRpc,
@@ -21,6 +22,7 @@ from raftlake.ports import (
 )
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.network import NetworkSettings, SimulatedNetwork
 
@@ -39,15 +41,27 @@ class FakePeer:
         self.requests: list[tuple[NodeId, PeerRpc, PeerConnection]] = []
         self.held: list[Callable[[PeerReply], None]] = []
         self.unreachable: list[NodeId] = []
+        self.epoch = 5
+        self.told_epochs: list[Mapping[GroupId, int]] = []
 
     def port_call(self, name: str) -> None:
         """Never crashes."""
 
+    def epochs(self) -> dict[GroupId, int]:
+        return {METADATA_GROUP: self.epoch}
+
     def deliver_request(
-        self, incarnation: int, source: NodeId, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]
+        self,
+        incarnation: int,
+        source: NodeId,
+        connection: PeerConnection,
+        rpc: PeerRpc,
+        reply: Callable[[PeerReply], None],
+        epochs: Mapping[GroupId, int],
     ) -> None:
         assert incarnation == self.incarnation
         self.requests.append((source, rpc, connection))
+        self.told_epochs.append(epochs)
         if self.holding:
             self.held.append(reply)
         else:
@@ -93,6 +107,17 @@ def test_a_call_is_answered_once() -> None:
     wires.run()
     assert wires.results == [OK]
     assert [(source, rpc) for source, rpc, _ in wires.two.requests] == [(ONE, CONTROL)]
+
+
+def test_a_fetch_round_tells_what_its_sender_knew_when_it_was_sent() -> None:
+    wires = Wires()
+    wires.one.epoch = 7
+    wires.send(FETCH)
+    wires.one.epoch = 8
+    wires.run()
+    wires.send()
+    wires.run()
+    assert wires.two.told_epochs == [{METADATA_GROUP: 7}, {}]
 
 
 def test_a_lost_message_times_out() -> None:

@@ -43,7 +43,7 @@ class FetchServer:
     def __init__(self, node: ReplicaNode) -> None:
         self._node = node
         # Random, so that a session of this process is never taken for one of the process before it.
-        self._sessions = FetchSessions(node.rng.randrange(SESSION_ID_START_MAX), node.config.voters, self._drop)
+        self.sessions = FetchSessions(node.rng.randrange(SESSION_ID_START_MAX), node.config.voters, self._drop)
         self.answer_sequence = 0
         self._recent = RecentAppends()
         self._pacing = Pacing(node.config.replica_fetch_pause_ms)
@@ -54,7 +54,7 @@ class FetchServer:
 
     def receive(self, connection: PeerConnection, rpc: FetchRpc, reply: Callable[[FetchReply], None]) -> None:
         """Take one round. The top-level checks (cluster id) are done."""
-        session = self._sessions.of_round(connection, rpc)
+        session = self.sessions.of_round(connection, rpc)
         if session is None:
             reply(FetchReply(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
             return
@@ -94,13 +94,13 @@ class FetchServer:
                 round_.timer.cancel()
             round_.reply(FetchReply(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         session.ready.clear()
-        if not self._sessions.of(session.replica_id):
+        if not self.sessions.of(session.replica_id):
             self._pacing.forget(session.replica_id)
 
     def _take_over(self, session: Session, group: GroupId) -> None:
         """Of the sessions in which a replica has asked for a group the last one counts. Where the round is a late one, its
         sender waits in the other, and is told to ask there again; not at once, for two processes may go by one number."""
-        other = self._sessions.waiting(session.replica_id, group)
+        other = self.sessions.waiting(session.replica_id, group)
         partition = self._node.partitions.get(group)
         if other is None or other is session or partition is None:
             return
@@ -131,7 +131,7 @@ class FetchServer:
 
     def begun_anew(self, group: GroupId) -> None:
         """The group has another core, which has heard of nobody's fetch: whoever waits has to ask again."""
-        for session in self._sessions.all():
+        for session in self.sessions.all():
             ready = session.ready.pop(group, None)
             request = session.parked.pop(group, None) or (None if ready is None else ready.request)
             if request is not None:
@@ -142,7 +142,7 @@ class FetchServer:
 
     def answer(self, group: GroupId, action: AnswerFetch) -> None:
         """A core completed the parked fetch of a replica."""
-        session = self._sessions.waiting(action.replica_id, group)
+        session = self.sessions.waiting(action.replica_id, group)
         # It may have asked anew since, here or in another session.
         if session is None or session.parked[group] is not action.request:
             return
@@ -164,7 +164,7 @@ class FetchServer:
         pending: list[PendingAppend] = action.payload  # type: ignore[assignment]
         end_offset = self._node.partitions[group].log.end_offset
         self._recent.add(group, action.base_offset, end_offset, action.epoch, [each.buffer for each in pending])
-        for session in self._sessions.all():
+        for session in self.sessions.all():
             if group in session.ready:
                 self._bring_records(session, group)
 
@@ -251,18 +251,18 @@ class FetchServer:
 
     def release(self) -> None:
         """A read needs proof: answer the rounds that are held, and the next ones of replicas whose rounds are on their way."""
-        for session in self._sessions.all():
+        for session in self.sessions.all():
             self._release(session)
 
     def release_replica(self, replica_id: NodeId) -> None:
         """Answer the replica's rounds now, or its next ones as soon as they arrive."""
-        for session in self._sessions.of(replica_id):
+        for session in self.sessions.of(replica_id):
             self._release(session)
 
     def confirm(self, group: GroupId, replica_id: NodeId | None = None) -> None:
         """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
         partition = self._node.partitions[group]
-        for session in self._sessions.all():
+        for session in self.sessions.all():
             confirmed = session.confirms(group)
             if confirmed is not None and replica_id in (None, session.replica_id):
                 self._node.step(partition, confirmed)

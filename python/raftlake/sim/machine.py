@@ -28,7 +28,7 @@ from raftlake.sim.disk import SimulatedDisk
 from raftlake.sim.faults import Settings, stream
 from raftlake.sim.forging import FORGER, forged_requests
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
-from raftlake.sim.network import SimulatedNetwork
+from raftlake.sim.network import NO_EPOCHS, SimulatedNetwork
 from raftlake.sim.node_watch import DiskWatch, NodeWatch
 from raftlake.sim.power import SimulatedCrash
 from raftlake.sim.strikes import RoleTrap
@@ -224,7 +224,7 @@ class Machine:
         """See `Stage.forge_epoch`. Nobody takes the answers."""
         if self.node is not None:
             for rpc in list(forged_requests(self.node, above)):
-                self.run(self._receive, FORGER, PeerConnection(), rpc, lambda answer: None)
+                self.run(self._receive, FORGER, PeerConnection(), rpc, lambda answer: None, NO_EPOCHS)
 
     def heal(self) -> None:
         """End every fault of this machine; one that is off stays off."""
@@ -321,13 +321,29 @@ class Machine:
 
     # --- the network's view ---
 
+    def epochs(self) -> Mapping[GroupId, int]:
+        return {} if self.node is None else {group: found.core.epoch for group, found in self.node.partitions.items()}
+
     def deliver_request(
-        self, incarnation: int, source: NodeId, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]
+        self,
+        incarnation: int,
+        source: NodeId,
+        connection: PeerConnection,
+        rpc: PeerRpc,
+        reply: Callable[[PeerReply], None],
+        epochs: Mapping[GroupId, int],
     ) -> None:
         if incarnation == self.incarnation and self.node is not None:
-            self._enter(incarnation, self._receive, source, connection, rpc, reply)
+            self._enter(incarnation, self._receive, source, connection, rpc, reply, epochs)
 
-    def _receive(self, source: NodeId, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
+    def _receive(
+        self,
+        source: NodeId,
+        connection: PeerConnection,
+        rpc: PeerRpc,
+        reply: Callable[[PeerReply], None],
+        epochs: Mapping[GroupId, int],
+    ) -> None:
         assert self.node is not None
         if self._world.trace.enabled:
             self._world.trace.write(f"{self.node_id}<{source}", describe_rpc(rpc))
@@ -336,6 +352,20 @@ class Machine:
         is_vote = isinstance(rpc, ControlRpc) and isinstance(rpc.messages[0].body, VoteRequest)
         answer = partial(self._answer_vote, rpc, reply) if is_vote else partial(self._answer_peer, reply)
         self.node.receive(connection, rpc, answer)
+        if isinstance(rpc, FetchRpc):
+            self._world.invariants.on_round(self.node_id, source, self._led_in(rpc), epochs)
+
+    def _led_in(self, rpc: FetchRpc) -> dict[GroupId, int]:
+        """The groups that are led here and for which a round of a session counts, with the epochs in which they are led."""
+        assert self.node is not None
+        led: dict[GroupId, int] = {}
+        for session in self.node.fetch_server.sessions.of(rpc.replica_id):
+            if rpc.session_id and session.session_id == rpc.session_id:
+                for group, parked in session.parked.items():
+                    partition = self.node.partitions.get(group)
+                    if partition is not None and partition.core.is_leader and parked.leader_epoch == partition.core.epoch:
+                        led[group] = partition.core.epoch
+        return led
 
     def _answer_peer(self, reply: Callable[[PeerReply], None], answer: PeerReply) -> None:
         self._world.coverage.answer(answer)

@@ -16,14 +16,14 @@ Invariant (ports.Network): `done` is called exactly once per `send`, never from 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import log
 from random import Random
 from typing import Protocol
 
-from raftlake.ports import FetchRpc, KraftVersions, PeerConnection, PeerReply, PeerRpc, ProposeRpc
+from raftlake.ports import FetchRpc, GroupId, KraftVersions, PeerConnection, PeerReply, PeerRpc, ProposeRpc
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.sim.clock import US_PER_MS, Scheduler
@@ -44,6 +44,10 @@ class NetworkSettings:
     request_timeout_ms: int = 2_000
 
 
+#: Of a request that is no Fetch round.
+NO_EPOCHS: Mapping[GroupId, int] = {}
+
+
 class Peer(Protocol):
     """One machine as the network sees it."""
 
@@ -54,10 +58,20 @@ class Peer(Protocol):
     def port_call(self, name: str) -> None:
         """See `disk.Machine.port_call`."""
 
+    def epochs(self) -> Mapping[GroupId, int]:
+        """Those of the groups of the running node."""
+
     def deliver_request(
-        self, incarnation: int, source: NodeId, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]
+        self,
+        incarnation: int,
+        source: NodeId,
+        connection: PeerConnection,
+        rpc: PeerRpc,
+        reply: Callable[[PeerReply], None],
+        epochs: Mapping[GroupId, int],
     ) -> None:
-        """Hand a request to the node, on its own turn; nothing happens when this incarnation is over."""
+        """Hand a request to the node, on its own turn; nothing happens when this incarnation is over. `epochs` are those of the
+        sender's groups when it sent a Fetch round."""
 
     def deliver_answer(
         self,
@@ -95,6 +109,8 @@ class Call:
     done: Callable[[PeerReply | FailureReason], None]
     #: As whom the sender knows its destination.
     lane_name: NodeId
+    #: Of the sender's groups, when it sent a Fetch round.
+    epochs: Mapping[GroupId, int]
     finished: bool = False
 
 
@@ -241,10 +257,11 @@ class SimulatedNetwork:
         settings = self.settings
         self._call_counter += 1
         self.counters.sent += 1
-        call = self._calls[self._call_counter] = Call(
-            self._call_counter, source, incarnation, destination, rpc, done, lane_name
-        )
         is_fetch = isinstance(rpc, FetchRpc)
+        epochs = self.peers[source].epochs() if is_fetch else NO_EPOCHS
+        call = self._calls[self._call_counter] = Call(
+            self._call_counter, source, incarnation, destination, rpc, done, lane_name, epochs
+        )
         self._patience.give(call, settings.request_timeout_ms + (rpc.wait_ms_max if isinstance(rpc, FetchRpc) else 0))
         if (source, destination) in self._cut:
             self.counters.cut += 1
@@ -303,7 +320,8 @@ class SimulatedNetwork:
         server = self.peers[call.destination]
         incarnation = connection.server_incarnation
         if server.incarnation == incarnation:
-            server.deliver_request(incarnation, call.source, connection.state, call.rpc, partial(self._reply, call))
+            reply = partial(self._reply, call)
+            server.deliver_request(incarnation, call.source, connection.state, call.rpc, reply, call.epochs)
 
     # --- answers ---
 

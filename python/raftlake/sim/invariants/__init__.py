@@ -10,6 +10,7 @@ from raftlake.sim.invariants.convergence import Convergence
 from raftlake.sim.invariants.durable_vote import DurableVote
 from raftlake.sim.invariants.leader_completeness import LeaderCompleteness
 from raftlake.sim.invariants.leader_never_loads_snapshot import LeaderNeverLoadsSnapshot
+from raftlake.sim.invariants.left_leaders import LeftLeaders
 from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
 from raftlake.sim.invariants.monotonic_epoch import MonotonicEpoch
@@ -41,6 +42,7 @@ def standard_invariants(view: ClusterView, node_count: int, fetch_timeout_ms: in
         SnapshotData(view, committed),
         LeaderNeverLoadsSnapshot(view),
         AwakeMajority(view, fetch_timeout_ms),
+        LeftLeaders(view),
         Convergence(view, committed, node_count),
     ], committed
 

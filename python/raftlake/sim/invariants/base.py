@@ -7,7 +7,7 @@ invariants cost. All checks are incremental: they look at what changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from raftlake.ports import GroupId
@@ -105,6 +105,10 @@ class Invariant:
     def on_fetch(self, node_id: NodeId, source: NodeId, now_us: int) -> None:
         """A Fetch (or FetchSnapshot) of `source` reached a running node."""
 
+    def on_round(self, node_id: NodeId, source: NodeId, led: Mapping[GroupId, int], known: Mapping[GroupId, int]) -> None:
+        """A node took a Fetch round of `source`. It counts for the groups `led` here, each in its epoch. `known` are the epochs
+        of the sender's groups when it sent the round."""
+
     def on_leading(self, replica: ReplicaState, now_us: int) -> None:
         """Asked ten times a second of every leader whose process gets its processor time."""
 
@@ -143,6 +147,7 @@ MOMENTS = (
     "on_log_start",
     "on_snapshot",
     "on_fetch",
+    "on_round",
     "on_leading",
     "on_crash",
     "on_wiped",
@@ -172,6 +177,7 @@ class InvariantSuite:
             self.on_log_start,
             self.on_snapshot,
             self.on_fetch,
+            self.on_round,
             self.on_leading,
             self.on_crash,
             self.on_wiped,
