@@ -48,6 +48,20 @@ def test_in_a_quiet_run_every_client_gets_what_it_wants() -> None:
     assert all(partition.seen for partition in cluster.oracle.partitions if partition.acknowledged_end)
 
 
+def test_a_group_that_waits_for_room_speaks_in_no_new_epoch() -> None:
+    """Simulator, seed 802002522: a candidate whose vote could not be saved had said nothing, and was taken for one that had
+    left its leader."""
+    cluster = Cluster(QUIET)
+    cluster.start_all()
+    cluster.run_a_while()
+    machine = cluster.machines[NodeId(1)]
+    assert machine.node is not None
+    partition = machine.node.partitions[METADATA_GROUP]
+    assert machine.epochs() == {METADATA_GROUP: partition.core.epoch}
+    machine.node.disk._stalled[METADATA_GROUP] = partition
+    assert machine.epochs() == {}
+
+
 def test_a_client_that_gets_nothing_asks_often_once_the_faults_have_ended() -> None:
     """Simulator, seeds 797017801 and 797020017: three attempts in 15 s, each a moment too late, were called a stuck client."""
     cluster = Cluster(replace(QUIET, think_ms_mean=1_000))

@@ -322,7 +322,11 @@ class Machine:
     # --- the network's view ---
 
     def epochs(self) -> Mapping[GroupId, int]:
-        return {} if self.node is None else {group: found.core.epoch for group, found in self.node.partitions.items()}
+        if self.node is None:
+            return {}
+        # A group whose state cannot be saved for want of room has said and done nothing in its new epoch.
+        held = self.node.disk.held
+        return {group: found.core.epoch for group, found in self.node.partitions.items() if group not in held}
 
     def deliver_request(
         self,

@@ -59,7 +59,7 @@ class Peer(Protocol):
         """See `disk.Machine.port_call`."""
 
     def epochs(self) -> Mapping[GroupId, int]:
-        """Those of the groups of the running node."""
+        """Those in which the groups of the running node speak."""
 
     def deliver_request(
         self,
