@@ -13,8 +13,8 @@ import pytest
 
 from contract.batches import Batch, data_of, fill, read_all
 from contract.file_faults import outcomes_of_kills, without_sync
+from damagekit import COUNT, GROUP, Model, copy_of, flip, make_model, reopen, segments
 from raftlake.errors import DamagedData, StorageError
-from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.storage import scan
 from raftlake.storage.directory import FileLogDirectory
@@ -23,47 +23,21 @@ from raftlake.storage.impairment import UNKNOWN_END, UNKNOWN_EPOCH, mark, read_i
 from raftlake.storage.scrub import Scrub
 from raftlake.storage.snapshots import snapshot_name
 
-GROUP = GroupId("orders", 0, bytes(range(16)))
-SEGMENT_BYTES = 2_000
-COUNT = 40
-
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Batch]]:
-    """A directory that was closed cleanly: 40 batches in several segments, of the epochs 1 to 4."""
-    place = tmp_path_factory.mktemp("model")
-    with pytest.MonkeyPatch.context() as patch:
-        without_sync(patch)
-        directory = FileLogDirectory(place, segment_bytes=SEGMENT_BYTES, post=None)
-        log = directory.open(GROUP)
-        batches = [batch for epoch in range(1, 5) for batch in fill(log, COUNT // 4, epoch=epoch)]
-        directory.close()
-    return place, batches
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return make_model(tmp_path_factory.mktemp("model"), epochs=[1, 2, 3, 4])
 
 
 @pytest.fixture
-def place(tmp_path: Path, model: tuple[Path, list[Batch]], monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> Path:
     without_sync(monkeypatch)
-    copy = tmp_path / "copy"
-    shutil.copytree(model[0], copy)
-    return copy
+    return copy_of(model, tmp_path)
 
 
 @pytest.fixture
-def batches(model: tuple[Path, list[Batch]]) -> list[Batch]:
+def batches(model: Model) -> list[Batch]:
     return model[1]
-
-
-def reopen(place: Path) -> FileLogDirectory:
-    return FileLogDirectory(place, segment_bytes=SEGMENT_BYTES, post=None)
-
-
-def segments(place: Path) -> list[Path]:
-    return sorted((place / str(GROUP)).glob("*.log"))
-
-
-def flip(data: bytes, at: int) -> bytes:
-    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
 
 
 #: What happens to a file, at a byte of it.

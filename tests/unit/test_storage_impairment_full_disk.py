@@ -4,61 +4,38 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
-from contract.batches import Batch, data_of, fill, read_all
+from contract.batches import Batch, data_of, read_all
 from contract.file_faults import without_sync
+from damagekit import GROUP, Model, copy_of, flip, make_model, reopen, segments
 from raftlake.errors import DamagedData
-from raftlake.ports import GroupId
 from raftlake.raft.types import Epoch
 from raftlake.storage import impairment as impairment_files
-from raftlake.storage.directory import FileLogDirectory
-
-GROUP = GroupId("orders", 0, bytes(range(16)))
-SEGMENT_BYTES = 2_000
-COUNT = 40
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Batch]]:
-    place = tmp_path_factory.mktemp("model")
-    with pytest.MonkeyPatch.context() as patch:
-        without_sync(patch)
-        directory = FileLogDirectory(place, segment_bytes=SEGMENT_BYTES, post=None)
-        batches = fill(directory.open(GROUP), COUNT, epoch=4)
-        directory.close()
-    return place, batches
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return make_model(tmp_path_factory.mktemp("model"), epochs=[4])
 
 
 @pytest.fixture
-def place(tmp_path: Path, model: tuple[Path, list[Batch]], monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> Path:
     without_sync(monkeypatch)
-    copy = tmp_path / "copy"
-    shutil.copytree(model[0], copy)
-    return copy
+    return copy_of(model, tmp_path)
 
 
 @pytest.fixture
-def batches(model: tuple[Path, list[Batch]]) -> list[Batch]:
+def batches(model: Model) -> list[Batch]:
     return model[1]
-
-
-def reopen(place: Path) -> FileLogDirectory:
-    return FileLogDirectory(place, segment_bytes=SEGMENT_BYTES, post=None)
-
-
-def segments(place: Path) -> list[Path]:
-    return sorted((place / str(GROUP)).glob("*.log"))
 
 
 def damage_at(place: Path, number: int, at: int) -> None:
     """Flip a bit of a segment."""
-    data = bytearray(segments(place)[number].read_bytes())
-    data[at] ^= 0x10
-    segments(place)[number].write_bytes(data)
+    path = segments(place)[number]
+    path.write_bytes(flip(path.read_bytes(), at))
 
 
 def full_at(call: str, count: int, monkeypatch: pytest.MonkeyPatch, owner: object = os) -> list[int]:

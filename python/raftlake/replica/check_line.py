@@ -112,10 +112,10 @@ class CheckLine:
         def on_done(checked: Checked | None) -> None:
             self._node.begin_input()
             self._submitted -= 1
+            if checked is None:
+                checked = RequestRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "the records could not be checked")
             try:
-                self._finish(
-                    check, checked or RequestRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "the records could not be checked")
-                )
+                self._finish(check, checked)
             finally:
                 self._move()
 
