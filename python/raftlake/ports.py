@@ -329,6 +329,8 @@ class ClientConnection:
 
     #: Checks of its records that are not done. The shell starts no further request while there are many.
     checks_aside: int = 0
+    #: The driver calls it after each of these checks that is done: the shell may start a request again.
+    on_check_done: Callable[[], None] = lambda: None
     #: Nobody hears answers on it any more.
     is_gone: bool = False
 

@@ -213,6 +213,30 @@ WAITED = ("unit/test_replica_check_line.py",)
 
 TURNS = (
     mutant(
+        "done-checks-wake-no-connection",
+        "with a stuck disk a producer stood at 15 requests of 32, because only answers started the next",
+        LINE,
+        "        connection.on_check_done()\n",
+        "",
+        *WAITED,
+    ),
+    mutant(
+        "connection-not-woken-by-done-checks",
+        "with a stuck disk a producer stood at 15 requests of 32, because only answers started the next",
+        "raftlake.runtime.connection",
+        "        self._client.connection.on_check_done = self._start_what_waits\n",
+        "",
+        "unit/test_runtime_connection.py",
+    ),
+    mutant(
+        "connection-told-before-its-append",
+        "what it starts then overtakes the append whose check was just done",
+        LINE,
+        "        check.done(checked)\n        connection.on_check_done()\n",
+        "        connection.on_check_done()\n        check.done(checked)\n",
+        *WAITED,
+    ),
+    mutant(
         "one-line-for-all-connections",
         "256 bombs of 592 bytes made every other producer of the partition wait for 24 s",
         LINE,

@@ -113,6 +113,39 @@ def test_a_connection_knows_how_many_of_its_checks_are_aside(cluster: Cluster, g
     assert (one.connection.checks_aside, other.connection.checks_aside, aside(cluster)) == (0, 0, 0)
 
 
+def test_a_connection_is_told_of_each_check_that_is_done_and_may_send_again_at_once(cluster: Cluster, group: GroupId) -> None:
+    held = hold(cluster)
+    one, left = another(), []
+    late = send(cluster, group, BOMB, client=another(), timeout_ms=5_000)
+
+    def send_again() -> None:
+        left.append(one.connection.checks_aside)
+        if len(left) == 1:
+            send(cluster, group, BOMB, client=one)
+
+    one.connection.on_check_done = send_again
+    for timeout_ms in (5_000, 5_000, 100):
+        send(cluster, group, BOMB, client=one, timeout_ms=timeout_ms)
+    held.finish(1)
+    assert not left, "it was the other connection's"
+    held.finish(1)
+    assert left == [2] and one.connection.checks_aside == 3
+    cluster.run(101)
+    held.finish_all()
+    cluster.run(10)
+    assert left == [2, 2, 1, 0] and late, "one of them was too late, and done too"
+
+
+def test_what_a_connection_starts_then_comes_behind_the_append_whose_check_was_done(cluster: Cluster, group: GroupId) -> None:
+    held = hold(cluster)
+    one, small = another(), []
+    one.connection.on_check_done = lambda: small.append(send(cluster, group, batch(b"small"), client=one))
+    bomb = send(cluster, group, BOMB, client=one)
+    held.finish(1)
+    cluster.run(10)
+    assert result(small[0]).base_offset == result(bomb).base_offset + 1
+
+
 def test_what_waits_together_has_an_end(cluster: Cluster, group: GroupId, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that came, sent and went hold nothing of what the listener counts."""
     monkeypatch.setattr(check_line, "WAITING_BYTES_MAX", 3 * len(BOMB))

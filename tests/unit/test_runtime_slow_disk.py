@@ -65,6 +65,8 @@ def test_a_stuck_sync_stops_the_reading_of_producers_until_it_returns(tmp_path: 
             await until(server.node.is_ready)
             async with AsyncClient(str(listener)) as client:
                 await client.create_topic("t")
+                # The partition leads then, and nothing of its election waits for the disk.
+                await client.append("t", b"x")
             disk.works.clear()
             wire = await connect(listener)
             for number in range(OFFERED):

@@ -129,3 +129,4 @@ class CheckLine:
         if not self._under_way[key]:
             del self._under_way[key]
         check.done(checked)
+        connection.on_check_done()

@@ -95,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
+        self._client.connection.on_check_done = self._start_what_waits
         name = self._transport.get_extra_info("peername")
         self._client = replace(self._client, host=name[0] if isinstance(name, tuple) else "")
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
@@ -257,6 +258,10 @@ class Connection(asyncio.BufferedProtocol):
         except WireError as error:
             self.fail(error)
 
+    def _start_what_waits(self) -> None:
+        if self._waiting:
+            self.start_waiting()
+
     def _start(self) -> None:
         """Start what the limits allow; read on only when nothing waits. An answer given at once comes back in here."""
         if self._is_starting:
@@ -365,5 +370,4 @@ class Connection(asyncio.BufferedProtocol):
             elif len(self._unsent) == len(parts):
                 # Everything else that one turn answers is one write: uvloop would make a system call for each.
                 self._router.send_later(self)
-        if self._waiting:
-            self.start_waiting()
+        self._start_what_waits()
