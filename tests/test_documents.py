@@ -255,9 +255,17 @@ def test_a_wrong_name_is_found(wrong: str) -> None:
 
 @pytest.mark.parametrize(
     "right",
-    ["raft/elections.py", "raft/elections.py: learn_leader", "tests/waitkit.py", "unit/test_raft_core.py", "sim/disk*.py",
-     "pyspark_raftlake/sink.py", "ports.py", "test_repository.py"],
-)  # fmt: skip
+    [
+        "raft/elections.py",
+        "raft/elections.py: learn_leader",
+        "tests/kits/waitkit.py",
+        "unit/raft/test_raft_core.py",
+        "sim/disk/*.py",
+        "pyspark_raftlake/sink.py",
+        "local.py",
+        "test_repository.py",
+    ],
+)
 def test_a_file_that_exists_passes(right: str) -> None:
     assert faults_of_files(f"`{right}`") == []
 

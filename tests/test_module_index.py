@@ -10,15 +10,6 @@ import pytest
 from module_index import TESTED_IN
 from test_repository import MODULES, PRODUCT, ROOT, TEST_FILES, TESTS, dotted, for_each, imports_of, names_defined_in, relative
 
-#: What the names of test files call a package, where that is not its own name.
-CALLED = {
-    "raftlake": "",
-    "handlers": "raft",
-    "apis": "replica_apis",
-    "invariants": "sim_invariants",
-    "pyspark_raftlake": "connector",
-}
-
 
 def words(name: str) -> list[str]:
     return name.split("_") if name else []
@@ -26,15 +17,21 @@ def words(name: str) -> list[str]:
 
 @functools.cache
 def subject(module: Path) -> tuple[list[str], list[str]]:
-    """The words for its package, and its own."""
-    return words(CALLED.get(module.parent.name, module.parent.name)), words(module.stem)
+    """The words for its packages, and its own. A module with the name of its package has the words of the package."""
+    top, *packages, name = dotted(module).split(".")
+    before = ["connector"] if top == "pyspark_raftlake" else []
+    # The handlers are the core's: their tests are those of raft.
+    before += [word for package in packages if package != "handlers" for word in words(package)]
+    named = words(name)
+    return (before[: -len(named)] if before[-len(named) :] == named else before), named
 
 
 @functools.cache
 def longer_names(module: Path) -> list[list[str]]:
     """Of the modules beside it that have more words."""
     package, named = subject(module)
-    return [other for about, other in map(subject, MODULES) if about == package and len(other) > len(named)]
+    beside = [about + own for about, own in (subject(other) for other in MODULES if other.parent == module.parent)]
+    return [full[len(package) :] for full in beside if len(full) > len(package) + len(named)]
 
 
 def is_named_after(test: Path, module: Path) -> bool:
@@ -77,7 +74,7 @@ def shown(module: Path) -> set[str]:
 
 
 def is_imported(helper: Path, test: Path) -> bool:
-    name = ".".join(helper.relative_to(ROOT / "tests").with_suffix("").parts)
+    name = ".".join(helper.relative_to(ROOT / "tests").with_suffix("").parts).removeprefix("kits.")
     return name in imports_of(test) or f"tests.{name}" in imports_of(test)
 
 
@@ -93,7 +90,7 @@ def test_a_module_has_its_own_tests(path: Path) -> None:
     assert not named, f"{named} are named after {dotted(path)}: take it out of tests/module_index.py"
     test = ROOT / "tests" / indexed
     assert test in TEST_FILES, f"{indexed} is no test file"
-    is_run_as_a_command = path.name.startswith("cli_") and test.parent.name == "process"
+    is_run_as_a_command = path.parent.name == "cli" and test.parent.name == "process"
     assert is_run_as_a_command or reaches(test, path), f"{indexed} does not touch {dotted(path)}"
 
 
@@ -110,7 +107,9 @@ def test_the_index_is_of_modules_that_exist() -> None:
         ("test_replica_fetch_server_fetcher.py", "replica/fetcher.py", True),
         ("test_replica_fetch_server_fetcher.py", "replica/fetch_server.py", True),
         ("test_replica_apis_topics_producers.py", "replica/apis/producers.py", True),
-        ("test_values.py", "values.py", True),
+        ("test_errors.py", "errors.py", True),
+        ("test_runtime_http_kv.py", "runtime/http/kv.py", True),
+        ("test_sim_faults_drawn.py", "sim/faults/faults.py", True),
         # About another package, or the words of the module in another order or apart.
         ("test_wire_kafka_raft_voters.py", "raft/handlers/voters.py", False),
         ("test_spark_errors.py", "errors.py", False),

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.errors import IncompleteRange
+from raftlake.arrow.records import DECODED_BYTES_MAX, decode_to_arrow
 from raftlake.client.errors import OffsetOutOfRange
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.wire.batch_header import iterate_headers, require_crc
-from raftlake.wire.records import DECODED_BYTES_MAX, decode_to_arrow
 
 if TYPE_CHECKING:
     from pyspark_raftlake.planning import RangePartition

@@ -25,8 +25,8 @@ from pyspark_raftlake import errors
 from pyspark_raftlake.errors import InvalidRow
 from pyspark_raftlake.offsets import TopicPartition
 from pyspark_raftlake.partitioner import partitions_of_rows
+from raftlake.arrow.records import encode_from_arrow
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.wire.records import encode_from_arrow
 
 if TYPE_CHECKING:
     from raftlake.client.types import AppendResult, TopicDescription

@@ -1,6 +1,29 @@
 """raftlake: a small Raft quorum with Kafka-protocol logs, linearizable state and a Spark connector.
 
 The names below are loaded when they are first used: a node does not import the client, a client no node code.
+
+Reading order, from the algorithm up to the programs:
+
+- `errors`: Kafka's error codes and the families of exceptions; it imports nothing of ours.
+- `raft`: the algorithm, one Raft group as a pure state machine.
+- `wire`: the bytes of the Kafka protocol and of record batches.
+- `kv`: the key-value space, the one state machine.
+- `ports`: what the driver of a node needs from the world, as protocols.
+- `replica`: the driver of a node, over any implementation of `ports`.
+- `storage`, `runtime`: the implementation for real nodes: files, sockets, threads, settings.
+- `sim`: the implementation for simulated clusters, drawn from a seed.
+- `arrow`: record batches as Arrow columns, for the Spark connector.
+- `client`: `Client` and `AsyncClient`.
+- `local`: `LocalQuorum`, a whole quorum of child processes on one machine.
+- `cli`, `quickstart`: the `raftlake` command and its tour; `__main__` is the command without its script.
+
+Callers: programs of users, the script `raftlake`, and the connector `pyspark_raftlake`, which lies beside this package.
+
+Invariants:
+
+- Imports go one way, as the contracts of import-linter in pyproject.toml say.
+- `raft`, `wire` and `kv` are pure and do not import one another.
+- The import of this package loads no other module of raftlake.
 """
 
 from __future__ import annotations

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from raftlake.cli import main
+from raftlake.cli.main import main
 
 main()

@@ -33,7 +33,7 @@ from typing import Any, Self
 from raftlake.errors import ConfigError, RaftlakeError
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
-from raftlake.runtime.properties import format_properties, parse_properties
+from raftlake.runtime.settings.properties import format_properties, parse_properties
 from raftlake.storage.files import DIRECTORY_MODE, FILE_MODE, storage_error
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import bench_records
 from measure import Result
-from raftlake.wire.records import KernelLoader
+from raftlake.arrow.records import KernelLoader
 
 ROWS = 500_000
 

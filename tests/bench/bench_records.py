@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from raftlake.arrow.records import KernelLoader, decode_to_arrow, encode_from_arrow
 from raftlake.wire.batches import parse_header
-from raftlake.wire.records import KernelLoader, decode_to_arrow, encode_from_arrow
 
 BATCH_BYTES = 64 * 1024
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

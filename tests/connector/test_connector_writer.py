@@ -17,11 +17,11 @@ from pyspark_raftlake.errors import InvalidRow, UnsupportedMode
 from pyspark_raftlake.options import parse_sink_options
 from pyspark_raftlake.sink import BatchWriter, StreamWriter, count_rows
 from pyspark_raftlake.writer import Written, WrittenPartition, write_rows
+from raftlake.arrow.records import HEADERS_TYPE
 from raftlake.client.partitioner import partition_for_key
 from raftlake.client.types import AppendResult
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 from raftlake.wire.batches import Record, decode_records
-from raftlake.wire.records import HEADERS_TYPE
 
 SERVERS = {"kafka.bootstrap.servers": "a:1"}
 

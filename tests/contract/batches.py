@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlake.ports import BatchSpan, LogStore
+from raftlake.ports.driver import BatchSpan, LogStore
 from raftlake.raft.types import Offset
 from raftlake.wire.batches import Record, build_batch, iterate_headers
 

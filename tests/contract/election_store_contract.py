@@ -14,7 +14,8 @@ import pytest
 
 from contract.batches import fill
 from raftlake.errors import StorageError
-from raftlake.ports import ElectionStore, GroupId, LogDirectory
+from raftlake.ports.driver import ElectionStore, LogDirectory
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 
 GROUP = GroupId("orders", 0, bytes(range(16)))

@@ -13,7 +13,8 @@ import pytest
 
 from contract.batches import data_of, end_of, fill, make_batch, read_all
 from raftlake.errors import InvariantViolation, StorageError
-from raftlake.ports import GroupId, LogDirectory, LogStore
+from raftlake.ports.driver import LogDirectory, LogStore
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 
 GROUP = GroupId("orders", 3, bytes(range(16)))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from raftlake.errors import StorageError
-from raftlake.ports import GroupId, LogDirectory, SnapshotStore
+from raftlake.ports.driver import LogDirectory, SnapshotStore
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 
 GROUP = GroupId("orders", 0, bytes(range(16)))

@@ -9,7 +9,7 @@ import pytest
 
 from contract.election_store_contract import Disk, ElectionStoreContract
 from contract.file_faults import without_sync
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract.batches import fill
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.dump import dump

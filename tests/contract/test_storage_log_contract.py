@@ -11,7 +11,7 @@ import pytest
 
 from contract.file_faults import without_sync
 from contract.log_store_contract import SEGMENT_BYTES, LogStoreContract
-from raftlake.ports import LogDirectory
+from raftlake.ports.driver import LogDirectory
 from raftlake.storage.directory import FileLogDirectory
 
 

@@ -14,7 +14,7 @@ import pytest
 from contract.file_faults import without_sync
 from contract.snapshot_store_contract import GROUP, SnapshotStoreContract, snapshot_id
 from raftlake.errors import StorageError
-from raftlake.ports import LogDirectory
+from raftlake.ports.driver import LogDirectory
 from raftlake.storage import snapshots
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.snapshots import parse_snapshot_name, snapshot_name

@@ -10,9 +10,9 @@ from typing import Any
 
 from siegekit import Siege
 
-from raftlake.ports import PeerRpc
+from raftlake.ports.peer_rpcs import PeerRpc
 from raftlake.raft.types import NodeId
-from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
+from raftlake.runtime.peers.codec import PeerCodec, peer_client_id
 from raftlake.wire.api import ApiKey, decode_response, encode_request
 from raftlake.wire.ids import id_to_text
 

@@ -14,7 +14,7 @@ from siegekit import Footprint, Siege
 
 from raftlake import Client, LocalQuorum
 from raftlake.local import LocalNode
-from raftlake.runtime.peer_codec import peer_client_id
+from raftlake.runtime.peers.codec import peer_client_id
 from raftlake.wire import fetch
 from raftlake.wire.api import ApiKey, encode_request
 from waitkit import wait_until

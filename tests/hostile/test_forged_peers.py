@@ -19,7 +19,7 @@ from siegekit import Siege
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Txn, encode, put
 from raftlake.kv.keys import PRODUCERS_NEXT_KEY
-from raftlake.ports import ControlRpc, PeerMessage, ProposeRpc
+from raftlake.ports.peer_rpcs import ControlRpc, PeerMessage, ProposeRpc
 from raftlake.raft.credit import REQUEST_STEPS
 from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, VoteRequest, VoteResponse
 from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey

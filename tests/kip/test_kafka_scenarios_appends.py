@@ -13,7 +13,8 @@ import pytest
 
 from raftkit.replica import Replica
 from raftlake.errors import ErrorCode, InvariantViolation
-from raftlake.ports import BatchSpan, ControlRpc, FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
+from raftlake.ports.driver import BatchSpan, PeerConnection
+from raftlake.ports.peer_rpcs import ControlRpc, FetchReply, FetchRpc, GroupId, PeerMessage
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse, VoteRequest

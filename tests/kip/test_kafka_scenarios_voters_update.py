@@ -9,7 +9,7 @@ import pytest
 from raftkit.replica import Replica, key
 from raftkit.voters import ELSEWHERE, EPOCH, add, disk_key, error_of, fetch, leader, static_leader, update
 from raftlake.errors import ErrorCode
-from raftlake.ports import FetchRpc, PeerRpc, VoterRpc
+from raftlake.ports.peer_rpcs import FetchRpc, PeerRpc, VoterRpc
 from raftlake.raft import actions as do
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.messages import UpdateVoter

@@ -12,7 +12,8 @@ import pytest
 
 from raftkit.replica import Replica, position
 from raftlake.errors import ErrorCode
-from raftlake.ports import ControlReply, ControlRpc, FetchReply, FetchRpc, PeerConnection, PeerMessage
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, FetchReply, FetchRpc, PeerMessage
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import (

@@ -15,7 +15,7 @@ from raftkit.replica import CONFIG, Replica
 from raftkit.voters import commit, remove
 from raftkit.voters import leader as leader_of_logged_voters
 from raftlake.errors import ErrorCode
-from raftlake.ports import ControlRpc, GroupId, PeerReply, PeerRpc
+from raftlake.ports.peer_rpcs import ControlRpc, GroupId, PeerReply, PeerRpc
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.events import FailureReason

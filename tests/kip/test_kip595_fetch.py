@@ -9,7 +9,8 @@ import pytest
 
 from raftkit.replica import CONFIG, Replica, batch, position
 from raftlake.errors import ErrorCode
-from raftlake.ports import FetchReply, FetchRpc, PeerConnection
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc
 from raftlake.raft import actions as do
 from raftlake.raft.messages import BeginQuorumEpochRequest, FetchRequest
 from raftlake.raft.types import NodeId

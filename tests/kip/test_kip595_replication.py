@@ -13,12 +13,12 @@ from raftkit.cluster import Cluster
 from raftkit.replica import CONFIG, Replica, batch, position
 from raftkit.voters import batch_with_voters, disk_key
 from raftlake.errors import ErrorCode
-from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerMessage
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId, PeerMessage
 from raftlake.raft import actions as do
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.messages import FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset
-from raftlake.runtime.peer_codec import PeerCodec
+from raftlake.runtime.peers.codec import PeerCodec
 from raftlake.storage.epochs import LeaderEpochs, load
 from raftlake.wire.api import ApiKey, RequestHeader, decode_request, encode_request
 from raftlake.wire.common import LeaderAndEpoch

@@ -17,16 +17,18 @@ from typer.testing import CliRunner
 
 from clientkit import FakeQuorum, run
 from raftkit.replica import Replica
-from raftlake import cli, cli_quorum
+from raftlake.cli import main as cli
+from raftlake.cli import quorum as cli_quorum
 from raftlake.client import AsyncClient, QuorumDescription, ReplicaDescription
 from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.kv.keys import CLUSTER_KEY
-from raftlake.ports import DescribeRpc, PeerConnection
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import DescribeRpc
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
 from raftlake.wire.ids import id_from_text
-from raftlake.wire.quorum import replication_facts
+from raftlake.wire.quorum import replication_facts, status_lines
 from replica_cluster import Cluster as NodeCluster
 
 request = importlib.import_module("kio.schema.describe_quorum.v2.request")
@@ -302,7 +304,7 @@ def test_describe_takes_the_spelling_of_the_kips_tool(what: str, monkeypatch: py
 
 def test_describe_status_is_a_summary() -> None:
     """“a short summary of the quorum status” [...] The words are those of the example; the voters are shown as Kafka 4 does."""
-    lines = cli_quorum.status_lines(quorum())
+    lines = status_lines(quorum())
     shown = {line.split(":", 1)[0]: line.split(":", 1)[1].strip() for line in lines}
     assert {name: shown[name] for name in list(shown)[:6]} == {
         "ClusterId": "SomeClusterId",

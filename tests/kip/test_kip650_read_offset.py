@@ -10,12 +10,13 @@ import pytest
 from raftkit.cluster import Cluster
 from raftkit.replica import Replica
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId, PeerConnection, PeerReply, PeerRpc, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import GroupId, PeerReply, PeerRpc, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
 from raftlake.raft import actions as do
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import Epoch, NodeId, Offset
 from raftlake.replica.node import ReplicaNode
-from raftlake.runtime.api_versions import answer_api_versions
+from raftlake.runtime.listener.api_versions import answer_api_versions
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster as NodeCluster
 from replica_cluster import batch

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tests import runstamp
+from tests.kits import runstamp
 from tests.mutants.catalogue import MUTANTS, SAMPLE, find
 from tests.mutants.page import counts, finders, page
 from tests.mutants.plant import Mutant, check

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.mutants.plant import Edit, Mutant
 
 READER = "pyspark_raftlake.reader"
 PLANNING = "pyspark_raftlake.planning"
 POSITIONS = "pyspark_raftlake.positions"
-QUICKSTART = "raftlake.quickstart_spark"
+QUICKSTART = "raftlake.quickstart.spark"
 
 DAMAGED = "                self._leave_damaged(fetched.node_id, damage)\n                fetching = None\n"
 MARKS = "        if partition not in self._maybe_late_bound or self._initial is None or self._initial[partition] != begin:\n"
@@ -18,9 +20,12 @@ def connector(name: str, source: str, module: str, before: str, after: str, *tes
     return Mutant(name=name, source=source, edits=(Edit(module, before, after),), by_tests=True, places=places)
 
 
-def wire(name: str, source: str, module: str, before: str, after: str, *tests: str) -> Mutant:
-    edits = (Edit(f"raftlake.wire.{module}", before, after),)
+def wire(name: str, source: str, module: str, before: str, after: str, *tests: str, package: str = "raftlake.wire") -> Mutant:
+    edits = (Edit(f"{package}.{module}", before, after),)
     return Mutant(name=name, source=source, edits=edits, by_tests=True, places=tuple(f"{test}.py" for test in tests))
+
+
+arrow = partial(wire, package="raftlake.arrow")
 
 
 READING = (
@@ -133,7 +138,7 @@ BATCHES = (
         "batch_header",
         "    while position <= limit:\n",
         "    while position < limit:\n",
-        "unit/test_wire_batches",
+        "unit/wire/test_wire_batches",
     ),
     wire(
         "negative-field-of-few-records-accepted",
@@ -141,7 +146,7 @@ BATCHES = (
         "record_check",
         "                    if raw & 1 or raw > 0x3FFF:\n",
         "                    if raw > 0x3FFF:\n",
-        "unit/test_wire_record_check",
+        "unit/wire/test_wire_record_check",
     ),
     wire(
         "negative-field-of-many-records-accepted",
@@ -149,7 +154,7 @@ BATCHES = (
         "record_check",
         "        is_sound &= (size & 1 == 0) | (size == 1)\n",
         "",
-        "unit/test_wire_record_check",
+        "unit/wire/test_wire_record_check",
     ),
     wire(
         "largest-batch-refused",
@@ -157,47 +162,47 @@ BATCHES = (
         "record_check",
         "    if count > RECORDS_MAX:\n",
         "    if count >= RECORDS_MAX:\n",
-        "unit/test_wire_record_check",
+        "unit/wire/test_wire_record_check",
     ),
-    wire(
+    arrow(
         "keys-not-counted-in-the-limit",
         "what one Arrow batch may hold is the bytes of keys and values",
-        "records_decode",
+        "decode",
         'sum(len(record.key or b"") + len(record.value or b"") for record in records)',
         'sum(len(record.value or b"") for record in records)',
-        "unit/test_wire_records",
+        "unit/arrow/test_arrow_records",
     ),
-    wire(
+    arrow(
         "claimed-records-take-memory",
         "a header's count is believed only as far as its payload reaches",
-        "records_decode",
+        "decode",
         "    if count < 0 or count * _RECORD_BYTES_MIN > end - start:\n",
         "    if count < 0:\n",
-        "unit/test_wire_records",
+        "unit/arrow/test_arrow_records",
     ),
-    wire(
+    arrow(
         "compiled-varint-of-65-bits",
         "a bug of ours: the compiled way read another number where the plain way refuses",
         "kernels",
         "        if shift == 63 and byte > 1:\n            return 0, -1\n",
         "        if shift > 63:\n            return 0, -1\n",
-        "unit/test_wire_kernels",
+        "unit/arrow/test_arrow_kernels",
     ),
-    wire(
+    arrow(
         "compiled-headers-end-anywhere",
         "a record's headers end where the record ends",
         "kernels",
         "            value_ends[count] = value_at\n        if position != stop:\n            return DAMAGED\n",
         "            value_ends[count] = value_at\n",
-        "unit/test_wire_records",
+        "unit/arrow/test_arrow_records",
     ),
-    wire(
+    arrow(
         "compiled-time-wraps",
         "a time before what Arrow can hold would become one of the far future",
         "kernels",
         "                if time_ms > TIME_MS_MAX or time_ms < -TIME_MS_MAX:\n",
         "                if time_ms > TIME_MS_MAX:\n",
-        "unit/test_wire_records",
+        "unit/arrow/test_arrow_records",
     ),
 )
 
@@ -208,7 +213,7 @@ FRAMES_AND_MESSAGES = (
         "framing",
         "        return self._frame is not None or self._staged > 0\n",
         "        return self._frame is not None\n",
-        "unit/test_wire_framing",
+        "unit/wire/test_wire_framing",
     ),
     wire(
         "beginning-with-memory-behind-it",
@@ -216,7 +221,7 @@ FRAMES_AND_MESSAGES = (
         "framing",
         "[: min(self._filled, BEGINNING_BYTES)]",
         "[:BEGINNING_BYTES]",
-        "unit/test_wire_framing",
+        "unit/wire/test_wire_framing",
     ),
     wire(
         "first-of-several-voter-sets-counts",
@@ -224,7 +229,7 @@ FRAMES_AND_MESSAGES = (
         "control",
         "        if isinstance(control, KRaftVoters):\n            voters",
         "        if isinstance(control, KRaftVoters) and voters is None:\n            voters",
-        "unit/test_wire_control",
+        "unit/wire/test_wire_control",
     ),
     wire(
         "unknown-tag-of-a-voter-misread",
@@ -232,7 +237,7 @@ FRAMES_AND_MESSAGES = (
         "control",
         "            position = skip_tags(value, position + 2)\n",
         "            position += 3\n",
-        "unit/test_wire_control",
+        "unit/wire/test_wire_control",
     ),
     wire(
         "voters-of-another-version-guessed",
@@ -240,7 +245,7 @@ FRAMES_AND_MESSAGES = (
         "control",
         '    if version != 0:\n        raise CorruptBatch(f"KRaftVoters of version {version}")\n',
         "",
-        "unit/test_wire_control",
+        "unit/wire/test_wire_control",
     ),
     wire(
         "impossible-snapshot-batch-waited-for",
@@ -248,7 +253,7 @@ FRAMES_AND_MESSAGES = (
         "snapshots",
         "return not HEADER_BYTES <= size <= BATCH_BYTES_MAX or len(self._buffer) - first >= size",
         "return len(self._buffer) - first >= size",
-        "unit/test_wire_snapshots",
+        "unit/wire/test_wire_snapshots",
     ),
     wire(
         "bytes-behind-a-fetched-snapshot-kept",
@@ -256,7 +261,7 @@ FRAMES_AND_MESSAGES = (
         "snapshots",
         "        if self._scanner.is_complete and self._buffer:\n",
         "        if False:\n",
-        "unit/test_wire_snapshots",
+        "unit/wire/test_wire_snapshots",
     ),
     wire(
         "tag-of-another-taken-for-the-offset",
@@ -264,7 +269,7 @@ FRAMES_AND_MESSAGES = (
         "snapshots",
         " if tag == END_OFFSET_TAG]",
         "]",
-        "unit/test_wire_snapshots",
+        "unit/wire/test_wire_snapshots",
     ),
     wire(
         "snapshot-leader-beyond-its-tag",
@@ -280,7 +285,7 @@ FRAMES_AND_MESSAGES = (
         "produce",
         "    if view[end:] != _ONE_END:\n",
         "    if view[end : end + 3] != _ONE_END:\n",
-        "unit/test_wire_shapes",
+        "unit/wire/test_wire_shapes",
     ),
     wire(
         "cluster-id-counted-in-letters",
@@ -288,7 +293,7 @@ FRAMES_AND_MESSAGES = (
         "fetch",
         "len(encoded) != _CLUSTER_ID_BYTES",
         "len(cluster_id) != _CLUSTER_ID_BYTES",
-        "unit/test_wire_shapes",
+        "unit/wire/test_wire_shapes",
     ),
     wire(
         "short-answer-forgets-the-divergence",
@@ -296,7 +301,7 @@ FRAMES_AND_MESSAGES = (
         "fetch_response",
         "        or result.diverging_epoch is not None\n",
         "",
-        "unit/test_wire_shapes",
+        "unit/wire/test_wire_shapes",
     ),
     wire(
         "short-produce-answer-forgets-where-leaders-are",
@@ -304,7 +309,7 @@ FRAMES_AND_MESSAGES = (
         "produce",
         "!= 1 or response.node_endpoints or topics[0].name is None",
         "!= 1 or topics[0].name is None",
-        "unit/test_wire_shapes",
+        "unit/wire/test_wire_shapes",
     ),
     wire(
         "half-a-client-id-is-another",
@@ -312,7 +317,7 @@ FRAMES_AND_MESSAGES = (
         "api",
         " if len(client_id) == size else None",
         "",
-        "unit/test_wire_shapes",
+        "unit/wire/test_wire_shapes",
     ),
 )
 
@@ -322,14 +327,14 @@ QUICKSTART_END = (
         source="a bug of ours: py4j printed a traceback between the quickstart's result and its verdict",
         edits=(Edit(QUICKSTART, "            thread.join(JVM_END_SECONDS)\n", "            pass\n"),),
         by_tests=True,
-        places=("unit/test_quickstart_spark_end.py",),
+        places=("unit/quickstart/test_quickstart_spark_end.py",),
     ),
     Mutant(
         name="ended-jvm-told-of-dropped-objects",
         source="the same, for what Python drops later",
         edits=(Edit(QUICKSTART, "    client.is_connected = False\n", ""),),
         by_tests=True,
-        places=("unit/test_quickstart_spark_end.py",),
+        places=("unit/quickstart/test_quickstart_spark_end.py",),
     ),
 )
 

@@ -319,14 +319,14 @@ ELECTIONS_AND_VOTES = (
         name="no-vote-for-voters-by-a-newer-log",
         source="a bug of ours, seed 791102895: a voter that had missed the record of the voters refused the only other one",
         by_tests=True,
-        places=("unit/test_raft_vote_older_log.py",),
+        places=("unit/raft/test_raft_vote_older_log.py",),
         edits=(Edit(VOTE, "return has_more and group.is_followable(candidate_id)", "return False"),),
     ),
     Mutant(
         name="vote-for-any-stranger",
         source="KIP-595: a voter rejects a candidate that is none of the voters",
         by_tests=True,
-        places=("unit/test_raft_vote_older_log.py",),
+        places=("unit/raft/test_raft_vote_older_log.py",),
         edits=(Edit(VOTE, "return has_more and group.is_followable(candidate_id)", "return True"),),
     ),
     Mutant(

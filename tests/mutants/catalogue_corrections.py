@@ -14,7 +14,7 @@ ELECTIONS = "raftlake.raft.elections"
 OUTBOX = "raftlake.raft.outbox"
 QUORUM = "raftlake.raft.quorum"
 FETCHER = "raftlake.replica.fetcher"
-CORE_TESTS = ("unit/test_raft_*.py", "kip/test_kafka_scenarios_*.py")
+CORE_TESTS = ("unit/raft/test_raft_*.py", "kip/test_kafka_scenarios_*.py")
 
 FETCH_VALIDATION = (
     Mutant(
@@ -144,7 +144,7 @@ ROUNDS = (
         name="half-of-the-votes-is-no-lost-round",
         source="off by one: two refusals of four leave two, which are no majority of four",
         by_tests=True,
-        places=("unit/test_raft_quorum.py", *CORE_TESTS),
+        places=("unit/raft/test_raft_quorum.py", *CORE_TESTS),
         edits=(
             Edit(
                 QUORUM,
@@ -160,21 +160,21 @@ LATE_ANSWERS = (
         name="answer-to-an-equal-request-counts",
         source="Kafka drops late answers by their correlation id; the pre-vote of the next round says the same",
         by_tests=True,
-        places=("unit/test_raft_late_answers.py",),
+        places=("unit/raft/test_raft_late_answers.py",),
         edits=(Edit(OUTBOX, "outbox.in_flight.get(voter) is not request:", "outbox.in_flight.get(voter) != request:"),),
     ),
     Mutant(
         name="answer-to-an-equal-fetch-counts",
         source="testFetchResponseIgnoredAfterBecomingProspective, once the same leader is followed again",
         by_tests=True,
-        places=("unit/test_raft_late_answers.py",),
+        places=("unit/raft/test_raft_late_answers.py",),
         edits=(Edit(FETCH_RESPONSE, "    if in_flight is not request or source", "    if in_flight != request or source"),),
     ),
     Mutant(
         name="failure-of-an-equal-fetch-counts",
         source="the failure of an old Fetch says nothing about the one that is under way",
         by_tests=True,
-        places=("unit/test_raft_late_answers.py",),
+        places=("unit/raft/test_raft_late_answers.py",),
         edits=(
             Edit(FETCH_RESPONSE, "group.fetch_in_flight is event.request and", "group.fetch_in_flight == event.request and"),
         ),
@@ -183,28 +183,28 @@ LATE_ANSWERS = (
         name="piece-of-the-download-before-counts",
         source="a snapshot that came damaged is fetched anew, perhaps from a file that was written anew",
         by_tests=True,
-        places=("unit/test_raft_late_answers.py",),
+        places=("unit/raft/test_raft_late_answers.py",),
         edits=(Edit(FETCH_SNAPSHOT, "group.fetch_in_flight is not request or", "group.fetch_in_flight != request or"),),
     ),
     Mutant(
         name="round-from-before-the-leader-was-followed-counts",
         source="a replica that gave its leader up and follows it again has not fetched from it since",
         by_tests=True,
-        places=("unit/test_raft_late_answers.py",),
+        places=("unit/raft/test_raft_late_answers.py",),
         edits=(Edit(FETCH_RESPONSE, "max(role.since_ms, role.suspected_at_ms)", "role.suspected_at_ms"),),
     ),
     Mutant(
         name="round-answers-a-question-that-has-not-left",
         source="an answered round says nothing about a group whose new Fetch waits to be sent",
         by_tests=True,
-        places=("unit/test_replica_fetch_server_fetcher.py",),
+        places=("unit/replica/test_replica_fetch_server_fetcher.py",),
         edits=(Edit(FETCHER, "group in self._wanted or group in self._unproven", "group in self._unproven"),),
     ),
     Mutant(
         name="wanted-for-a-moment-and-never-forgotten",
         source="simulator, seed 799001465: a leader that had been replaced answered a linearizable read",
         by_tests=True,
-        places=("unit/test_replica_fetcher_forgotten.py",),
+        places=("unit/replica/test_replica_fetcher_forgotten.py",),
         edits=(
             Edit(
                 FETCHER,
@@ -217,14 +217,14 @@ LATE_ANSWERS = (
         name="round-of-a-refused-fetch-proves-the-leader",
         source="simulator, seeds 797008267 and 797011128: a leader that had been replaced answered a linearizable read",
         by_tests=True,
-        places=("unit/test_raft_reads.py", "unit/test_replica_reads.py"),
+        places=("unit/raft/test_raft_reads.py", "unit/replica/test_replica_reads.py"),
         edits=(Edit(FETCH, " or event.leader_epoch != group.epoch:", ":"),),
     ),
     Mutant(
         name="round-told-in-the-leaders-own-epoch",
         source="the epoch of a round is that of the Fetch which it covers",
         by_tests=True,
-        places=("unit/test_replica_reads.py",),
+        places=("unit/replica/test_replica_reads.py",),
         edits=(
             Edit(
                 "raftlake.replica.fetch_server",

@@ -157,7 +157,7 @@ DAMAGE: tuple[Mutant, ...] = (
         name="damaged-header-believed-about-its-producer",
         source="simulator, seed 791103136",
         by_tests=True,
-        places=("unit/test_replica_damage.py", "unit/test_replica_intact.py"),
+        places=("unit/replica/test_replica_damage.py", "unit/replica/test_replica_intact.py"),
         edits=(
             Edit(
                 "raftlake.replica.intact",
@@ -170,7 +170,7 @@ DAMAGE: tuple[Mutant, ...] = (
         name="producers-restored-without-the-crc",
         source="beside seed 791103136 of the simulator",
         by_tests=True,
-        places=("unit/test_replica_damage.py",),
+        places=("unit/replica/test_replica_damage.py",),
         edits=(
             Edit(
                 "raftlake.replica.start_points",
@@ -218,13 +218,13 @@ DAMAGE: tuple[Mutant, ...] = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_snapshots_overtaken.py",),
+        places=("unit/replica/test_replica_snapshots_overtaken.py",),
     ),
     Mutant(
         name="log-trimmed-before-a-fetched-snapshot",
         source="found beside seed 611872952 of the simulator",
         edits=(Edit("raftlake.replica.snapshots", " or keep_from < partition.core.log_start:", ":"),),
         by_tests=True,
-        places=("unit/test_replica_snapshots_overtaken.py",),
+        places=("unit/replica/test_replica_snapshots_overtaken.py",),
     ),
 )

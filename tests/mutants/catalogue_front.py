@@ -5,22 +5,22 @@ from __future__ import annotations
 from tests.mutants.plant import Edit, Mutant
 
 KEYSPACE = "raftlake.kv.keyspace"
-HTTP_KV = "raftlake.runtime.http_kv"
-WATCH = "raftlake.runtime.http_watch"
+HTTP_KV = "raftlake.runtime.http.kv"
+WATCH = "raftlake.runtime.http.watch"
 CLIENT_KV = "raftlake.client.kv"
 ANSWERS = "raftlake.client.kv_answers"
 LANES = "raftlake.client.lanes"
 SENDER = "raftlake.client.sender"
 
 ORDER = ("property/test_kv_keyspace_order.py",)
-BOUNDS = ("unit/test_kv_bounds.py",)
-VERSIONS = ("unit/test_runtime_http_kv_versions.py",)
-WATCHES = ("unit/test_runtime_http_watch.py",)
-BEGINS = ("unit/test_runtime_http_watch_begins.py",)
-PRODUCE = ("unit/test_cli_produce.py",)
-OUTCOMES = ("unit/test_client_kv_answers.py",)
-CANCELLED = ("unit/test_client_lanes_cancelled.py",)
-SEQUENCES = ("unit/test_client_lanes_sequences.py",)
+BOUNDS = ("unit/kv/test_kv_bounds.py",)
+VERSIONS = ("unit/runtime/test_runtime_http_kv_versions.py",)
+WATCHES = ("unit/runtime/test_runtime_http_watch.py",)
+BEGINS = ("unit/runtime/test_runtime_http_watch_begins.py",)
+PRODUCE = ("unit/cli/test_cli_produce.py",)
+OUTCOMES = ("unit/client/test_client_kv_answers.py",)
+CANCELLED = ("unit/client/test_client_lanes_cancelled.py",)
+SEQUENCES = ("unit/client/test_client_lanes_sequences.py",)
 
 
 def mutant(name: str, source: str, module: str, before: str, after: str, places: tuple[str, ...]) -> Mutant:
@@ -136,7 +136,7 @@ HTTP_FRONT = (
         'f"keys under /raftlake/ are written by the quorum alone: {key!r}")\n    if kind',
         "    if is_reserved(key) and index == 0:\n        raise HttpError(403, "
         'f"keys under /raftlake/ are written by the quorum alone: {key!r}")\n    if kind',
-        ("unit/test_runtime_http_kv_bounds.py",),
+        ("unit/runtime/test_runtime_http_kv_bounds.py",),
     ),
     mutant(
         "watch-resumes-at-its-first-address",
@@ -192,7 +192,7 @@ HTTP_FRONT = (
         WATCH,
         "        async with asyncio.timeout(self._stall_seconds):\n            await exchange.write_piece(piece)\n",
         "        await asyncio.wait_for(exchange.write_piece(piece), self._stall_seconds)\n",
-        ("unit/test_runtime_http.py",),
+        ("unit/runtime/test_runtime_http_front.py",),
     ),
     mutant(
         "watch-cuts-a-large-transaction",
@@ -267,7 +267,7 @@ CLIENT = (
         "raftlake.client.sse",
         "            self._id = value\n",
         "            self._id = self.last_id = value\n",
-        ("unit/test_client_kv.py",),
+        ("unit/client/test_client_kv.py",),
     ),
     mutant(
         "lost-change-of-voters-is-a-refusal",
@@ -275,7 +275,7 @@ CLIENT = (
         "raftlake.client.voters",
         "if code is ErrorCode.REQUEST_TIMED_OUT else not is_lost",
         "if code is ErrorCode.REQUEST_TIMED_OUT else True",
-        ("unit/test_client_voters.py",),
+        ("unit/client/test_client_voters.py",),
     ),
     mutant(
         "unanswered-write-sent-again",
@@ -343,15 +343,15 @@ COMMANDS = (
     mutant(
         "unknown-outcome-exits-like-a-refusal",
         "scripts tell what was refused from what may have been carried out",
-        "raftlake.cli",
+        "raftlake.cli.main",
         "return EXIT_UNKNOWN if isinstance(error, UnknownOutcome) else 1",
         "return 1",
-        ("unit/test_cli_kv.py",),
+        ("unit/cli/test_cli_kv.py",),
     ),
     mutant(
         "unknown-lines-exit-like-refused-ones",
         "the second of two: one line was refused, and of another it is not known",
-        "raftlake.cli_produce",
+        "raftlake.cli.produce",
         "is_unknown = any(isinstance(outcome, UnknownOutcome) for outcome in outcomes)",
         "is_unknown = all(isinstance(outcome, UnknownOutcome) for outcome in outcomes)",
         PRODUCE,
@@ -359,7 +359,7 @@ COMMANDS = (
     mutant(
         "partition-missed-at-the-first-line",
         "an empty input shows what is wrong too",
-        "raftlake.cli_topics",
+        "raftlake.cli.topics",
         "require_partition(topic, partition, client.partitions(topic))",
         "client.partitions(topic)",
         PRODUCE,
@@ -367,10 +367,10 @@ COMMANDS = (
     mutant(
         "data-of-a-folder-with-spaces-stays",
         "a command that is shown can be typed",
-        "raftlake.quickstart",
+        "raftlake.quickstart.tour",
         "shlex.quote(str(directory))",
         "str(directory)",
-        ("unit/test_quickstart.py",),
+        ("unit/quickstart/test_quickstart_tour.py",),
     ),
 )
 

@@ -8,7 +8,7 @@ RESERVED = "raftlake.replica.reserved"
 PROPOSALS = "raftlake.replica.proposals"
 MEMBERSHIP = "raftlake.replica.membership"
 PARTITION = "raftlake.storage.partition"
-RECOVER = "raftlake.runtime.recover"
+RECOVER = "raftlake.runtime.recovery.recover"
 CHECKS = "raftlake.replica.record_checks"
 PRODUCE = "raftlake.replica.apis.produce"
 
@@ -18,49 +18,49 @@ APPLY = (
         source="issue 10: /raftlake/nodes/evil with {} stopped two of three nodes, and again at every start",
         edits=(Edit(RESERVED, "    except KeyError as error:\n", "    except IndexError as error:\n"),),
         by_tests=True,
-        places=("unit/test_replica_reserved.py", "property/test_replica_hostile_keys.py"),
+        places=("unit/replica/test_replica_reserved.py", "property/test_replica_hostile_keys.py"),
     ),
     Mutant(
         name="depth-of-a-reserved-value-left-to-the-interpreter",
         source="issue 10: a limit of the interpreter differs from node to node, and so would what they make of a key",
         edits=(Edit(RESERVED, '    if value.count(b"[") + value.count(b"{") > BRACKETS_MAX:\n', "    if False:\n"),),
         by_tests=True,
-        places=("unit/test_replica_reserved.py",),
+        places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="true-is-a-number-of-partitions",
         source="classic: Python's bool is an int",
         edits=(Edit(RESERVED, "    if type(found) is not int or not low", "    if not isinstance(found, int) or not low"),),
         by_tests=True,
-        places=("unit/test_replica_reserved.py",),
+        places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="beginning-of-a-topic-name-checked",
         source="issue 10: /raftlake/topics/../../../pwned made a directory outside of the data directory",
         edits=(Edit(RESERVED, "not _NAME.fullmatch(name)", "not _NAME.match(name)"),),
         by_tests=True,
-        places=("unit/test_replica_reserved.py",),
+        places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="own-log-hosted-as-a-topic",
         source="issue 10: a topic of the metadata log's name replaces it, and its deletion deletes it",
         edits=(Edit(RESERVED, "if name == METADATA_TOPIC else None", 'if name == METADATA_TOPIC + "-" else None'),),
         by_tests=True,
-        places=("unit/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_proposals.py",),
     ),
     Mutant(
         name="partitions-of-a-committed-topic-unbounded",
         source='issue 10: "partitions": 10**9 builds that list',
         edits=(Edit(RESERVED, '_int(fields["partitions"], 1, partitions_max)', '_int(fields["partitions"], 1, 10**18)'),),
         by_tests=True,
-        places=("unit/test_replica_reserved.py",),
+        places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="spoilt-producer-ids-begin-anew",
         source="issue 10: an id that is given out twice mixes two producers' sequences",
         edits=(Edit(RESERVED, "        return PRODUCER_IDS_BLOCK * entry.version\n", "        return 0\n"),),
         by_tests=True,
-        places=("unit/test_replica_reserved.py",),
+        places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="addresses-kept-that-were-spoilt",
@@ -74,7 +74,7 @@ APPLY = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_proposals.py",),
     ),
 )
 
@@ -90,7 +90,7 @@ PATHS = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_storage_partition.py",),
+        places=("unit/storage/test_storage_partition.py",),
     ),
     Mutant(
         name="name-with-a-slash-is-a-directory",
@@ -100,7 +100,7 @@ PATHS = (
             Edit(PARTITION, "    if real != os.path.join(os.path.realpath(root), path.name):\n", "    if False:\n"),
         ),
         by_tests=True,
-        places=("unit/test_storage_partition.py", "unit/test_storage_directory.py"),
+        places=("unit/storage/test_storage_partition.py", "unit/storage/test_storage_directory.py"),
     ),
     Mutant(
         name="old-data-files-stay-open-to-others",
@@ -110,7 +110,7 @@ PATHS = (
             Edit("raftlake.storage.directory", "from raftlake.storage.modes import mend_modes\n", ""),
         ),
         by_tests=True,
-        places=("unit/test_storage_modes.py",),
+        places=("unit/storage/test_storage_modes.py",),
     ),
 )
 
@@ -126,7 +126,7 @@ GATE = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_proposals.py",),
     ),
     Mutant(
         name="first-key-of-a-transaction-checked",
@@ -139,14 +139,14 @@ GATE = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_proposals.py",),
     ),
     Mutant(
         name="node-speaks-for-another",
         source="issue 10: a peer forwards only what its kind of node writes",
         edits=(Edit(PROPOSALS, "return None if found.node_id == source else", "return None if True else"),),
         by_tests=True,
-        places=("unit/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_proposals.py",),
     ),
     Mutant(
         name="producer-ids-may-go-back",
@@ -159,7 +159,7 @@ GATE = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_proposals.py",),
     ),
 )
 
@@ -169,14 +169,14 @@ EPOCHS = (
         source="issue 10: `raftlake recover` ended in a struct.error",
         edits=(Edit(RECOVER, "    if following <= EPOCH_USABLE_MAX:\n", "    if following <= EPOCH_MAX:\n"),),
         by_tests=True,
-        places=("unit/test_runtime_recover_epochs.py",),
+        places=("unit/runtime/test_runtime_recovery_recover_epochs.py",),
     ),
     Mutant(
         name="epoch-given-up-returns-with-a-damaged-file",
         source="the journal takes the later of two states, and epochs rise",
         edits=(Edit(RECOVER, "        self._elections.forget_past()\n", ""),),
         by_tests=True,
-        places=("unit/test_runtime_recover_epochs.py",),
+        places=("unit/runtime/test_runtime_recovery_recover_epochs.py",),
     ),
 )
 
@@ -186,21 +186,21 @@ WORK = (
         source="issue 10: 30 batches of 2 KB held 60 MiB each and froze a node for 4.3 s",
         edits=(Edit(CHECKS, "        self._left = max(0, self._left - cost)\n", ""),),
         by_tests=True,
-        places=("unit/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_record_checks.py",),
     ),
     Mutant(
         name="exhausted-budget-tried-again",
         source="issue 10: each further batch costs the whole budget once more",
         edits=(Edit(CHECKS, "            self._left = 0\n", ""),),
         by_tests=True,
-        places=("unit/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_record_checks.py",),
     ),
     Mutant(
         name="small-append-overtakes-a-large-one",
         source="issue 10: order per partition must stay where large requests are looked at aside",
         edits=(Edit(CHECKS, " or self.line.is_under_way(asker, partition.group) or", " or"),),
         by_tests=True,
-        places=("unit/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_record_checks.py",),
     ),
     Mutant(
         name="append-to-what-was-deleted-meanwhile",
@@ -213,14 +213,14 @@ WORK = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_record_checks.py",),
     ),
     Mutant(
         name="partition-twice-in-a-request",
         source="issue 10: one partition twice in one request is refused",
         edits=(Edit(PRODUCE, "part.index] > 1:\n", "part.index] > 2:\n"),),
         by_tests=True,
-        places=("unit/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_record_checks.py",),
     ),
 )
 

@@ -6,8 +6,8 @@ from tests.mutants.catalogue_hostile_work import mutant
 
 ROOM = "raftlake.replica.kv_room"
 WATCH = "raftlake.replica.disk_watch"
-PARTITIONS = ("unit/test_replica_kv_room_partitions.py",)
-TOLD = ("unit/test_replica_disk_watch_told.py",)
+PARTITIONS = ("unit/replica/test_replica_kv_room_partitions.py",)
+TOLD = ("unit/replica/test_replica_disk_watch_told.py",)
 
 TOPICS = (
     mutant(
@@ -56,7 +56,7 @@ TOPICS = (
         "raftlake.replica.hosting_queue",
         "list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))",
         "list(islice(self._wanted(), OPENED_AT_ONCE))",
-        ("unit/test_replica_hosting_queue.py",),
+        ("unit/replica/test_replica_hosting_queue.py",),
     ),
 )
 
@@ -94,7 +94,7 @@ TEXTS = (
         "raftlake.local",
         "        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)\n",
         "        data_dir.mkdir(parents=True, exist_ok=True)\n",
-        ("unit/test_local_directories.py",),
+        ("unit/local/test_local_directories.py",),
     ),
 )
 

@@ -11,7 +11,7 @@ TOLD = (
         CLUSTER,
         "    return name.isascii() and name.isdigit() and",
         "    return name.isdigit() and",
-        "unit/test_replica_apis_cluster_describe.py",
+        "unit/replica/test_replica_apis_cluster_describe.py",
     ),
     mutant(
         "node-id-in-any-spelling",
@@ -19,7 +19,7 @@ TOLD = (
         CLUSTER,
         ' and (name == "0" or name[0] != "0")',
         "",
-        "unit/test_replica_apis_cluster_describe.py",
+        "unit/replica/test_replica_apis_cluster_describe.py",
     ),
     mutant(
         "refusal-of-the-leader-taken-for-no-leader",
@@ -27,7 +27,7 @@ TOLD = (
         "raftlake.replica.forwarding",
         "            if reply.error is ErrorCode.POLICY_VIOLATION:\n",
         "            if False:\n",
-        "unit/test_replica_forwarding.py",
+        "unit/replica/test_replica_forwarding.py",
     ),
     mutant(
         "reason-of-the-leader-not-told",
@@ -35,15 +35,15 @@ TOLD = (
         "raftlake.replica.kv_service",
         "ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal))",
         "ProposeReply(error=ErrorCode.POLICY_VIOLATION)",
-        "unit/test_replica_forwarding.py",
+        "unit/replica/test_replica_forwarding.py",
     ),
     mutant(
         "reason-of-the-leader-lost-on-the-wire",
         "nodes in one process pass on what no socket carries",
-        "raftlake.runtime.peer_codec",
+        "raftlake.runtime.peers.codec",
         "error_message=text)",
         "error_message=None)",
-        "property/test_runtime_peer_codec.py",
+        "property/test_runtime_peers_codec.py",
     ),
     mutant(
         "promoted-observer-turned-away",
@@ -53,7 +53,7 @@ TOLD = (
         "                self._demote(guest, place)\n",
         "            if guest.is_peer:\n                self._demote(guest, place)\n            if guest in self._places:\n"
         "                self._take_place(guest, place, standing)\n",
-        "unit/test_runtime_admission.py",
+        "unit/runtime/test_runtime_admission.py",
     ),
     mutant(
         "promoted-observer-in-its-own-way",
@@ -61,7 +61,7 @@ TOLD = (
         "raftlake.runtime.admission",
         ".keys() - {guest}\n",
         ".keys()\n",
-        "unit/test_runtime_admission.py",
+        "unit/runtime/test_runtime_admission.py",
     ),
     mutant(
         "texts-judged-by-the-unicode-of-this-python",
@@ -69,7 +69,7 @@ TOLD = (
         "raftlake.replica.reserved",
         " or _UNFIT.search(found):\n",
         " or not found.isprintable():\n",
-        "unit/test_replica_reserved.py",
+        "unit/replica/test_replica_reserved.py",
     ),
     mutant(
         "control-characters-of-the-second-kind",
@@ -77,7 +77,7 @@ TOLD = (
         "raftlake.replica.reserved",
         "\\x7f-\\x9f",
         "\\x7f",
-        "unit/test_replica_reserved.py",
+        "unit/replica/test_replica_reserved.py",
     ),
     mutant(
         "logs-of-earlier-releases-refused",
@@ -85,7 +85,7 @@ TOLD = (
         "raftlake.wire.compression",
         "    if is_new and (stream.",
         "    if (stream.",
-        "unit/test_wire_compression.py",
+        "unit/wire/test_wire_compression.py",
     ),
     mutant(
         "new-gzip-with-bytes-behind-it-taken",
@@ -93,7 +93,7 @@ TOLD = (
         "raftlake.replica.record_checks",
         "payload, allowed, is_new=True)",
         "payload, allowed)",
-        "unit/test_replica_record_checks.py",
+        "unit/replica/test_replica_record_checks.py",
     ),
 )
 
@@ -101,10 +101,10 @@ LOGGED = (
     mutant(
         "broken-connection-logged-each-time",
         "each broken connection wrote a line of up to 32 KB",
-        "raftlake.runtime.listener",
+        "raftlake.runtime.listener.listener",
         "        self._faults.note(now, ",
         "        RefusalLog(logger, logging.INFO).note(now, ",
-        "unit/test_runtime_connection.py",
+        "unit/runtime/test_runtime_listener_connection.py",
     ),
     mutant(
         "facts-of-refusals-in-full-length",
@@ -112,15 +112,15 @@ LOGGED = (
         "raftlake.runtime.refusal_log",
         "    return text if len(text) <= FACT_CHARACTERS_MAX else",
         "    return text if True else",
-        "unit/test_runtime_refusal_log.py",
+        "unit/runtime/test_runtime_refusal_log.py",
     ),
     mutant(
         "bug-logged-for-each-request",
         "a request that shows a bug wrote a traceback each time",
-        "raftlake.runtime.listener",
+        "raftlake.runtime.listener.listener",
         "        self._bugs.note_bug(",
         "        RefusalLog(logger, logging.ERROR).note_bug(",
-        "unit/test_runtime_connection.py",
+        "unit/runtime/test_runtime_listener_connection.py",
     ),
     mutant(
         "alarms-of-deleted-topics-stay",
@@ -128,7 +128,7 @@ LOGGED = (
         "raftlake.replica.hosting",
         "            self._node.reports.forget(group)\n",
         "",
-        "unit/test_replica_reports.py",
+        "unit/replica/test_replica_reports.py",
     ),
 )
 
@@ -139,7 +139,7 @@ FULL = (
         "raftlake.storage.election_journal",
         "            self._cut_back()\n",
         "",
-        "unit/test_storage_election_journal.py",
+        "unit/storage/test_storage_election_journal.py",
     ),
     mutant(
         "directory-of-others-stops-the-start",
@@ -147,7 +147,7 @@ FULL = (
         "raftlake.storage.modes",
         "        if is_top:\n            raise\n",
         "        raise\n",
-        "unit/test_storage_modes.py",
+        "unit/storage/test_storage_modes.py",
     ),
     mutant(
         "data-directory-that-may-not-be-read",
@@ -155,7 +155,7 @@ FULL = (
         "raftlake.storage.modes",
         "        if is_top:\n            raise\n",
         "",
-        "unit/test_storage_modes.py",
+        "unit/storage/test_storage_modes.py",
     ),
     mutant(
         "deletion-without-room-stops-the-node",
@@ -163,7 +163,7 @@ FULL = (
         "raftlake.replica.hosting_queue",
         "            except DiskFull as full:\n                # A deletion moves",
         "            except ZeroDivisionError as full:\n                # A deletion moves",
-        "unit/test_replica_hosting_queue.py",
+        "unit/replica/test_replica_hosting_queue.py",
     ),
     mutant(
         "deletion-without-room-forgotten",
@@ -171,7 +171,7 @@ FULL = (
         "raftlake.replica.hosting_queue",
         "                self._to_delete.extendleft(reversed(doomed))\n",
         "",
-        "unit/test_replica_hosting_queue.py",
+        "unit/replica/test_replica_hosting_queue.py",
     ),
     mutant(
         "no-room-for-the-intact-beginning-stops-the-node",
@@ -179,7 +179,7 @@ FULL = (
         "raftlake.storage.impairment",
         "            if error.errno not in NO_ROOM or self._segment is None:\n                raise\n",
         "            raise\n",
-        "unit/test_storage_impairment_full_disk.py",
+        "unit/storage/test_storage_impairment_full_disk.py",
     ),
     mutant(
         "half-a-copy-taken-for-the-intact-beginning",
@@ -187,7 +187,7 @@ FULL = (
         "raftlake.storage.impairment",
         "            os.ftruncate(target, 0)\n            self.position, self.offset = 0, self._segment\n",
         "            os.ftruncate(target, 0)\n            self.position = 0\n",
-        "unit/test_storage_impairment_full_disk.py",
+        "unit/storage/test_storage_impairment_full_disk.py",
     ),
     mutant(
         "damage-put-aside-into-another-directory-each-time",
@@ -195,7 +195,7 @@ FULL = (
         "raftlake.storage.impairment",
         "        if self._aside is None:\n            self._aside",
         "        if True:\n            self._aside",
-        "unit/test_storage_impairment_full_disk.py",
+        "unit/storage/test_storage_impairment_full_disk.py",
     ),
     mutant(
         "copy-put-aside-with-the-damage",
@@ -203,7 +203,7 @@ FULL = (
         "raftlake.storage.impairment",
         "        if fresh.exists():\n",
         "        if True:\n",
-        "unit/test_storage_impairment_full_disk.py",
+        "unit/storage/test_storage_impairment_full_disk.py",
     ),
 )
 

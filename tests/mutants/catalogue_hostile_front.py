@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from tests.mutants.plant import Edit, Mutant
 
-APIS = "raftlake.runtime.listener_apis"
-CODEC = "raftlake.runtime.peer_codec"
+APIS = "raftlake.runtime.listener.apis"
+CODEC = "raftlake.runtime.peers.codec"
 
 ADMISSION = "raftlake.runtime.admission"
-ADDRESS = "raftlake.runtime.peer_address"
+ADDRESS = "raftlake.runtime.peers.address"
 
-LISTENERS = ("unit/test_runtime_listener_apis.py",)
-HOSTS = "raftlake.runtime.http_hosts"
+LISTENERS = ("unit/runtime/test_runtime_listener_apis.py",)
+HOSTS = "raftlake.runtime.http.hosts"
 
-PAGE = "raftlake.runtime.metrics_page"
+PAGE = "raftlake.runtime.http.metrics_page"
 
 ERRORS = "raftlake.errors"
 
-PLACES = ("unit/test_runtime_admission.py",)
-SCRAPES = ("unit/test_runtime_metrics_page.py",)
-TOLD = ("unit/test_texts_for_clients.py",)
-PAGES = ("unit/test_runtime_http_hosts.py",)
-ADDRESSES = ("unit/test_runtime_peer_address.py",)
-TOLD_ADDRESSES = ("unit/test_replica_clients_addresses.py",)
+PLACES = ("unit/runtime/test_runtime_admission.py",)
+SCRAPES = ("unit/runtime/test_runtime_http_metrics_page.py",)
+TOLD = ("unit/house/test_texts_for_clients.py",)
+PAGES = ("unit/runtime/test_runtime_http_hosts.py",)
+ADDRESSES = ("unit/runtime/test_runtime_peers_address.py",)
+TOLD_ADDRESSES = ("unit/replica/test_replica_clients_addresses.py",)
 
 
 def mutant(name: str, source: str, module: str, before: str, after: str, places: tuple[str, ...]) -> Mutant:
@@ -109,10 +109,10 @@ PEERS_LISTENER = (
     mutant(
         "voter-added-at-its-listener-for-clients",
         "KIP-853: the address of a new voter must lead to somebody who gives votes there",
-        "raftlake.runtime.endpoint_probe",
+        "raftlake.runtime.peers.endpoint_probe",
         "            if all(api.api_key != ApiKey.VOTE for api in answer.api_keys):",
         "            if False:",
-        ("unit/test_runtime_endpoint_probe.py",),
+        ("unit/runtime/test_runtime_peers_endpoint_probe.py",),
     ),
 )
 
@@ -168,18 +168,18 @@ CONNECTIONS = (
     mutant(
         "http-connections-of-one-address-without-end",
         "max.connections.per.ip holds for each listener",
-        "raftlake.runtime.http",
+        "raftlake.runtime.http.front",
         "        if not self._addresses.has_room(connection.host):",
         "        if False:",
-        ("unit/test_runtime_http.py",),
+        ("unit/runtime/test_runtime_http_front.py",),
     ),
     mutant(
         "claimed-node-never-idles-out",
         "a client id is a claim that anybody can make",
-        "raftlake.runtime.connection",
+        "raftlake.runtime.listener.connection",
         "            self.claim(parse_peer_client_id(header.client_id))\n",
         "            self.is_peer = parse_peer_client_id(header.client_id) is not None\n",
-        ("unit/test_runtime_listener_bounds.py",),
+        ("unit/runtime/test_runtime_listener_bounds.py",),
     ),
     mutant(
         "every-refusal-in-the-log",
@@ -187,7 +187,7 @@ CONNECTIONS = (
         "raftlake.runtime.refusal_log",
         "            self._untold += 1\n            return False\n",
         "            self._untold += 1\n",
-        ("unit/test_runtime_refusal_log.py",),
+        ("unit/runtime/test_runtime_refusal_log.py",),
     ),
 )
 
@@ -211,7 +211,7 @@ PEER_ADDRESSES = (
     mutant(
         "closed-port-answered-at-once",
         "SSRF: the time that a failure takes tells what is there",
-        "raftlake.runtime.peers",
+        "raftlake.runtime.peers.network",
         "            await asyncio.sleep(max(0.0, gives_up_at - self.loop.time()))\n",
         "",
         ADDRESSES,
@@ -222,7 +222,7 @@ PEER_ADDRESSES = (
         "raftlake.replica.voter_changes",
         "done(_not_now(core, NOT_CONFIRMED))",
         'done(_not_now(core, f"{address}: {answer.value}"))',
-        ("unit/test_replica_apis_voters_changes.py",),
+        ("unit/replica/test_replica_apis_voters_changes.py",),
     ),
 )
 
@@ -262,7 +262,7 @@ BROWSERS = (
     mutant(
         "watch-served-to-any-page",
         "what answers by itself has to look at Host and Origin by itself",
-        "raftlake.runtime.http",
+        "raftlake.runtime.http.front",
         "        try:\n            self._hosts.check(request)\n            await self._watchers",
         "        try:\n            await self._watchers",
         PAGES,
@@ -325,7 +325,7 @@ METRICS = (
         "raftlake.runtime.slices",
         "                if self._now_us() - began_us >= self._slice_us:\n                    break\n",
         "",
-        ("unit/test_runtime_slices.py",),
+        ("unit/runtime/test_runtime_slices.py",),
     ),
     mutant(
         "health-where-the-keys-are-filled",
@@ -333,15 +333,15 @@ METRICS = (
         "raftlake.runtime.http_fronts",
         'await self._add("http", Serves.ALL if for_ops is None else Serves.DATA, listening)',
         'await self._add("http", Serves.DATA, listening)',
-        ("unit/test_runtime_server.py",),
+        ("unit/runtime/test_runtime_server.py",),
     ),
     mutant(
         "keys-served-at-the-listener-of-operations",
         "http.ops.listener changes nothing",
-        "raftlake.runtime.http",
+        "raftlake.runtime.http.front",
         "            if self._serves is Serves.OPS:\n",
         "            if False:\n",
-        ("unit/test_runtime_http_fronts.py",),
+        ("unit/runtime/test_runtime_http_fronts.py",),
     ),
 )
 
@@ -365,7 +365,7 @@ TEXTS = (
     mutant(
         "health-tells-the-data-directory",
         "a directory's name may hold blanks, behind which no rule sees a path",
-        "raftlake.runtime.http_ops",
+        "raftlake.runtime.http.ops",
         "for_clients(reason, self._root)",
         "for_clients(reason)",
         TOLD,
@@ -373,7 +373,7 @@ TEXTS = (
     mutant(
         "problem-over-http-told-in-full",
         "a refusal repeats what the client sent",
-        "raftlake.runtime.http_base",
+        "raftlake.runtime.http.base",
         'json_bytes({"error": for_clients(str(self)), **self.facts})',
         'json_bytes({"error": str(self), **self.facts})',
         TOLD,

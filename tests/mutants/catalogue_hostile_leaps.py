@@ -10,8 +10,8 @@ COMMON = "raftlake.raft.handlers.common"
 ELECTIONS = "raftlake.raft.elections"
 REPORTS = "raftlake.replica.reports"
 #: One replica; several.
-ALONE, TOGETHER = "unit/test_raft_leaps.py", "unit/test_raft_forged_epochs.py"
-ASKED = "unit/test_raft_leaps_asked.py"
+ALONE, TOGETHER = "unit/raft/test_raft_leaps.py", "unit/raft/test_raft_forged_epochs.py"
+ASKED = "unit/raft/test_raft_leaps_asked.py"
 
 TOO_MUCH = (
     Mutant(
@@ -61,14 +61,14 @@ TOO_MUCH = (
         source="issue 10: two thousand messages do what one may not",
         edits=(Edit(CREDIT, "        self._amount -= sum_\n", ""),),
         by_tests=True,
-        places=(ALONE, "unit/test_raft_credit.py"),
+        places=(ALONE, "unit/raft/test_raft_credit.py"),
     ),
     Mutant(
         name="leader-that-nobody-knows-raises-the-epoch",
         source="issue 10: BeginQuorumEpoch of an unknown replica",
         edits=(Edit(COMMON, "    if epoch > group.epoch and not group.is_followable(leader_id):\n", "    if False:\n"),),
         by_tests=True,
-        places=("unit/test_raft_begin_quorum_epoch.py",),
+        places=("unit/raft/test_raft_begin_quorum_epoch.py",),
     ),
     Mutant(
         name="one-voter-taken-for-a-majority",
@@ -119,7 +119,7 @@ TOO_MUCH = (
         source="issue 10: after a quiet year one message may take what is left",
         edits=(Edit(CREDIT, "        if self._amount + earned >= self._limit:\n", "        if False:\n"),),
         by_tests=True,
-        places=("unit/test_raft_credit.py",),
+        places=("unit/raft/test_raft_credit.py",),
     ),
 )
 
@@ -136,7 +136,7 @@ TOO_LITTLE = (
         source="issue 10: an election takes one step, be the room spent as it may",
         edits=(Edit(CREDIT, "        earned = (now_ms - self._earned_at_ms) // self._step_ms\n", "        earned = 0\n"),),
         by_tests=True,
-        places=(ALONE, "unit/test_raft_credit.py"),
+        places=(ALONE, "unit/raft/test_raft_credit.py"),
     ),
     Mutant(
         name="refused-leader-spends-the-steps",
@@ -232,35 +232,35 @@ TOO_LITTLE = (
         source="issue 10: a node that was away refuses one voter's word before it hears the second one's",
         edits=(Edit(REPORTS, "            refusals.alarm = None\n", "            pass\n"),),
         by_tests=True,
-        places=("unit/test_replica_reports.py",),
+        places=("unit/replica/test_replica_reports.py",),
     ),
     Mutant(
         name="wait-for-the-last-refusal-alone",
         source="issue 10: the alarm of a higher epoch ends with a lower one",
         edits=(Edit(REPORTS, "max(report.epoch, refusals.awaited)", "report.epoch"),),
         by_tests=True,
-        places=("unit/test_replica_reports.py",),
+        places=("unit/replica/test_replica_reports.py",),
     ),
     Mutant(
         name="alarm-ends-a-while-after-the-first-refusal",
         source="issue 10: the alarm about a forged epoch stood until a restart; it ends when the forger is gone",
         edits=(Edit(REPORTS, "refusals.last_ms = now_ms\n", "refusals.last_ms = refusals.last_ms or now_ms\n"),),
         by_tests=True,
-        places=("unit/test_replica_reports.py",),
+        places=("unit/replica/test_replica_reports.py",),
     ),
     Mutant(
         name="alarm-that-is-over-keeps-its-epoch",
         source="issue 10: an alarm that came again waited for the epoch of the one before",
         edits=(Edit(REPORTS, "refusals.alarm, refusals.awaited = None, Epoch(-1)", "refusals.alarm = None"),),
         by_tests=True,
-        places=("unit/test_replica_reports.py",),
+        places=("unit/replica/test_replica_reports.py",),
     ),
     Mutant(
         name="refusal-hides-that-epochs-come-to-an-end",
         source="issue 10: both alarms of one group stood in one place",
         edits=(Edit(REPORTS, "found.setdefault(group, refusals.alarm)", "found[group] = refusals.alarm"),),
         by_tests=True,
-        places=("unit/test_replica_reports.py",),
+        places=("unit/replica/test_replica_reports.py",),
     ),
 )
 
@@ -272,7 +272,7 @@ FOUND_BY_FORGING = (
             Edit("raftlake.replica.voter_changes", "            if isinstance(step, AddVoter):\n", "            if False:\n"),
         ),
         by_tests=True,
-        places=("unit/test_replica_apis_voters_changes.py",),
+        places=("unit/replica/test_replica_apis_voters_changes.py",),
     ),
 )
 

@@ -25,8 +25,8 @@ MEMORY = (
         COMPRESSION,
         "    except OSError as error:\n        raise MemoryError(",
         "    except ZeroDivisionError as error:\n        raise MemoryError(",
-        "unit/test_wire_compression.py",
-        "unit/test_replica_time_searches.py",
+        "unit/wire/test_wire_compression.py",
+        "unit/replica/test_replica_time_searches.py",
     ),
     mutant(
         "job-aside-that-raises-stops-the-node",
@@ -34,7 +34,7 @@ MEMORY = (
         LATER,
         '        logger.exception("a job aside failed")\n        return None\n',
         "        raise\n",
-        "unit/test_runtime_aside.py",
+        "unit/runtime/test_runtime_aside.py",
     ),
     mutant(
         "no-memory-for-a-check-ends-the-connection",
@@ -42,7 +42,7 @@ MEMORY = (
         CHECKS,
         "        except MemoryError as error:\n",
         "        except ZeroDivisionError as error:\n",
-        "unit/test_replica_record_checks.py",
+        "unit/replica/test_replica_record_checks.py",
     ),
     mutant(
         "no-memory-for-a-search-ends-the-connection",
@@ -50,11 +50,11 @@ MEMORY = (
         SEARCHES,
         "        except (PayloadTooLarge, MemoryError):\n",
         "        except PayloadTooLarge:\n",
-        "unit/test_replica_time_searches.py",
+        "unit/replica/test_replica_time_searches.py",
     ),
 )
 
-REPEATED = ("unit/test_replica_apis_repeats.py",)
+REPEATED = ("unit/replica/test_replica_apis_repeats.py",)
 
 NAMES = (
     mutant(
@@ -128,11 +128,11 @@ NAMES = (
         "raftlake.wire.api",
         "        if allowed is not None and len(view) > allowed:\n",
         "        if allowed is not None and hot is None and len(view) > allowed:\n",
-        "unit/test_wire_api.py",
+        "unit/wire/test_wire_api.py",
     ),
 )
 
-FETCHED = ("unit/test_replica_apis_fetch_work.py",)
+FETCHED = ("unit/replica/test_replica_apis_fetch_work.py",)
 
 PARKED = (
     mutant(
@@ -209,7 +209,7 @@ PARKED = (
     ),
 )
 
-WAITED = ("unit/test_replica_check_line.py",)
+WAITED = ("unit/replica/test_replica_check_line.py",)
 
 TURNS = (
     mutant(
@@ -223,10 +223,10 @@ TURNS = (
     mutant(
         "connection-not-woken-by-done-checks",
         "with a stuck disk a producer stood at 15 requests of 32, because only answers started the next",
-        "raftlake.runtime.connection",
+        "raftlake.runtime.listener.connection",
         "        self._client.connection.on_check_done = self._start_what_waits\n",
         "",
-        "unit/test_runtime_connection.py",
+        "unit/runtime/test_runtime_listener_connection.py",
     ),
     mutant(
         "connection-told-before-its-append",
@@ -303,18 +303,18 @@ TURNS = (
     mutant(
         "any-number-of-checks-of-a-connection",
         "a connection starts 256 requests, and each may decompress to 16 MiB",
-        "raftlake.runtime.connection",
+        "raftlake.runtime.listener.connection",
         "            and self._client.connection.checks_aside < self._limits.checks_aside_max\n",
         "",
-        "unit/test_runtime_connection.py",
+        "unit/runtime/test_runtime_listener_connection.py",
     ),
     mutant(
         "connection-forgotten-with-another-client-id",
         "each request with another client id would stand in a line of its own",
-        "raftlake.runtime.connection",
+        "raftlake.runtime.listener.connection",
         "            self._client = replace(self._client, client_id=client_id)\n",
         "            self._client = ClientContext(client_id, self.host, self._router.use)\n",
-        "unit/test_runtime_connection.py",
+        "unit/runtime/test_runtime_listener_connection.py",
     ),
 )
 

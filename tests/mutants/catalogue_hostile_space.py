@@ -15,21 +15,21 @@ KEY_SPACE = (
         source="a burst of pipelined writes passes a quota that each of them keeps",
         edits=(Edit(QUOTA, "sizes.size + self.under_way + growth > limit", "sizes.size + growth > limit"),),
         by_tests=True,
-        places=("unit/test_kv_quota.py",),
+        places=("unit/kv/test_kv_quota.py",),
     ),
     Mutant(
         name="quota-refuses-what-does-not-grow",
         source="a full key space has to be emptied by deletions, and hot keys go on",
         edits=(Edit(QUOTA, "if growth > 0 and sizes.size", "if sizes.size"),),
         by_tests=True,
-        places=("unit/test_kv_quota.py",),
+        places=("unit/kv/test_kv_quota.py",),
     ),
     Mutant(
         name="one-deletion-makes-room-for-many",
         source="commands under way that each count on the deletion of the same key",
         edits=(Edit(QUOTA, "return size if touched is None else min(size, touched.floor)", "return size"),),
         by_tests=True,
-        places=("unit/test_kv_quota.py",),
+        places=("unit/kv/test_kv_quota.py",),
     ),
     Mutant(
         name="replaced-value-counted-twice",
@@ -42,21 +42,21 @@ KEY_SPACE = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_kv_quota.py",),
+        places=("unit/kv/test_kv_quota.py",),
     ),
     Mutant(
         name="key-counted-in-characters",
         source="a key of one character may have four bytes",
         edits=(Edit(KEYSPACE, "(len(key) if key.isascii() else len(key.encode()))", "len(key)"),),
         by_tests=True,
-        places=("unit/test_kv_quota.py",),
+        places=("unit/kv/test_kv_quota.py",),
     ),
     Mutant(
         name="clients-starve-the-quorums-keys",
         source="a node cannot register and no topic can be made in a key space that clients have filled",
         edits=(Edit(QUOTA, "(self._own_room if any(is_reserved(key) for key, _ in after) else 0)", "0"),),
         by_tests=True,
-        places=("unit/test_kv_quota.py",),
+        places=("unit/kv/test_kv_quota.py",),
     ),
     Mutant(
         name="forwarded-commands-pass-the-quota",
@@ -65,14 +65,14 @@ KEY_SPACE = (
             Edit(KV, "        if isinstance(admission, NoRoom):\n            reply(", "        if False:\n            reply("),
         ),
         by_tests=True,
-        places=("unit/test_replica_kv_room.py",),
+        places=("unit/replica/test_replica_kv_room.py",),
     ),
     Mutant(
         name="unknown-write-no-longer-counted",
         source="a write that timed out is in the log still, and may be applied",
         edits=(Edit(KV_ROOM, "if is_unknown and partition is not None and partition.core.is_leader:", "if False:"),),
         by_tests=True,
-        places=("unit/test_replica_kv_room.py",),
+        places=("unit/replica/test_replica_kv_room.py",),
     ),
     Mutant(
         name="full-key-space-taken-for-unknown",
@@ -85,12 +85,12 @@ KEY_SPACE = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_client_no_room.py",),
+        places=("unit/client/test_client_no_room.py",),
     ),
 )
 
 WATCH = "raftlake.replica.disk_watch"
-IN_WATCH = ("unit/test_replica_disk_watch.py",)
+IN_WATCH = ("unit/replica/test_replica_disk_watch.py",)
 LOW_DISKS = (
     Mutant(
         name="low-disk-ends-at-the-limit",
@@ -150,14 +150,14 @@ LOW_DISKS = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_producer_state_rules.py",),
+        places=("unit/replica/test_replica_producer_state_rules.py",),
     ),
     Mutant(
         name="low-disk-not-told-to-the-leader",
         source="the leader refuses for a majority, of which it must know",
         edits=(Edit("raftlake.wire.fetch", "            request.disk_is_low = True\n", "            pass\n"),),
         by_tests=True,
-        places=("unit/test_wire_hot_messages.py",),
+        places=("unit/wire/test_wire_hot_messages.py",),
     ),
 )
 
@@ -174,21 +174,21 @@ FULL_DISKS = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_storage_full_disk.py",),
+        places=("unit/storage/test_storage_full_disk.py",),
     ),
     Mutant(
         name="ballast-never-given-up",
         source="a node on a full disk must still save its vote",
         edits=(Edit("raftlake.storage.room", "            if not self.release():\n", "            if True:\n"),),
         by_tests=True,
-        places=("unit/test_storage_room.py", "unit/test_storage_full_disk_files.py"),
+        places=("unit/storage/test_storage_room.py", "unit/storage/test_storage_full_disk_files.py"),
     ),
     Mutant(
         name="ballast-made-of-the-last-room",
         source="the ballast itself must not bring a disk below what has to stay free",
         edits=(Edit("raftlake.storage.room", "room.free_bytes - size > Room.above(limit)", "room.free_bytes > size"),),
         by_tests=True,
-        places=("unit/test_storage_room.py",),
+        places=("unit/storage/test_storage_room.py",),
     ),
     Mutant(
         name="sealed-before-the-next-segment-is-there",
@@ -201,7 +201,7 @@ FULL_DISKS = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_storage_full_disk.py",),
+        places=("unit/storage/test_storage_full_disk.py",),
     ),
     Mutant(
         name="unfinished-snapshot-left-on-a-full-disk",
@@ -219,7 +219,7 @@ FULL_DISKS = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_storage_full_disk_files.py",),
+        places=("unit/storage/test_storage_full_disk_files.py",),
     ),
     Mutant(
         name="recovery-point-kept-for-want-of-room",
@@ -232,14 +232,14 @@ FULL_DISKS = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_storage_full_disk_files.py",),
+        places=("unit/storage/test_storage_full_disk_files.py",),
     ),
     Mutant(
         name="failed-sync-taken-for-want-of-room",
         source="PostgreSQL's fsync surprise of 2018: also ENOSPC of a sync is final",
         edits=(Edit("raftlake.storage.files", 'error.errno in NO_ROOM and doing != "sync"', "error.errno in NO_ROOM"),),
         by_tests=True,
-        places=("unit/test_storage_room.py", "unit/test_storage_full_disk_files.py"),
+        places=("unit/storage/test_storage_room.py", "unit/storage/test_storage_full_disk_files.py"),
     ),
     Mutant(
         name="unsaved-vote-answered",

@@ -9,8 +9,8 @@ MACHINE = "raftlake.kv.machine"
 RESTORATION = "raftlake.kv.restoration"
 TOPICS = "raftlake.replica.topics"
 KV = "raftlake.replica.kv_service"
-UNIT = "unit/test_replica_reserved_rules.py"
-CLUSTER = "unit/test_replica_spoilt_topics.py"
+UNIT = "unit/replica/test_replica_reserved_rules.py"
+CLUSTER = "unit/replica/test_replica_spoilt_topics.py"
 PROPERTY = "property/test_replica_spoilt_keys.py"
 
 HOSTILE_SPOILT = (
@@ -61,7 +61,7 @@ HOSTILE_SPOILT = (
         source="issue 10: two names with one id share their groups; spoiling the older key deleted its data",
         edits=(Edit(RULES, "        if other != name:\n", "        if not other:\n"),),
         by_tests=True,
-        places=(UNIT, CLUSTER, "unit/test_replica_proposals.py"),
+        places=(UNIT, CLUSTER, "unit/replica/test_replica_proposals.py"),
     ),
     Mutant(
         name="id-of-a-deleted-topic-stays-taken",
@@ -196,6 +196,6 @@ HOSTILE_SPOILT = (
             ),
         ),
         by_tests=True,
-        places=("unit/test_replica_recent_results.py", CLUSTER),
+        places=("unit/replica/test_replica_recent_results.py", CLUSTER),
     ),
 )

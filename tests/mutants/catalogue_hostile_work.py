@@ -10,11 +10,11 @@ SEARCHES = "raftlake.replica.time_searches"
 FETCH = "raftlake.replica.apis.fetch"
 RECOVERY = "raftlake.storage.recovery"
 
-CHECKED = ("unit/test_replica_record_checks_work.py",)
-SEARCHED = ("unit/test_replica_time_searches.py",)
-FETCHED = ("unit/test_replica_apis_fetch_work.py",)
-TIMES = ("unit/test_storage_times.py",)
-EPOCHS = ("unit/test_storage_recovery_epochs.py",)
+CHECKED = ("unit/replica/test_replica_record_checks_work.py",)
+SEARCHED = ("unit/replica/test_replica_time_searches.py",)
+FETCHED = ("unit/replica/test_replica_apis_fetch_work.py",)
+TIMES = ("unit/storage/test_storage_times.py",)
+EPOCHS = ("unit/storage/test_storage_recovery_epochs.py",)
 
 
 def mutant(name: str, source: str, module: str, before: str, after: str, places: tuple[str, ...]) -> Mutant:
@@ -29,7 +29,7 @@ PRODUCE = (
         COMPRESSION,
         "        cost += max(len(block), BLOCK_COST_MIN)\n",
         "        cost += len(block)\n",
-        ("unit/test_wire_compression.py",),
+        ("unit/wire/test_wire_compression.py",),
     ),
     mutant(
         "frames-that-hold-nothing-cost-nothing",
@@ -45,7 +45,7 @@ PRODUCE = (
         COMPRESSION,
         "    if is_new and (stream.unused_data or stream.unconsumed_tail):\n",
         "    if False:\n",
-        ("unit/test_wire_compression.py",),
+        ("unit/wire/test_wire_compression.py",),
     ),
     mutant(
         "long-payload-unpacked-at-once",
@@ -223,7 +223,7 @@ PRODUCER_IDS = (
         "    ids.take(\n",
         "    if getattr(request, 'producer_id', -1) >= 0:\n"
         "        answer(ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)\n        return\n    ids.take(\n",
-        ("unit/test_replica_apis_topics_producers.py",),
+        ("unit/replica/test_replica_apis_topics_producers.py",),
     ),
 )
 
@@ -269,31 +269,31 @@ OUTSIDE_THE_LOG = (
         CHECKS,
         " or self._node.config.is_opaque):",
         "):",
-        ("unit/test_replica_opaque.py",),
+        ("unit/replica/test_replica_opaque.py",),
     ),
     mutant(
         "voter-added-where-nobody-votes",
         "`voters add` at an HTTP port asked for a minute, and then did not know the outcome",
-        "raftlake.cli_voters",
+        "raftlake.cli.voters",
         "    if served is not None and ApiKey.VOTE in served:\n",
         "    if served is None or ApiKey.VOTE in served:\n",
-        ("unit/test_cli_voters.py",),
+        ("unit/cli/test_cli_voters.py",),
     ),
     mutant(
         "starting-voter-asked-once",
         "a node that is just starting answers a moment later",
-        "raftlake.cli_voters",
+        "raftlake.cli.voters",
         " is None and time.monotonic() < deadline:",
         " is None and time.monotonic() < 0:",
-        ("unit/test_cli_voters.py",),
+        ("unit/cli/test_cli_voters.py",),
     ),
     mutant(
         "survivor-votes-at-the-clients-listener",
         "`raftlake recover` named the clients' listener, at which no votes are given",
-        "raftlake.cli_recover",
+        "raftlake.cli.recover",
         "    address = loaded.peers[loaded.node_id]\n",
         "    address = loaded.advertised_listener\n",
-        ("unit/test_runtime_recover.py",),
+        ("unit/runtime/test_runtime_recovery_recover.py",),
     ),
     mutant(
         "settings-of-a-local-node-for-all-to-read",
@@ -301,7 +301,7 @@ OUTSIDE_THE_LOG = (
         "raftlake.local",
         "    node.properties.touch(FILE_MODE)\n",
         "",
-        ("unit/test_local_directories.py",),
+        ("unit/local/test_local_directories.py",),
     ),
 )
 

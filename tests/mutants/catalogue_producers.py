@@ -9,7 +9,7 @@ STATE = "raftlake.replica.producer_state"
 START_POINTS = "raftlake.replica.start_points"
 KEYSPACE = "raftlake.kv.keyspace"
 MACHINE = "raftlake.kv.machine"
-RULES = "unit/test_replica_producer_state_rules.py"
+RULES = "unit/replica/test_replica_producer_state_rules.py"
 TWIN = "property/test_replica_producer_twin.py"
 
 SEQUENCES = (
@@ -127,7 +127,7 @@ UNDO = (
         name="written-one-record-further-than-the-log",
         source="a leader's first record is written after its first batches were noted",
         by_tests=True,
-        places=("unit/test_replica_start_points.py", TWIN),
+        places=("unit/replica/test_replica_start_points.py", TWIN),
         edits=(
             Edit(
                 START_POINTS,

@@ -12,16 +12,16 @@ SNAPSHOTS = "raftlake.replica.snapshots"
 FETCH_SNAPSHOT = "raftlake.raft.handlers.fetch_snapshot"
 FETCH_RESPONSE = "raftlake.raft.handlers.fetch_response"
 LOG = "raftlake.storage.log"
-IN_FLUSHES = ("unit/test_storage_flusher_many.py",)
-IN_EPOCH_FILES = ("unit/test_storage_recovery_epochs.py",)
-IN_RETENTION = ("unit/test_replica_timers_producer_state_retention.py",)
-IN_ROUNDS = ("unit/test_replica_retention_rounds.py",)
-IN_LATE_SNAPSHOTS = ("unit/test_raft_late_snapshot.py",)
-IN_REFUSED_VOTERS = ("unit/test_raft_refused_voters.py",)
-IN_BOUNDARIES = ("unit/test_storage_boundaries.py",)
-IN_NAMES = ("unit/test_storage_created_names.py",)
-IN_WRITERS = ("unit/test_storage_snapshot_writers.py",)
-IN_VOTER_LOGS = ("unit/test_replica_voter_log.py",)
+IN_FLUSHES = ("unit/storage/test_storage_flusher_many.py",)
+IN_EPOCH_FILES = ("unit/storage/test_storage_recovery_epochs.py",)
+IN_RETENTION = ("unit/replica/test_replica_timers_producer_state_retention.py",)
+IN_ROUNDS = ("unit/replica/test_replica_retention_rounds.py",)
+IN_LATE_SNAPSHOTS = ("unit/raft/test_raft_late_snapshot.py",)
+IN_REFUSED_VOTERS = ("unit/raft/test_raft_refused_voters.py",)
+IN_BOUNDARIES = ("unit/storage/test_storage_boundaries.py",)
+IN_NAMES = ("unit/storage/test_storage_created_names.py",)
+IN_WRITERS = ("unit/storage/test_storage_snapshot_writers.py",)
+IN_VOTER_LOGS = ("unit/replica/test_replica_voter_log.py",)
 
 FLUSHES = (
     Mutant(
@@ -287,7 +287,7 @@ NAMES_AND_POINTS = (
         name="deleted-group-ends-the-report-of-a-sync",
         source="of three groups of one sync the first is deleted meanwhile; the others wait for ever",
         by_tests=True,
-        places=("unit/test_replica_housekeeping_syncer.py",),
+        places=("unit/replica/test_replica_housekeeping_syncer.py",),
         edits=(
             Edit(
                 "raftlake.replica.syncer",
@@ -381,7 +381,7 @@ SCRUB = (
         name="slow-reader-goes-on-amid-what-was-cut",
         source="a bug of ours: other batches stand there now, and a sound log was taken for damaged",
         by_tests=True,
-        places=("unit/test_storage_scrub.py",),
+        places=("unit/storage/test_storage_scrub.py",),
         edits=(Edit("raftlake.storage.scrub", "        if end_offset < self._next:\n", "        if False:\n"),),
     ),
 )

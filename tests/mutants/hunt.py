@@ -19,7 +19,7 @@ def main(name: str, seeds: int, is_planted: bool) -> int:
     if is_planted:
         plant(mutant)
     # Only now: what this imports carries the bug.
-    from raftlake.sim.faults import Settings
+    from raftlake.sim.faults.faults import Settings
     from raftlake.sim.runner import judge, settle
 
     settle()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tests.kits.runstamp import Stamp
 from tests.mutants.trial import Death
-from tests.runstamp import Stamp
 
 COMMAND = "make mutants TABLE=docs/mutants.md"
 

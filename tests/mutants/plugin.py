@@ -12,7 +12,7 @@ from tests.mutants.plant import plant
 
 #: Compiled by numba, which keeps what it compiled on disk and knows it by the file: the sound loops would run instead of the
 #: planted ones, or later runs would get the planted ones.
-COMPILED = "raftlake.wire.kernels"
+COMPILED = "raftlake.arrow.kernels"
 
 _mutant = find(os.environ["RAFTLAKE_MUTANT"])
 if any(edit.module == COMPILED for edit in _mutant.edits):

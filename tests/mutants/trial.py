@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[2]
 #: What one group, one node or one quiet cluster must do.
 SCENARIOS = (
     "kip/test_*.py",
-    "unit/test_raft_*.py",
-    "unit/test_replica_*.py",
-    "unit/test_storage_election*.py",
+    "unit/raft/test_raft_*.py",
+    "unit/replica/test_replica_*.py",
+    "unit/storage/test_storage_election*.py",
     "contract/test_storage_election_contract.py",
     "trace/test_*.py",
     "sim/test_sim_regressions.py",

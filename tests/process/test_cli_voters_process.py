@@ -29,7 +29,7 @@ wait_until = partial(waitkit.wait_until, seconds=60)
 
 PATIENCE_SECONDS = 60
 SERVE = (
-    "import sys; from raftlake.runtime.server import serve; from raftlake.runtime.settings import load_settings; "
+    "import sys; from raftlake.runtime.server import serve; from raftlake.runtime.settings.settings import load_settings; "
     "sys.exit(serve(load_settings(None, overrides=sys.argv[1:])))"
 )
 

@@ -13,7 +13,7 @@ import pytest
 
 from raftlake import Client
 from raftlake.replica.config import METADATA_TOPIC, METADATA_TOPIC_ID
-from raftlake.runtime.peer_codec import peer_client_id
+from raftlake.runtime.peers.codec import peer_client_id
 from raftlake.wire import fetch, produce
 from raftlake.wire.api import ApiKey
 from splitkit import PATIENCE_S, SplitNode, ask, split_quorum

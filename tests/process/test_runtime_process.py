@@ -23,7 +23,7 @@ from raftlake.runtime.pid_file import PID_FILE
 pytestmark = pytest.mark.process
 
 SERVE = (
-    "import sys; from raftlake.runtime.server import serve; from raftlake.runtime.settings import load_settings; "
+    "import sys; from raftlake.runtime.server import serve; from raftlake.runtime.settings.settings import load_settings; "
     "sys.exit(serve(load_settings(None, overrides=sys.argv[1:])))"
 )
 PATIENCE_SECONDS = 20

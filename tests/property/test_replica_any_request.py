@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from raftlake.errors import WireError
-from raftlake.ports import GroupId, PeerConnection
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.config import METADATA_GROUP, ClientContext
 from raftlake.replica.node import ReplicaNode
-from raftlake.runtime.listener import answer_api_versions
-from raftlake.runtime.peer_codec import PeerCodec, peer_client_id
+from raftlake.runtime.listener.listener import answer_api_versions
+from raftlake.runtime.peers.codec import PeerCodec, peer_client_id
 from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset
 from raftlake.wire.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, request_type
 from replica_cluster import Cluster, batch

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from raftlake.kv.commands import Delete, Put, Txn, encode
 from raftlake.kv.keys import topic_key
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.reserved import Topic
-from raftlake.sim.disk import MemoryLog
+from raftlake.sim.disk.disk import MemoryLog
 from replica_cluster import Cluster
 from reservedkit import commit, trim, view
 

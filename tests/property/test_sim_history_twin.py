@@ -10,9 +10,9 @@ from dataclasses import replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from raftlake.sim.history_kv import Change, Changed, Conflict, Get, KvOperation, Seen, check_key_value, partition_by_keys
-from raftlake.sim.history_log import Append, End, LogOperation, check_log
-from raftlake.sim.linearizability import Operation, Outcome
+from raftlake.sim.histories.kv import Change, Changed, Conflict, Get, KvOperation, Seen, check_key_value, partition_by_keys
+from raftlake.sim.histories.linearizability import Operation, Outcome
+from raftlake.sim.histories.log import Append, End, LogOperation, check_log
 
 KEYS = ("a", "b")
 VALUES = (b"x", b"y", b"z")

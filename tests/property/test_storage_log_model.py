@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from contract.batches import Batch, data_of, end_of, make_batch
 from contract.file_faults import Killed, killed_at, without_sync
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.directory import FileLogDirectory
 

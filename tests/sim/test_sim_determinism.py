@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raftlake.sim.cluster import Cluster, Outcome
-from raftlake.sim.faults import Settings
+from raftlake.sim.faults.faults import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Between them: crashes, partitions, duplicates, pauses, five voters and an observer.

@@ -9,7 +9,7 @@ import pytest
 from raftlake.raft.credit import ANSWER_STEPS, REQUEST_STEPS
 from raftlake.raft.types import ElectionState, Epoch, NodeId
 from raftlake.sim.cluster import Cluster
-from raftlake.sim.faults import Settings
+from raftlake.sim.faults.faults import Settings
 
 #: In the last one voters change while a leader has taken fewer epochs than those that it leaves.
 SEEDS = (*range(1, 13), 1066)

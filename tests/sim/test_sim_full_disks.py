@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from raftlake.sim.cluster import Cluster, Outcome
-from raftlake.sim.faults import Settings
+from raftlake.sim.faults.faults import Settings
 
 SEEDS = range(1, 13)
 

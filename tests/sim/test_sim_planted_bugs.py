@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import ElectionState
 from raftlake.sim.cluster import Cluster
-from raftlake.sim.disk import SimulatedDisk
-from raftlake.sim.faults import Settings
+from raftlake.sim.disk.disk import SimulatedDisk
+from raftlake.sim.faults.faults import Settings
 from raftlake.sim.invariants import Invariant, Violation
 from raftlake.sim.invariants.durable_vote import DurableVote
 from raftlake.sim.network import NetworkSettings

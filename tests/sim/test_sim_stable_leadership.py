@@ -11,7 +11,7 @@ from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.cluster import Cluster
-from raftlake.sim.faults import Settings
+from raftlake.sim.faults.faults import Settings
 from raftlake.sim.invariants.convergence import disagreements
 
 pytestmark = pytest.mark.sim

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from raftlake.ports import BatchSpan
+from raftlake.ports.driver import BatchSpan
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.voter_log import entries_of
-from raftlake.sim.client_topics import create_topic
-from raftlake.sim.client_voters import Operator
+from raftlake.sim.clients.operations import bootstrap_addresses, bootstrap_servers
+from raftlake.sim.clients.topics import create_topic
+from raftlake.sim.clients.voters import Operator
 from raftlake.sim.cluster import Cluster
-from raftlake.sim.disk import MemoryLog
-from raftlake.sim.faults import Settings, draw_operated
+from raftlake.sim.disk.disk import MemoryLog
+from raftlake.sim.faults.faults import Settings, draw_operated
 from raftlake.sim.invariants import CommittedLogs, ReplicaState, Violation
 from raftlake.sim.invariants.base import ClusterView
 from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
 from raftlake.sim.invariants.voter_sets import VoterSets
-from raftlake.sim.operations import bootstrap_addresses, bootstrap_servers
 from raftlake.wire.control import voters_batch
 
 QUIET = Settings(seed=5, safety_ms=20_000, partitions=1, producers=1, readers=1, kv_clients=1, think_ms_mean=200)

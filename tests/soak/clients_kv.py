@@ -7,8 +7,8 @@ import json
 import random
 from urllib.parse import urlsplit
 
-from raftlake.sim.history_kv import Change, Changed, Conflict, Get, Seen
-from raftlake.sim.linearizability import Outcome
+from raftlake.sim.histories.kv import Change, Changed, Conflict, Get, Seen
+from raftlake.sim.histories.linearizability import Outcome
 from soak.http_calls import Answer, HttpCalls, NoAnswer, NotSent
 from soak.record import Record
 

@@ -12,8 +12,8 @@ from raftlake.client.connection import Connection, open_connection
 from raftlake.client.errors import Disconnected
 from raftlake.client.types import Address, ClientConfig
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
-from raftlake.sim.history_log import Append, End, Read
-from raftlake.sim.linearizability import Outcome
+from raftlake.sim.histories.linearizability import Outcome
+from raftlake.sim.histories.log import Append, End, Read
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record as WireRecord
 from raftlake.wire.batches import build_batch, decode_records, iterate_headers

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 from raftlake.runtime.free_ports import free_ports
-from raftlake.runtime.peer_codec import parse_peer_client_id
+from raftlake.runtime.peers.codec import parse_peer_client_id
 
 KAFKA_PORT = 9092
 HTTP_PORT = 8092

@@ -6,9 +6,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from raftlake.sim.history_kv import KvAction, KvOperation
-from raftlake.sim.history_log import LogAction, LogOperation
-from raftlake.sim.linearizability import Operation, Outcome
+from raftlake.sim.histories.kv import KvAction, KvOperation
+from raftlake.sim.histories.linearizability import Operation, Outcome
+from raftlake.sim.histories.log import LogAction, LogOperation
 from soak.nodes import Nodes
 
 #: A pause between acknowledged writes that is told of.

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raftlake.sim.history_kv import check_key_value, check_positions
-from raftlake.sim.history_log import check_log
+from raftlake.sim.histories.kv import check_key_value, check_positions
+from raftlake.sim.histories.log import check_log
 from soak.record import Record
 
 Final = Mapping[int, bytes | None]

@@ -39,7 +39,7 @@ def test_what_is_wrong_is_counted(
     flights: list[tuple[str, int]],
     differs: dict[str, int],
 ) -> None:
-    from raftlake.quickstart_spark import TopicCount, count_topic
+    from raftlake.quickstart.spark import TopicCount, count_topic
 
     client.create_topic(topic, 2)
     for carrier, number in flights:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import runstamp
+from tests.kits import runstamp
 from tests.sweep.compiled import Compiled
 from tests.sweep.ledger import STRETCH, Ledger, Stretch
 from tests.sweep.page import page

@@ -23,27 +23,27 @@ INTERPRETED = {
     # mypyc takes the constants of this IntEnum for machine integers where they are defaults of arguments.
     "raftlake.errors",
     # A decorator of a kind that mypyc does not know; nothing is left of its use.
-    "raftlake.values",
+    "raftlake.raft.value",
     # They look at fields of dataclasses: their own, or kio's.
     "raftlake.raft.config",
     "raftlake.replica.config",
     "raftlake.wire.schema",
     "raftlake.sim.cluster",
-    "raftlake.sim.faults",
-    "raftlake.sim.history_kv",
+    "raftlake.sim.faults.faults",
+    "raftlake.sim.histories.kv",
     "raftlake.sim.scenario",
     # mypyc does not know memoryview as the type of a named tuple's field.
     "raftlake.wire.snapshots",
     # Generic dataclasses.
-    "raftlake.sim.linearizability",
-    "raftlake.sim.client_history",
-    "raftlake.sim.history_log",
+    "raftlake.sim.histories.linearizability",
+    "raftlake.sim.clients.history",
+    "raftlake.sim.histories.log",
     # What crosses processes, and what runs once.
     "raftlake.sim.report",
     "raftlake.sim.runner",
     "raftlake.sim.shrink",
     "raftlake.sim.tail",
-    "raftlake.sim.listing",
+    "raftlake.sim.histories.listing",
 }
 #: The types were checked in the source; here they only have to be known.
 MYPY_CONFIG = """[mypy]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.runstamp import Stamp
+from tests.kits.runstamp import Stamp
 
 from raftlake.sim.report import Totals
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 DECORATORS = ("dataclass", "value")
-#: What `@value` stands for (`raftlake.values`).
+#: What `@value` stands for (`raftlake.raft.value`).
 VALUE_OPTIONS = {"kw_only": True, "unsafe_hash": True}
 #: A None that says nothing of the attribute it is assigned to: mypy takes `self.x = None` for the truth until the end of the
 #: function, be there a call in between that sets it, and compiled code raises TypeError where that is not so.

@@ -23,7 +23,7 @@ from raftlake.replica.partition import Partition
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.server import NodeServer
-from raftlake.runtime.settings import load_settings
+from raftlake.runtime.settings.settings import load_settings
 from runtime_fakes import until
 
 pytestmark = pytest.mark.process

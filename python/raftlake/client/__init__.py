@@ -1,7 +1,34 @@
 """The client of a quorum: `Client` for ordinary programs, `AsyncClient` for asyncio.
 
-Speaks the Kafka protocol to append, read and administer, and HTTP for the key-value space. Knows the wire, the key-value
-commands and the errors; no node code.
+The client speaks the Kafka protocol to append, read and administer, and HTTP for the key-value space. `AsyncClient` is the one
+implementation. A `Client` hands each call to an `AsyncClient` that lives on an event loop in a background thread.
+
+Reading order:
+
+- `types`, `errors`: the values and settings of a client; the errors that only clients raise.
+- `aio`: `AsyncClient`, which puts the parts below together.
+- `sync`, `sync_kv`, `loop_thread`: `Client` and its producers; its key-value space; the thread with the event loop.
+- `cluster`, `routing`: the metadata cache with the leader of each partition; the retry loop through changes of leader.
+- `connection`, `pool`: one connection to one node; the open connections by address and use.
+- `protocol`: the requests of the cold APIs, built and taken apart.
+- `deadline`: the time limit of one operation, and the pauses between its attempts.
+- `producer`, `partitioner`: `AsyncProducer`, which makes the batches; the partition of a record.
+- `sender`, `produce_answer`: the appends to one partition, in order and retried; the meaning of each answer.
+- `lanes`, `stall_watch`: producer ids and their sequences; the detection of a leader that answers no append.
+- `reader`: raw batches, records and offsets, from the leader or from a follower.
+- `admin`, `voters`: topics and the cluster; changes of voters (KIP-853).
+- `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
+
+Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py` and `errors`,
+and no node code.
+
+Invariants:
+
+- A batch on its way ends with `AppendResult`, with `RequestRejected` (not in the log) or with `UnknownOutcome`.
+- Within a lane, sequences have no gap. `lanes` retires a lane for good when its sequence may have a gap.
+- `kv` sends a write again only after an answer or a refused connection that proves that no node has proposed the write.
+- For one topic id, the leader epoch of a partition in the cache never goes back.
+- `connection` completes each request exactly once, in the order of the sends.
 """
 
 from __future__ import annotations

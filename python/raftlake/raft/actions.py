@@ -17,7 +17,7 @@ from __future__ import annotations
 from raftlake.errors import ErrorCode
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchSnapshotRequest, Request, Response
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
-from raftlake.values import value
+from raftlake.raft.value import value
 
 
 @value

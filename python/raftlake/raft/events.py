@@ -19,7 +19,7 @@ from raftlake.raft.messages import (
     VoteRequest,
 )
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
-from raftlake.values import value
+from raftlake.raft.value import value
 
 
 @value

@@ -25,7 +25,7 @@ from raftlake.raft.types import (
     VoterEndpoint,
     VoterSet,
 )
-from raftlake.values import value
+from raftlake.raft.value import value
 
 
 @value

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Offset, VoterSet
 from raftlake.replica.intact import headers_from
 from raftlake.replica.snapshot_files import check

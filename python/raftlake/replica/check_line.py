@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.ports import Aside, ClientConnection, GroupId
+from raftlake.ports.driver import Aside, ClientConnection
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.wire.batches import BatchHeader
 
 if TYPE_CHECKING:

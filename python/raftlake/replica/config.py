@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raftlake.ports import ClientConnection, GroupId, ListenerUse
+from raftlake.ports.driver import ClientConnection, ListenerUse
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import (
+from raftlake.ports.peer_rpcs import (
     ControlReply,
     ControlRpc,
     FetchReply,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from raftlake.errors import CorruptBatch, DamagedData, DiskFull, StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import (
     AnswerFetch,
     AnswerRead,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from raftlake.errors import DiskFull
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.keys import TOPICS_PREFIX, is_reserved
-from raftlake.ports import GroupId, Room
+from raftlake.ports.driver import Room
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, NodeId, VoterSet
 from raftlake.replica.partition import Partition
 

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection, PeerMessage
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId, PeerMessage
 from raftlake.raft.actions import AnswerFetch, AppendRecords
 from raftlake.raft.events import FetchRequestReceived
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerConnection
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId
 from raftlake.raft.actions import AnswerFetch
 from raftlake.raft.events import ReplicaConfirmed
 from raftlake.raft.messages import FetchRequest

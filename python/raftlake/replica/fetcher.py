@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode
-from raftlake.ports import FetchReply, FetchRpc, GroupId, PeerMessage, PeerReply
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId, PeerMessage, PeerReply
 from raftlake.raft.events import FailureReason, LeaderConfirmed, RequestFailed, ResponseReceived
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import NodeId

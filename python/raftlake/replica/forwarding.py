@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import TxnResult
-from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc
+from raftlake.ports.driver import Origin
+from raftlake.ports.peer_rpcs import PeerReply, ProposeReply, ProposeRpc
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.wire.batches import Record, build_batch

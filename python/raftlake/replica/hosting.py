@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
 from raftlake.raft.types import NO_VOTERS, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet

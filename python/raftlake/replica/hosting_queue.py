@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from raftlake.errors import DiskFull, PathOutside
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from raftlake.errors import ErrorCode, WireError, for_clients
 from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine, TxnResult
-from raftlake.ports import Origin, PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
+from raftlake.ports.driver import Origin
+from raftlake.ports.peer_rpcs import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.forwarding import Forwarding, ProposeDone, ProposeOutcome, ProposeStatus, refused
 from raftlake.replica.kv_restore import KvRestore, release

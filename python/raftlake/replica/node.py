@@ -12,18 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raftlake.errors import DamagedData, DiskFull, InvariantViolation, RaftlakeError, StorageError
-from raftlake.ports import (
-    Aside,
-    Clock,
-    ElectionStore,
-    GroupId,
-    LogDirectory,
-    Network,
-    PeerConnection,
-    PeerMessage,
-    PeerReply,
-    PeerRpc,
-)
+from raftlake.ports.driver import Aside, Clock, ElectionStore, LogDirectory, Network, PeerConnection
+from raftlake.ports.peer_rpcs import GroupId, PeerMessage, PeerReply, PeerRpc
 from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import PeerReply, VoterReply, VoterRpc
+from raftlake.ports.peer_rpcs import PeerReply, VoterReply, VoterRpc
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import FailureReason
 from raftlake.raft.roles import Follower

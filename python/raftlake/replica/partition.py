@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, RequestRejected
-from raftlake.ports import BatchSpan, GroupId, LogStore
+from raftlake.ports.driver import BatchSpan, LogStore
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords, AppendVoters
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch

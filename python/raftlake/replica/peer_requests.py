@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
-from raftlake.ports import (
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import (
     ControlRpc,
     DescribeRpc,
     FetchRpc,
     FetchSnapshotRpc,
-    PeerConnection,
     PeerReply,
     PeerRpc,
     ProposeRpc,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
 from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, is_reserved
-from raftlake.ports import Origin, ProposeRpc
+from raftlake.ports.driver import Origin
+from raftlake.ports.peer_rpcs import ProposeRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.reserved import (
     PRODUCER_IDS_BLOCK,

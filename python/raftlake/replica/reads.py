@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId, PeerReply, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
+from raftlake.ports.peer_rpcs import GroupId, PeerReply, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
 from raftlake.raft.actions import AnswerRead
 from raftlake.raft.events import FailureReason, ReadRequested
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset

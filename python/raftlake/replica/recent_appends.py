@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 
 BYTES_MAX = 4 << 20
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
-from raftlake.ports import Aside
+from raftlake.ports.driver import Aside
 from raftlake.replica.allowance import Allowance
 from raftlake.replica.check_line import Asker, Checked, CheckLine, Done
 from raftlake.replica.later_turns import LaterTurns

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRefusedEpoch, ReportRole
 from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, Epoch
 from raftlake.replica.partition import Partition

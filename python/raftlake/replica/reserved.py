@@ -22,7 +22,7 @@ from raftlake.kv.keys import (
     TOPICS_PREFIX,
 )
 from raftlake.kv.machine import Entry
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.replica.quorum import voters_to_json

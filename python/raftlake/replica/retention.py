@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlake.ports import SegmentInfo
+from raftlake.ports.driver import SegmentInfo
 from raftlake.replica.config import NodeConfig
 
 

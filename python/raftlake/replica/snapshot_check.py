@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, OffsetAndEpoch
 from raftlake.replica.snapshot_files import describe, scan
 from raftlake.wire.snapshots import SnapshotBatch

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raftlake.errors import CorruptBatch, DamagedData, StorageError
-from raftlake.ports import GroupId, LogStore, SnapshotStore, SnapshotWriter
+from raftlake.ports.driver import LogStore, SnapshotStore, SnapshotWriter
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.types import OffsetAndEpoch, VoterSet
 from raftlake.replica.start_points import KnownProducers

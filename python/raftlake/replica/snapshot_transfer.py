@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, StorageError
-from raftlake.ports import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerMessage, PeerReply, SnapshotWriter
+from raftlake.ports.driver import SnapshotWriter
+from raftlake.ports.peer_rpcs import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerMessage, PeerReply
 from raftlake.raft.actions import AbandonSnapshot, AnswerFetchSnapshot, FinishSnapshot, WriteSnapshot
 from raftlake.raft.events import FailureReason, RequestFailed, RequestReceived, ResponseReceived, SnapshotReceived
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse

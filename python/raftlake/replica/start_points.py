@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from raftlake.errors import CorruptBatch, DamagedData, DiskFull, StorageError
-from raftlake.ports import LogStore
+from raftlake.ports.driver import LogStore
 from raftlake.raft.types import Epoch, Offset, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.intact import headers_from

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlake.errors import CorruptBatch, ErrorCode, WireError
-from raftlake.ports import GroupId, TimestampAndOffset
+from raftlake.ports.driver import TimestampAndOffset
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.allowance import Allowance
 from raftlake.replica.partition import Partition

@@ -20,7 +20,7 @@ from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import TOPICS_PREFIX, topic_key
-from raftlake.ports import GroupId, ReadOffsetResult
+from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId, KraftVersions, ReadOffsetResult
+from raftlake.ports.driver import KraftVersions
+from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import FailureReason, VoterChangeRequested

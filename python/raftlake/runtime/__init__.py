@@ -1,0 +1,28 @@
+"""The asyncio shell of a node: the process, its sockets, clocks and settings around one `ReplicaNode`.
+
+Reading order:
+
+- `__main__`: `python -m raftlake.runtime`, a node without the libraries of the command line.
+- `server`: `NodeServer`, from the settings to the exit code: start, graceful stop, close.
+- `driver`: the turns and timers of the node on the event loop.
+- `settings`, `listener`, `peers`, `http`, `recovery` (packages): the settings of a node; its Kafka listener; its connections to
+  other nodes; its HTTP front; `raftlake recover`.
+- `http_fronts`, `sockets`, `admission`: the HTTP listeners; bound sockets; the limits on connections.
+- `clock`, `loop`, `aside`, `slices`: the real clocks; the event loop; a thread for long jobs; long work in small pieces.
+- `loop_watch`, `metrics`: the pauses of the event loop; the figures for Prometheus.
+- `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage and voters; refusals at a bounded rate.
+- `format`, `pid_file`, `free_ports`, `stop_signals`: a new data directory; `raftlake.pid`; free ports; signals that ask for a
+  stop.
+
+Callers: `cli/node.py` calls `server` and `format`. `local` starts `__main__` in child processes, and uses `format` and
+`free_ports`. The package calls `ReplicaNode`, builds the stores of `storage`, and implements `Clock`, `Aside` and `Network` of
+`ports`.
+
+Invariants:
+
+- One thread, that of the event loop, makes every call of the node. Other threads post their results to the loop.
+- Inputs ask for a turn; one iteration of the loop runs at most one turn for all of them.
+- A start takes the lock of the data directory first, binds the ports next, and opens the logs then.
+- A fatal error ends the process with exit code 1. A node never restarts itself.
+- `log` quotes the facts of a log line, so no text of a client can forge a line.
+"""

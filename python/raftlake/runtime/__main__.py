@@ -22,7 +22,7 @@ def main() -> int:
     gc.disable()
     from raftlake.errors import RaftlakeError, one_line
     from raftlake.runtime import server
-    from raftlake.runtime.settings import load_settings
+    from raftlake.runtime.settings.settings import load_settings
 
     gc.enable()
     try:

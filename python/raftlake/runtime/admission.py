@@ -46,7 +46,7 @@ class Guest(Protocol):
 
 
 class Peers(Protocol):
-    """The other nodes, as `known_peers.KnownPeers` tells."""
+    """The other nodes, as `KnownPeers` tells."""
 
     def is_voter(self, node_id: NodeId) -> bool: ...
 

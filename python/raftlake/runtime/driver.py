@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable
 
 from raftlake.errors import InvariantViolation, RaftlakeError
-from raftlake.ports import Clock
+from raftlake.ports.driver import Clock
 from raftlake.replica.node import ReplicaNode
-from raftlake.runtime.connection import Connection
-from raftlake.runtime.http_connection import HttpConnection
+from raftlake.runtime.http.connection import HttpConnection
+from raftlake.runtime.listener.connection import Connection
 
 logger = logging.getLogger("raftlake.node")
 

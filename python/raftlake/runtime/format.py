@@ -10,7 +10,7 @@ from pathlib import Path
 from raftlake.errors import ConfigError
 from raftlake.raft.types import NodeId
 from raftlake.runtime.log import quote
-from raftlake.runtime.values import NODE_ID_MAX
+from raftlake.runtime.settings.parsing import NODE_ID_MAX
 from raftlake.storage.meta import FILE_NAME, MetaProperties, format_directory, read_meta
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")

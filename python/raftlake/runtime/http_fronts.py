@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from raftlake.errors import RaftlakeError
 from raftlake.replica.node import ReplicaNode
-from raftlake.runtime.http import HttpFront, Serves
-from raftlake.runtime.http_ops import OpsHandlers
+from raftlake.runtime.http.front import HttpFront, Serves
+from raftlake.runtime.http.metrics_page import MetricsPage
+from raftlake.runtime.http.ops import OpsHandlers
 from raftlake.runtime.metrics import NodeMetrics
-from raftlake.runtime.metrics_page import MetricsPage
-from raftlake.runtime.settings import Settings
+from raftlake.runtime.settings.settings import Settings
 from raftlake.runtime.slices import Slices
 
 

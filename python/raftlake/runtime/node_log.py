@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode

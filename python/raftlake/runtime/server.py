@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable, Mapping
 
 from raftlake.errors import ConfigError, RaftlakeError, StorageError
-from raftlake.ports import ListenerUse
+from raftlake.ports.driver import ListenerUse
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
 from raftlake.replica.node import ReplicaNode
@@ -25,22 +25,22 @@ from raftlake.runtime import loop as loops
 from raftlake.runtime.aside import ThreadAside
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.driver import Driver
-from raftlake.runtime.frame_room import FrameRoom
 from raftlake.runtime.http_fronts import HttpFronts
-from raftlake.runtime.known_peers import KnownPeers
-from raftlake.runtime.listener import Listener
+from raftlake.runtime.listener.frame_room import FrameRoom
+from raftlake.runtime.listener.listener import Listener
+from raftlake.runtime.listener.router import ConnectionLimits
 from raftlake.runtime.log import configure_logging, event
 from raftlake.runtime.loop_watch import LoopWatch
 from raftlake.runtime.metrics import NodeMetrics
-from raftlake.runtime.moved_voters import MovedVoters
 from raftlake.runtime.node_log import NodeLog
-from raftlake.runtime.peer_address import PeerAddresses
-from raftlake.runtime.peer_codec import PeerCodec
-from raftlake.runtime.peers import TcpNetwork
+from raftlake.runtime.peers.address import PeerAddresses
+from raftlake.runtime.peers.codec import PeerCodec
+from raftlake.runtime.peers.known import KnownPeers
+from raftlake.runtime.peers.moved_voters import MovedVoters
+from raftlake.runtime.peers.network import TcpNetwork
 from raftlake.runtime.pid_file import remove_pid, write_pid
-from raftlake.runtime.recover import require_not_pending
-from raftlake.runtime.router import ConnectionLimits
-from raftlake.runtime.settings import Settings
+from raftlake.runtime.recovery.recover import require_not_pending
+from raftlake.runtime.settings.settings import Settings
 from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals

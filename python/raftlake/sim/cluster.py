@@ -12,30 +12,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from raftlake.errors import RaftlakeError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, ElectionState, NodeId, OffsetAndEpoch
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
-from raftlake.sim.client_base import SCRATCH, Client, Shared
-from raftlake.sim.client_calls import ClientCalls
-from raftlake.sim.client_history import KvHistory
+from raftlake.sim.clients.base import SCRATCH, Client, Shared
+from raftlake.sim.clients.calls import ClientCalls
+from raftlake.sim.clients.history import KvHistory
+from raftlake.sim.clients.operations import Operations, bootstrap_addresses, bootstrap_servers
+from raftlake.sim.clients.workload import make_clients
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk import MemoryLog
-from raftlake.sim.disk_filling import MIN_FREE_BYTES
-from raftlake.sim.faults import Settings, stream
-from raftlake.sim.injector import FaultInjector, draw_strikes
+from raftlake.sim.disk.disk import MemoryLog
+from raftlake.sim.faults.faults import Settings, stream
+from raftlake.sim.faults.filling import MIN_FREE_BYTES
+from raftlake.sim.faults.injector import FaultInjector, draw_strikes
+from raftlake.sim.faults.strikes import RoleTrap, Strike
 from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
-from raftlake.sim.operations import Operations, bootstrap_addresses, bootstrap_servers
 from raftlake.sim.oracle import MARK_PREFIX, Oracle
-from raftlake.sim.strikes import RoleTrap, Strike
 from raftlake.sim.trace import LineSink, Trace
-from raftlake.sim.workload import make_clients
 from raftlake.wire.batches import Record, decode_records, parse_header
 
 #: How often the end of a phase is looked for.

@@ -5,7 +5,7 @@ Owns names and counts, nothing else; the machines and clients call it. Counting 
 
 from __future__ import annotations
 
-from raftlake.ports import ControlReply, FetchReply, GroupId, PeerReply, ReadOffsetReply
+from raftlake.ports.peer_rpcs import ControlReply, FetchReply, GroupId, PeerReply, ReadOffsetReply
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.messages import FetchResponse
 

@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, Protocol
 
 from raftlake.errors import StorageError
-from raftlake.ports import ControlReply, ControlRpc, FetchRpc, FetchSnapshotRpc, GroupId, PeerConnection, PeerReply, PeerRpc
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, FetchRpc, FetchSnapshotRpc, GroupId, PeerReply, PeerRpc
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import VoteRequest, VoteResponse
@@ -24,15 +25,15 @@ from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clock import US_PER_MS, NodeClock, Scheduler
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk import SimulatedDisk
-from raftlake.sim.faults import Settings, stream
-from raftlake.sim.forging import FORGER, forged_requests
+from raftlake.sim.disk.disk import SimulatedDisk
+from raftlake.sim.disk.power import SimulatedCrash
+from raftlake.sim.faults.faults import Settings, stream
+from raftlake.sim.faults.forging import FORGER, forged_requests
+from raftlake.sim.faults.strikes import RoleTrap
+from raftlake.sim.faults.syncs import Syncs
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import NO_EPOCHS, SimulatedNetwork
 from raftlake.sim.node_watch import DiskWatch, NodeWatch
-from raftlake.sim.power import SimulatedCrash
-from raftlake.sim.strikes import RoleTrap
-from raftlake.sim.syncs import Syncs
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc
 
 #: A driver that asks for this many turns or deadlines within one simulated microsecond spins.

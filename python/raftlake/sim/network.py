@@ -23,7 +23,8 @@ from math import log
 from random import Random
 from typing import Protocol
 
-from raftlake.ports import FetchRpc, GroupId, KraftVersions, PeerConnection, PeerReply, PeerRpc, ProposeRpc
+from raftlake.ports.driver import KraftVersions, PeerConnection
+from raftlake.ports.peer_rpcs import FetchRpc, GroupId, PeerReply, PeerRpc, ProposeRpc
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
 from raftlake.sim.clock import US_PER_MS, Scheduler

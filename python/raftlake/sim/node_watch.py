@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.trace import describe
 from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import Partition
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk import MemoryLog
+from raftlake.sim.disk.disk import MemoryLog
+from raftlake.sim.disk.log_image import StoredBatch
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState
-from raftlake.sim.log_image import StoredBatch
 from raftlake.sim.trace import Trace
 
 

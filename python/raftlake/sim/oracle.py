@@ -25,8 +25,8 @@ from raftlake.kv.commands import Delete, Put, Txn, decode
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.replica.reserved_rules import ReservedRules
+from raftlake.sim.histories.listing import KvList, check_lists
 from raftlake.sim.invariants.base import Violation
-from raftlake.sim.listing import KvList, check_lists
 from raftlake.wire.batches import Record
 
 #: Every command of a simulated client also writes this key, so that it can be found in the log.

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from raftlake.sim.faults import Settings
-from raftlake.sim.injector import draw_strikes, read_strikes
-from raftlake.sim.strikes import Strike
+from raftlake.sim.faults.faults import Settings
+from raftlake.sim.faults.injector import draw_strikes, read_strikes
+from raftlake.sim.faults.strikes import Strike
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from raftlake.sim.faults.strikes import Strike
 from raftlake.sim.scenario import Scenario, with_setting
-from raftlake.sim.strikes import Strike
 
 #: The promise that a scenario breaks, None when it breaks none.
 Judge = Callable[[Scenario], str | None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol, assert_never
 
-from raftlake.ports import (
+from raftlake.ports.peer_rpcs import (
     ControlReply,
     ControlRpc,
     DescribeReply,

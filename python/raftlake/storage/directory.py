@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import cast
 
 from raftlake.errors import DamagedData, DiskFull, StorageError
-from raftlake.ports import GroupId, LogStore, Room
+from raftlake.ports.driver import LogStore, Room
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FilePool, descriptors_max, storage_error

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from raftlake.errors import StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.storage.election_journal import FILE_NAME as JOURNAL_NAME
 from raftlake.storage.election_journal import ElectionJournal

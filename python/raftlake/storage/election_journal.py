@@ -25,7 +25,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from raftlake.errors import DiskFull, StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState
 from raftlake.storage.files import (
     FILE_MODE,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raftlake.errors import DiskFull, InvariantViolation, StorageError
-from raftlake.ports import BatchSpan, GroupId, SegmentInfo, TimestampAndOffset
+from raftlake.ports.driver import BatchSpan, SegmentInfo, TimestampAndOffset
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory

@@ -19,7 +19,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from raftlake.errors import PathOutside, StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import (
     DIRECTORY_MODE,

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from raftlake.errors import DamagedData, DiskFull, StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
 from raftlake.storage.epochs import Entry, LeaderEpochs

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raftlake.errors import DiskFull
-from raftlake.ports import Room
+from raftlake.ports.driver import Room
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from raftlake.errors import StorageError
-from raftlake.ports import BatchSpan, SegmentInfo
+from raftlake.ports.driver import BatchSpan, SegmentInfo
 from raftlake.raft.types import Epoch, Offset
 from raftlake.storage import index
 from raftlake.storage.files import (

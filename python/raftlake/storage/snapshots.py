@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from raftlake.errors import StorageError
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FILE_MODE, Chunk, discard, read_at, storage_error, sync_data, sync_directory, write_at

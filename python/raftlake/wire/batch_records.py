@@ -2,7 +2,7 @@
 
 Owns the encoding of a record (zigzag varints for lengths and deltas) and the assembly of a batch around a payload. Meant
 for small numbers of records: control records, key-value commands, clients that produce line by line. Reading and writing
-in bulk, to and from Arrow, is in `records.py`.
+in bulk, to and from Arrow, is in `arrow/`.
 
 `Record` is a named tuple for the same reason as `BatchHeader`: one is made per record.
 """

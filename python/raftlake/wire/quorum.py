@@ -7,6 +7,8 @@ kafka-metadata-quorum, and computed as it does. Knows neither who asked nor how 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +146,17 @@ def replication_facts(described: QuorumDescription) -> list[dict[str, Any]]:
         }
         for replica, role in ranked
     ]
+
+
+def status_lines(described: QuorumDescription) -> list[str]:
+    """`raftlake describe --status` as text: the names begin with a capital, the values line up."""
+    return [f"{name[0].upper()}{name[1:]}:".ljust(24) + _shown(value) for name, value in status_facts(described).items()]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return json.dumps(value)
+    return str(value)
 
 
 def _node_facts(described: QuorumDescription, replica: ReplicaDescription) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.static.protocol import Entity
 
 from raftlake.errors import InvariantViolation, WireError
+from raftlake.wire.durations import milliseconds, to_milliseconds
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.primitives import (
     I16,
@@ -39,7 +40,6 @@ from raftlake.wire.primitives import (
     write_tag,
     write_uvarint,
 )
-from raftlake.wire.values import milliseconds, to_milliseconds
 
 #: A value of any field: the static types are kio's dataclasses', which this module handles generically.
 Value: TypeAlias = Any

@@ -1,6 +1,27 @@
-"""What a node answers to clients, one module per subject. `Apis.handle` finds the handler of a request by its API key.
+"""What a node answers to clients, one module for each subject. `Apis.handle` finds the handler of a request by its API key.
 
-A handler gets the decoded request and calls `reply` once, now or in a later turn. It never raises for what a client sent.
+Reading order:
+
+- `answers`: Kafka answers in the version of the request.
+- `produce`: Produce; the checked batches go into the log as they came.
+- `fetch`: Fetch for consumers, at the leader and at followers.
+- `offsets`: ListOffsets and OffsetForLeaderEpoch.
+- `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
+- `topics`: CreateTopics and DeleteTopics, as transactions on keys.
+- `producers`: InitProducerId, with ids from blocks that one key gives out.
+- `groups`: FindCoordinator, and the refusal of what members of a consumer group ask for.
+- `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853).
+- `find_quorum`: FindQuorum (KIP-595).
+
+Callers: `replica/node.py` builds `Apis` and calls `Apis.handle`. `replica/peer_requests.py` and `replica/own_vote.py` use
+`cluster` and `voters` for requests of nodes. The handlers call the services of `ReplicaNode`.
+
+Invariants:
+
+- A handler gets the decoded request and calls `reply` once, now or in a later turn.
+- A handler never raises for what a client sent.
+- No consumer gets a record above the high watermark that this node has applied.
+- acks=1 waits for the majority like acks=all.
 """
 
 from __future__ import annotations

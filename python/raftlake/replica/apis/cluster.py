@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import DescribeReply, DescribeRpc, GroupId, PeerReply
+from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, GroupId, PeerReply
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, kafka_error, once

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.partition import Partition

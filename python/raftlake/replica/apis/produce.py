@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected, for_clients
-from raftlake.ports import ClientConnection, GroupId
+from raftlake.ports.driver import ClientConnection
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.check_line import Asker, Checked
 from raftlake.replica.config import METADATA_TOPIC

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from raftlake.errors import ErrorCode
-from raftlake.ports import PeerReply, VoterReply, VoterRpc
+from raftlake.ports.peer_rpcs import PeerReply, VoterReply, VoterRpc
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from raftlake.raft.types import NO_LEADER, DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint

@@ -1,4 +1,30 @@
-"""What the whole cluster must never show, one property per module, each naming its source."""
+"""What the whole cluster must never show, one property per module, each naming its source.
+
+Reading order:
+
+- `base`: the moments at which an invariant is asked, what it sees of the cluster, `InvariantSuite` and `Violation`.
+- `committed_log`, `committed_data`: all that was ever committed; every replica holds the same data below its high watermark.
+- `monotonic_epoch`, `durable_vote`, `single_leader`, `valid_roles`: epochs never go back; votes are durable before their
+  answers; one leader an epoch; only voters campaign.
+- `log_matching`, `leader_completeness`: equal offset and epoch mean equal logs before; a leader has all that was committed
+  before its epoch.
+- `monotonic_high_watermark`, `majority_high_watermark`: no way back; a majority holds everything below it on disk.
+- `snapshot_at_log_start`, `snapshot_data`, `leader_never_loads_snapshot`: a trimmed log has a snapshot; a snapshot is the state
+  of committed records; no leader resets its log.
+- `voter_sets`: committed sets that follow each other differ by one voter at most.
+- `left_leaders`: a Fetch session of a follower that has left its leader confirms no read.
+- `awake_majority`, `convergence`: a leader without a majority gives up; at the end all nodes agree.
+- `stable_leadership`: no change of leader or epoch, for the tests that arm it.
+
+Callers: `sim/cluster.py` builds the suite with `standard_invariants`. `sim/machine.py` and `sim/node_watch.py` call the
+moments. The package reads the logs of `sim/disk`.
+
+Invariants of the package itself:
+
+- An invariant judges from the outside: it never takes the belief of one node about another as a fact.
+- The checks are incremental: they look at what changed.
+- `CommittedData` comes before the invariants that read the committed log, because it extends that log.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.quorum import largest_reached_by
 from raftlake.raft.types import NodeId, VoterSet
 from raftlake.sim.clock import US_PER_MS

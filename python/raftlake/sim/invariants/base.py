@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, NodeId, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
-from raftlake.sim.disk import MemoryLog
-from raftlake.sim.log_image import StoredBatch
+from raftlake.sim.disk.disk import MemoryLog
+from raftlake.sim.disk.log_image import StoredBatch
 
 
 class Violation(Exception):

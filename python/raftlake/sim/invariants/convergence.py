@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.sim.invariants.base import ClusterView, Invariant, ReplicaState
 from raftlake.sim.invariants.committed_log import CommittedLogs
 

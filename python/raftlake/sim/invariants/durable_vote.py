@@ -5,7 +5,7 @@ Looked at where the answer leaves the node, so that a vote which a crash could t
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, ReplicaKey
 from raftlake.sim.invariants.base import ClusterView, Invariant
 

@@ -6,7 +6,7 @@ one turn, and that may well begin with its own snapshot.
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.sim.invariants.base import ClusterView, Invariant, ReplicaState
 

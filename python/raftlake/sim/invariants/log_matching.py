@@ -7,10 +7,10 @@ epoch; by induction all that lies before is the same too.
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
+from raftlake.sim.disk.log_image import StoredBatch
 from raftlake.sim.invariants.base import ClusterView, Invariant
-from raftlake.sim.log_image import StoredBatch
 
 
 class LogMatching(Invariant):

@@ -8,11 +8,11 @@ damage or with its whole disk, gives no vote, and is counted as lost.
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, VoterSet
+from raftlake.sim.disk.log_image import StoredBatch
 from raftlake.sim.invariants.base import ClusterView, Invariant, ReplicaState
 from raftlake.sim.invariants.committed_log import CommittedLogs
-from raftlake.sim.log_image import StoredBatch
 
 
 class MajorityHoldsCommitted(Invariant):

@@ -6,7 +6,7 @@ With it goes what makes an epoch worth something: in one epoch a node votes once
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, NodeId
 from raftlake.sim.invariants.base import Invariant, ReplicaState
 

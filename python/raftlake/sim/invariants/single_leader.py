@@ -5,7 +5,7 @@ In one epoch of one group at most one node ever leads, and every election file t
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, NodeId
 from raftlake.sim.invariants.base import ClusterView, Invariant, ReplicaState
 

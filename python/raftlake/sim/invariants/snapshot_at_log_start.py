@@ -5,7 +5,7 @@ Judged when a log's start moves and after each crash, which may take unfinished 
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.sim.invariants.base import ClusterView, Invariant
 

@@ -8,7 +8,7 @@ is kept: the key spaces of a run are small.
 from __future__ import annotations
 
 from raftlake.kv.machine import StateMachine
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.reserved_rules import ReservedRules

@@ -6,7 +6,7 @@ replica that campaigns or leads follows nobody else.
 
 from __future__ import annotations
 
-from raftlake.ports import GroupId
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.sim.invariants.base import Invariant

@@ -1,0 +1,85 @@
+"""What the commands share: the options that say which quorum, and how facts are printed."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raftlake.cli.leader import LeaderWatch
+
+if TYPE_CHECKING:
+    from raftlake.client import Client
+
+#: The environment's word for the nodes to ask; Spark's options are read from the second one too.
+BOOTSTRAP_VARIABLES = ["RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS"]
+BootstrapServer = Annotated[
+    str,
+    typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLES, metavar="H:P,H:P", help="Nodes to ask first."),
+]
+TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Give up after so many milliseconds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+TIMEOUT_MS_DEFAULT = 15_000
+#: At a terminal nobody wants to wait long to hear that no node is there.
+_UNREACHABLE_TIMEOUT_MS = 3_000
+
+
+@contextlib.contextmanager
+def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Client]:
+    """A client for one command. Who waits for a quorum without a leader is told so."""
+    from raftlake.client import Client
+
+    client = Client(
+        bootstrap_server,
+        client_id="raftlake-cli",
+        request_timeout_ms=timeout_ms,
+        unreachable_timeout_ms=min(timeout_ms, _UNREACHABLE_TIMEOUT_MS),
+    )
+    with client, LeaderWatch(bootstrap_server, note):
+        yield client
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(headers: list[str], rows: list[list[str]]) -> None:
+    """Columns as wide as their widest cell, cells apart by a tab, as Kafka's tools print them: stable for scripts too."""
+    widths = [max(len(line[column]) for line in [headers, *rows]) for column in range(len(headers))]
+    for line in [headers, *rows]:
+        print("\t".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def note(text: str) -> None:
+    """A word to the person at the terminal, apart from the output."""
+    with contextlib.suppress(OSError):  # The terminal is closed, or its file full: nobody is there to be told.
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def as_text(data: bytes | None) -> str | None:
+    """Bytes as text for JSON; what is not UTF-8 is shown with backslashes."""
+    return None if data is None else data.decode("utf-8", errors="backslashreplace")
+
+
+def text_facts(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes as a member of a JSON object; those that are not UTF-8 are given as base64 beside the text."""
+    facts = {name: as_text(data)}
+    if data is not None and not _is_utf8(data):
+        facts[f"{name}Base64"] = base64.b64encode(data).decode("ascii")
+    return facts
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,257 @@
+"""Commands on topics and their records: topics, produce, consume.
+
+Lines are records: what goes in comes out byte for byte, so that the commands fit into pipes; only --json interprets them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raftlake.cli.output import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_MS_DEFAULT,
+    AsJson,
+    BootstrapServer,
+    TimeoutMs,
+    as_text,
+    connect,
+    note,
+    print_json,
+    print_table,
+    text_facts,
+)
+from raftlake.cli.produce import chunks, produce_lines
+from raftlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from raftlake.client import Client, Record, TopicDescription
+
+app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+
+
+@app.command("create")
+def create(
+    topic: TopicName,
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Success when it exists already.")] = False,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Create a topic and wait until every partition has a leader."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        described = client.create_topic(topic, partitions, exist_ok=if_not_exists)
+    if as_json:
+        print_json(topic_facts(described))
+    else:
+        print(f"topic {described.name} has {len(described.partitions)} partitions")
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List the topics."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        topics = client.topics()
+    if as_json:
+        print_json([{"name": topic.name, "partitions": len(topic.partitions)} for topic in topics])
+    else:
+        for topic in topics:
+            print(topic.name)
+
+
+@app.command("describe")
+def describe(
+    topic: TopicName,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show a topic's partitions: leader, epoch, replicas, first and end offset."""
+    from raftlake.client import EARLIEST, LATEST
+
+    with connect(bootstrap_server, timeout_ms) as client:
+        described = client.describe_topic(topic)
+        partitions = [partition.partition for partition in described.partitions]
+        starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
+        ends = client.list_offsets(topic, dict.fromkeys(partitions, LATEST))
+    facts = topic_facts(described)
+    for row in facts["partitions"]:
+        row |= {"startOffset": starts[row["partition"]], "endOffset": ends[row["partition"]]}
+    if as_json:
+        print_json(facts)
+        return
+    print(f"Topic: {facts['name']}  TopicId: {facts['topicId']}  Partitions: {len(partitions)}")
+    print_table(
+        ["Partition", "Leader", "LeaderEpoch", "Replicas", "StartOffset", "EndOffset"],
+        [
+            [
+                str(row["partition"]),
+                str(row["leaderId"]),
+                str(row["leaderEpoch"]),
+                ",".join(map(str, row["replicas"])),
+                str(row["startOffset"]),
+                str(row["endOffset"]),
+            ]
+            for row in facts["partitions"]
+        ],
+    )
+
+
+@app.command("delete")
+def delete(
+    topic: TopicName,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+) -> None:
+    """Delete a topic and its data."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        client.delete_topic(topic)
+    print(f"topic {topic} is deleted")
+
+
+def produce(
+    topic: TopicName,
+    partition: Annotated[int | None, typer.Option(min=0, help="Append to this partition.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Lines are KEY, then this text, then VALUE (default: no keys).")
+    ] = None,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+) -> None:
+    """Append each line of standard input as one record; ends when all are acknowledged."""
+    if key_separator == "":
+        raise typer.BadParameter("must not be empty", param_hint="--key-separator")
+    with connect(bootstrap_server, timeout_ms) as client:
+        # A missing topic, partition or quorum is said before a line is read, and also when none comes.
+        require_partition(topic, partition, client.partitions(topic))
+        count = produce_lines(client, topic, chunks(sys.stdin.buffer, one_by_one=sys.stdin.isatty()), key_separator, partition)
+    note(f"{count} records appended")
+
+
+def consume(
+    topic: TopicName,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start at the first record, not at the end.")
+    ] = False,
+    linearizable: Annotated[
+        bool,
+        typer.Option(
+            "--linearizable", help="Print every record that was acknowledged before now, from the first on, then end."
+        ),
+    ] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
+    max_messages: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
+    key_separator: Annotated[str | None, typer.Option(metavar="TEXT", help="Print KEY, this text, then VALUE.")] = None,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Print records as they come, one line each, until Ctrl-C (or --max-messages, or the end with --linearizable)."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        records = _records(client, topic, partition, from_beginning=from_beginning, linearizable=linearizable)
+        for count, record in enumerate(records, start=1):
+            if as_json:
+                _write_line(json_line(record))
+            elif key_separator is not None:
+                _write_line((record.key or b"") + key_separator.encode() + (record.value or b""))
+            else:
+                _write_line(record.value or b"")
+            if count == max_messages:
+                return
+
+
+def _records(
+    client: Client, topic: str, partition: int | None, *, from_beginning: bool, linearizable: bool
+) -> Iterator[Record]:
+    from raftlake.client import EARLIEST, LATEST
+
+    known = client.partitions(topic)
+    require_partition(topic, partition, known)
+    partitions = known if partition is None else [partition]
+    if not linearizable:
+        yield from client.stream(topic, partitions=partitions, start=EARLIEST if from_beginning else LATEST)
+        return
+    # The ends are proven by the leader, so nothing acknowledged before this line is left out; whoever holds the records may
+    # serve them.
+    starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
+    ends = client.read_offset(topic, partitions)
+    for index in partitions:
+        yield from _read_to(client, topic, index, starts[index], ends[index])
+
+
+def require_partition(topic: str, partition: int | None, known: Collection[int]) -> None:
+    """ConfigError for a partition that the topic does not have."""
+    if partition is not None and partition not in known:
+        raise ConfigError(f"--partition: topic {topic!r} has {len(known)} partitions, not {partition}")
+
+
+def _read_to(client: Client, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
+    from raftlake.client import Record
+    from raftlake.wire.batches import decode_records
+
+    offset = start
+    while offset < end:
+        fetched = client.fetch_raw(topic, partition, offset, limit_offset=end)
+        for buffer in fetched.buffers:
+            for record in decode_records(buffer):
+                if offset <= record.offset < end:
+                    yield Record(
+                        topic=topic,
+                        partition=partition,
+                        offset=record.offset,
+                        timestamp_ms=record.timestamp_ms,
+                        key=record.key,
+                        value=record.value,
+                        headers=record.headers,
+                    )
+        offset = fetched.next_offset
+
+
+def _write_line(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def json_line(record: Record) -> bytes:
+    """One record as a line of JSON; bytes that are not UTF-8 are given as base64 beside the text."""
+    import json
+
+    facts: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+    }
+    for name, data in (("key", record.key), ("value", record.value)):
+        facts |= text_facts(name, data)
+    if record.headers:
+        facts["headers"] = [{"key": name, "value": as_text(value)} for name, value in record.headers]
+    return json.dumps(facts, ensure_ascii=False).encode()
+
+
+def topic_facts(described: TopicDescription) -> dict[str, Any]:
+    from raftlake.wire.ids import id_to_text
+
+    return {
+        "name": described.name,
+        "topicId": id_to_text(described.topic_id),
+        "partitions": [
+            {
+                "partition": partition.partition,
+                "leaderId": partition.leader_id,
+                "leaderEpoch": partition.leader_epoch,
+                "replicas": list(partition.replicas),
+            }
+            for partition in described.partitions
+        ],
+    }

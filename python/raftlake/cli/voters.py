@@ -1,0 +1,303 @@
+"""`raftlake voters`: who votes, and changing it (KIP-853).
+
+A change is made to the quorum's own log; the command then waits until the groups of all topics have followed, and tells how far
+they are. A new voter has to run already: it fetches as an observer, and is known by the directory id that its log directory
+was formatted with.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raftlake.cli.output import (
+    BOOTSTRAP_DEFAULT,
+    AsJson,
+    BootstrapServer,
+    TimeoutMs,
+    connect,
+    note,
+    print_json,
+    print_table,
+)
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
+
+if TYPE_CHECKING:
+    from raftlake.client import Client, QuorumDescription, ReplicaDescription
+    from raftlake.client.types import Address
+
+app = typer.Typer(help="List, add and remove the voters of the quorum.", no_args_is_help=True)
+
+#: A new voter may have much to fetch, and many partitions have to follow.
+_TIMEOUT_MS_DEFAULT = 60_000
+#: Without a leader there is nothing to wait for that takes longer than an election.
+LEADER_PATIENCE_MS = 15_000
+_POLL_S = 0.25
+#: So often a disk has to be seen to fetch before it is taken for the one that its node has.
+FETCHES_SEEN = 3
+CONNECT_SECONDS = 5.0
+
+#: Numbers and disks.
+Voters = frozenset[tuple[int, bytes]]
+DirectoryId = Annotated[str | None, typer.Option("--directory-id", help="Which disk, where a node has been seen with two.")]
+
+
+@app.command("list")
+def list_(
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT, timeout_ms: TimeoutMs = 10_000, as_json: AsJson = False
+) -> None:
+    """Who votes, and who only fetches."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        facts = facts_of(client.describe_quorum())
+    if as_json:
+        print_json(facts)
+    else:
+        print_table(["NodeId", "DirectoryId", "Status"], [[str(value) for value in row.values()] for row in facts["replicas"]])
+
+
+@app.command("add")
+def add(
+    voter: Annotated[str, typer.Argument(metavar="NODE_ID@HOST:PORT", help="The node, and where its peers reach it.")],
+    directory_id: DirectoryId = None,
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = _TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Make a running node a voter. It is an observer until it has everything that the leader has."""
+    node_id, host, port = parse_voter(voter)
+    deadline = time.monotonic() + timeout_ms / 1000
+    require_for_clients(bootstrap_server)
+    with connect(bootstrap_server, timeout_ms) as client:
+        describe_at_leader(client, deadline)
+        directory = _fetching_directory(client, node_id, directory_id, deadline)
+        if directory is None:
+            raise ConfigError(
+                f"node {node_id} does not fetch from the leader: start it first, with quorum.bootstrap.servers set to nodes of "
+                "this quorum"
+            )
+        require_reachable(node_id, host, port, client.describe_cluster().nodes)
+        require_for_peers(node_id, host, port)
+        note(f"node {node_id} fetches; asking the leader to make it a voter")
+        _add(client, node_id, directory, (host, port), deadline)
+        _follow(client, deadline, as_json, lambda voters: (node_id, directory) in voters)
+
+
+@app.command("remove")
+def remove(
+    node_id: Annotated[int, typer.Argument(metavar="NODE_ID", min=0, help="The node that shall vote no longer.")],
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = _TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Let a node vote no longer. It goes on fetching as an observer; stop it afterwards where it is not wanted."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    require_for_clients(bootstrap_server)
+    with connect(bootstrap_server, timeout_ms) as client:
+        described = describe_at_leader(client, deadline)
+        found = next((replica for replica in described.voters if replica.replica_id == node_id), None)
+        if found is None:
+            voters = ", ".join(str(replica.replica_id) for replica in described.voters)
+            raise ConfigError(f"node {node_id} is no voter; the voters are {voters}")
+        removed = (node_id, found.directory_id)
+        client.remove_voter(*removed, timeout_ms=_left_ms(deadline))
+        _follow(client, deadline, as_json, lambda voters: removed not in voters)
+
+
+def require_for_clients(bootstrap_server: str) -> None:
+    """ConfigError for a listener for peers. It takes a change of voters, and does not tell the topics whose groups the command
+    waits for: the change would be made, and the command would fail."""
+    from raftlake.runtime.recovery.probe import served_apis
+    from raftlake.runtime.settings.parsing import parse_servers
+    from raftlake.wire.api import ApiKey
+
+    for place in parse_servers("--bootstrap-server", bootstrap_server):
+        served = served_apis(place, CONNECT_SECONDS)
+        if served is not None and ApiKey.METADATA not in served:
+            raise ConfigError(f"{place} is a listener for peers: clients connect to the address that `listeners` names")
+
+
+def describe_at_leader(client: Client, deadline: float) -> QuorumDescription:
+    """The quorum before a change; ConfigError when nobody leads it for as long as an election may take."""
+    patience_ms = min(LEADER_PATIENCE_MS, _left_ms(deadline))
+    try:
+        return client.describe_quorum(timeout_ms=patience_ms)
+    except RequestRejected as refused:
+        if refused.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise
+        raise ConfigError(
+            f"nothing was changed: a leader changes the voters, and no node led the quorum for {patience_ms / 1000:.0f} s; "
+            "a majority of the voters has to run"
+        ) from refused
+
+
+def parse_voter(text: str) -> tuple[int, str, int]:
+    """`4@host:9092` in its parts; ConfigError when it is not that."""
+    id_text, at, address = text.partition("@")
+    host, colon, port_text = address.rpartition(":")
+    if not (at and colon and host and id_text.isascii() and id_text.isdigit() and port_text.isascii() and port_text.isdigit()):
+        raise ConfigError(f"{text!r} is no voter; accepted is NODE_ID@HOST:PORT, like 4@host:9092")
+    if not 0 < int(port_text) < 65536:
+        raise ConfigError(f"{text!r}: a port is a number from 1 to 65535")
+    return int(id_text), host.removeprefix("[").removesuffix("]"), int(port_text)
+
+
+def require_reachable(
+    node_id: int, host: str, port: int, nodes: Mapping[int, Address], patience_seconds: float = CONNECT_SECONDS
+) -> None:
+    """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter
+    that its peers cannot ask for votes counts for the majority and helps nobody to one. A node that is just starting
+    fetches before it listens, so it is given some time."""
+    for other_id, other in nodes.items():
+        if other_id != node_id and (other.host, other.port) == (host, port):
+            raise ConfigError(f"{host}:{port} is the address of node {other_id}, not of node {node_id}")
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise ConfigError(
+                    f"nobody answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes "
+                    f"reach node {node_id}"
+                ) from error
+        time.sleep(_POLL_S)
+
+
+def require_for_peers(node_id: int, host: str, port: int, patience_seconds: float = CONNECT_SECONDS) -> None:
+    """ConfigError for an address at which no node gives votes: a listener for clients, an HTTP listener, another program. The
+    leader would refuse it, and tell nobody why. A node that is just starting is given some time to answer."""
+    from raftlake.replica.config import Endpoint
+    from raftlake.runtime.recovery.probe import served_apis
+    from raftlake.wire.api import ApiKey
+
+    deadline = time.monotonic() + patience_seconds
+    while (served := served_apis(Endpoint(host, port), CONNECT_SECONDS)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    if served is not None and ApiKey.VOTE in served:
+        return
+    what = "does not speak the Kafka protocol" if served is None else "is a listener for clients, at which no votes are given"
+    raise ConfigError(
+        f"{host}:{port} {what}: give the address of the controller.listener of node {node_id}, or of its listener where it has "
+        "no controller.listener"
+    )
+
+
+def observer_directory(
+    described: QuorumDescription, node_id: int, wanted: str | None, before: QuorumDescription
+) -> bytes | None:
+    """The disk under which a node has fetched since `before`; None when it has not. ConfigError when it votes already.
+
+    A leader remembers an observer for minutes after its last fetch, so that a disk that is gone may stand beside the new one.
+    """
+    if any(replica.replica_id == node_id and _text(replica) == (wanted or _text(replica)) for replica in described.voters):
+        if not any(replica.replica_id == node_id for replica in described.observers):
+            raise ConfigError(f"node {node_id} is a voter already")
+        raise ConfigError(
+            f"node {node_id} is a voter with another disk: remove it first (raftlake voters remove {node_id}), then add it"
+        )
+    fetched_before = {
+        replica.directory_id: replica.last_fetch_timestamp_ms for replica in before.observers if replica.replica_id == node_id
+    }
+    for replica in described.observers:
+        if replica.replica_id == node_id and wanted in (None, _text(replica)):
+            then = fetched_before.get(replica.directory_id)
+            if then is None or replica.last_fetch_timestamp_ms > then:
+                return replica.directory_id
+    return None
+
+
+def facts_of(described: QuorumDescription) -> dict[str, Any]:
+    """What `voters list --json` prints."""
+    rows = [
+        {
+            "nodeId": replica.replica_id,
+            "directoryId": _text(replica),
+            "status": "Observer" if is_observer else "Leader" if replica.replica_id == described.leader_id else "Voter",
+        }
+        for is_observer, replicas in ((False, described.voters), (True, described.observers))
+        for replica in replicas
+    ]
+    return {"leaderId": described.leader_id, "leaderEpoch": described.leader_epoch, "replicas": rows}
+
+
+def _text(replica: ReplicaDescription) -> str:
+    return base64.urlsafe_b64encode(replica.directory_id).decode().rstrip("=")
+
+
+def _follow(client: Client, deadline: float, as_json: bool, is_made: Callable[[Voters], bool]) -> None:
+    """Wait until each partition has the quorum's voters, whatever other change comes meanwhile; say how many have. A leader
+    that was removed may be asked once more before it knows: `is_made` tells whether the change is in."""
+    told = -1
+    while True:
+        wanted = _voters(client.describe_quorum())
+        partitions = [(topic.name, part.partition) for topic in client.topics() for part in topic.partitions]
+        behind = [(name, index) for name, index in partitions if _voters(client.describe_quorum(name, index)) != wanted]
+        done = len(partitions) - len(behind)
+        if done != told:
+            told = done
+            note(f"{done} of {len(partitions)} partitions have followed")
+        if not behind and is_made(wanted):
+            break
+        if time.monotonic() > deadline:
+            if not behind:
+                raise ConfigError("the change was made, but by now the quorum has other voters: see raftlake voters list")
+            name, index = behind[0]
+            raise ConfigError(
+                f"the quorum has its new voters, but {len(behind)} partitions have not followed yet, {name}-{index} among "
+                "them; they go on by themselves"
+            )
+        time.sleep(_POLL_S)
+    ids = sorted(node_id for node_id, _ in wanted)
+    if as_json:
+        print_json({"voters": ids, "partitions": len(partitions)})
+    else:
+        print(f"voters: {', '.join(map(str, ids))}")
+
+
+def _voters(described: QuorumDescription) -> Voters:
+    return frozenset((replica.replica_id, replica.directory_id) for replica in described.voters)
+
+
+def _fetching_directory(client: Client, node_id: int, wanted: str | None, deadline: float) -> bytes | None:
+    """Ask until the node is seen to fetch; None when it does not in time. What a node sent before it died may still count as
+    its fetches after, one or two of them."""
+    seen: Counter[bytes] = Counter()
+    before = client.describe_quorum()
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        described = client.describe_quorum()
+        found = observer_directory(described, node_id, wanted, before)
+        before = described
+        if found is not None:
+            seen[found] += 1
+            if seen[found] == FETCHES_SEEN:
+                return found
+    return None
+
+
+def _add(client: Client, node_id: int, directory: bytes, address: tuple[str, int], deadline: float) -> None:
+    """Ask the leader until it says something else than "not yet"."""
+    told = ""
+    while True:
+        try:
+            client.add_voter(node_id, directory, *address, timeout_ms=_left_ms(deadline))
+        except RequestRejected as refused:
+            if refused.code is not ErrorCode.REQUEST_TIMED_OUT or time.monotonic() + _POLL_S > deadline:
+                raise
+            if refused.message != told:
+                told = refused.message
+                note(f"not yet: {told}")
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _left_ms(deadline: float) -> float:
+    return max(1.0, (deadline - time.monotonic()) * 1000)

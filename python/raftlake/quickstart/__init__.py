@@ -1,0 +1,25 @@
+"""`raftlake quickstart`: a tour of the whole product on real data, with a leader killed on the way.
+
+The tour starts a quorum of three processes and writes 336,776 flights through the Spark sink. A streaming query reads the
+flights back through the Spark source. The tour kills the leader during the query and starts it again later. At the end the tour
+compares the result with statistics by pandas.
+
+Reading order:
+
+- `tour`: the five steps in order, the comparison, and the exit code.
+- `data`: the data set, and the statistics that pandas computes from the data set itself.
+- `spark`: the Spark session, the write job, the streaming query and the count of the topic.
+- `pulse`: a writer that makes the election visible as a pause between two acknowledged writes.
+- `stop`: Ctrl-C at any moment.
+
+Callers: `cli/main.py` calls `tour.run`. The package calls `local`, `client`, `wire` and `errors`. The package reaches the
+connector only through Spark, by `format("raftlake")`.
+
+Invariants:
+
+- The exit code is 0 only when every number agrees and no record was lost, doubled or reordered.
+- Every compared number is an integer, so the comparison is exact.
+- `tour` imports `spark` only after `tour.require_spark` has found pyspark and Java.
+- The tour leaves no process behind: the nodes and the JVM of Spark end with the tour.
+- `pulse` never counts a write with an unknown outcome as acknowledged.
+"""

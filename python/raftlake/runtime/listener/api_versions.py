@@ -1,0 +1,30 @@
+"""ApiVersions (KIP-511): what this listener speaks, straight from the API table. Private APIs are not told to clients:
+some of them stop at a key that they do not know. What is listed depends on the listener (`listener.apis`)."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from typing import Any
+
+from raftlake.errors import ErrorCode
+from raftlake.ports.driver import ListenerUse
+from raftlake.runtime.listener.apis import listed
+from raftlake.wire.control import KRAFT_VERSION_MAX, KRAFT_VERSION_MIN
+
+
+def answer_api_versions(version: int, use: ListenerUse = ListenerUse.SHARED) -> object:
+    """The answer to an ApiVersions request of `version` at a listener."""
+    schema: Any = importlib.import_module(f"kio.schema.api_versions.v{version}.response")
+    keys = tuple(
+        schema.ApiVersion(api_key=int(api.key), min_version=api.version_min, max_version=api.version_max) for api in listed(use)
+    )
+    fields: dict[str, object] = {"error_code": ErrorCode.NONE, "api_keys": keys}
+    if version >= 1:
+        fields["throttle_time"] = datetime.timedelta(0)
+    if version >= 4:
+        # Earlier versions cannot say that a feature begins at 0. A leader adds only voters that know its kraft.version.
+        low, high = KRAFT_VERSION_MIN, KRAFT_VERSION_MAX
+        feature = schema.SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
+        fields["supported_features"] = (feature,)
+    return schema.ApiVersionsResponse(**fields)

@@ -1,0 +1,373 @@
+"""One accepted connection of the Kafka listener: frames in, answers out in request order.
+
+Owns: the order of answers (requests of one connection may complete in any order, their answers leave in the order of the
+requests), and back-pressure: a request is started only while the connection is below its limits, the ones behind it wait, and
+nothing more is read until they have been started. So one connection holds at most `requests_max` started requests and one
+consumer Fetch, whatever its client sends. Of a large frame only the beginning is read until all connections together have
+room for it (`frame_room`). Refuses to know what requests mean: a `Router` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from dataclasses import replace
+from typing import cast
+
+from raftlake.errors import InvariantViolation, WireError
+from raftlake.ports.driver import PeerConnection
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import ClientContext
+from raftlake.runtime.listener.apis import listed
+from raftlake.runtime.listener.router import Router
+from raftlake.runtime.peers.codec import is_from_replica, parse_peer_client_id
+from raftlake.wire.api import (
+    ApiKey,
+    RequestHeader,
+    UnsupportedRequest,
+    decode_request,
+    encode_response,
+    encode_unsupported_version,
+    peek_client_id,
+)
+from raftlake.wire.framing import FrameDecoder
+from raftlake.wire.primitives import BytesLike
+
+#: Answers of one turn that are gathered before they are written.
+WRITE_BYTES = 128 * 1024
+#: A large frame's rate after `stall_seconds` while others wait for room, else after the time of an idle connection.
+FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
+
+
+class _Request:
+    """A request that waits, or is being served; `parts` is its encoded answer once there is one, empty for "no answer"
+    (acks=0). One that needs no serving has its answer from the beginning."""
+
+    __slots__ = ("header", "is_fetch", "message", "parts", "size")
+
+    def __init__(self, header: RequestHeader, message: object, size: int, parts: list[BytesLike] | None = None) -> None:
+        self.header = header
+        self.is_fetch = header.api_key == ApiKey.FETCH
+        self.message = message
+        self.size = size
+        self.parts = parts
+
+
+class Connection(asyncio.BufferedProtocol):
+    """`peer` is what the driver remembers of this connection when a replica is on the other side."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._limits = router.limits
+        self._decoder = FrameDecoder(router.limits.request_bytes_max)
+        self._started: deque[_Request] = deque()
+        self._waiting: deque[_Request] = deque()
+        self._started_bytes = 0
+        self._fetches = 0
+        self._unsent: list[BytesLike] = []
+        self._unsent_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = True
+        self._is_writable = True
+        self._is_starting = False
+        self._is_lost = False
+        self._client = ClientContext(None, "", router.use)
+        self.peer = PeerConnection(listener=router.use)
+        self.requests = 0
+        #: It has one of the places of a node or a replica (`admission`); and whether it has asked for one.
+        self.is_peer = False
+        self._has_claimed = False
+        self._now = asyncio.get_running_loop().time
+        #: When the last bytes came; when the other side last took some while it is behind, and what is still to be taken.
+        self._heard_at = self._taken_at = self._now()
+        self._unsent_held = self._untaken = 0
+        #: What the large frame that is being received, or has not been started, takes of the room of all; and since when.
+        self._room = 0
+        self._room_since = 0.0
+        #: How many requests were whole when one was first seen under way that still is; and when that was.
+        self._amid_request, self._amid_since = -1, 0.0
+        #: The transport of a connection that was closed while the other side had not taken everything.
+        self._closing: asyncio.Transport | None = None
+
+    # --- asyncio ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods without the base class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._client.connection.on_check_done = self._start_what_waits
+        name = self._transport.get_extra_info("peername")
+        self._client = replace(self._client, host=name[0] if isinstance(name, tuple) else "")
+        self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
+        if not self._router.opened(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._closing = None
+        self._is_lost = self._client.connection.is_gone = True
+        self._waiting.clear()
+        self._decoder.close()
+        self._router.room.forget(self)
+        self._leave_room()
+        # What is still being served is answered into the void, or, after a bug, never.
+        self._router.release(self._started_bytes)
+        self._hold_unsent(0)
+        self._router.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._decoder.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._transport is None:
+            return
+        self._heard_at = self._now()
+        try:
+            for frame in self._decoder.buffer_updated(nbytes):
+                self._decode(frame)
+            self._start()
+            if self._decoder.failure is not None:
+                raise self._decoder.failure
+        except WireError as error:
+            self.fail(error)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        self._taken_at = self._now()
+        self._untaken = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self._hold_unsent(self._untaken)
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._hold_unsent(0)
+        self.start_waiting()
+
+    def _hold_unsent(self, size: int) -> None:
+        self._router.hold_unsent(size - self._unsent_held)
+        self._unsent_held = size
+
+    def fault_of(self, now: float) -> str | None:
+        """Why the connection should be ended, as far as the clock knows a reason."""
+        if self._transport is None:
+            is_left = self._closing is not None and now - self._heard_at > self._limits.stall_seconds
+            return "takes no last answer" if is_left else None
+        if self._room and self._router.room.is_short:
+            allowed = self._limits.stall_seconds + self._room / FRAME_BYTES_PER_SECOND_MIN
+            if self._decoder.is_amid_frame and now - self._room_since > allowed:
+                return "too slow with a large request while others wait for room"
+        if not self._is_reading or not self._decoder.is_amid_frame or self.requests != self._amid_request:
+            self._amid_request, self._amid_since = self.requests, now
+        if not self._is_writable:
+            untaken = self._transport.get_write_buffer_size()
+            if untaken < self._untaken:
+                self._taken_at, self._untaken = now, untaken
+            return "takes no answers" if now - self._taken_at > self._limits.stall_seconds else None
+        if self._decoder.is_amid_frame:
+            if self._is_reading and now - self._heard_at > self._limits.stall_seconds:
+                return "stopped amid a request"
+            # A byte now and then is no silence, and would hold the connection for ever.
+            allowed = self._limits.idle_seconds + self._limits.stall_seconds
+            is_slow = now - self._amid_since > allowed + self._decoder.large_bytes / FRAME_BYTES_PER_SECOND_MIN
+            return "too slow with a request" if is_slow else None
+        is_idle = not (self.is_peer or self._started or self._waiting) and now - self._heard_at > self._limits.idle_seconds
+        return "idle" if is_idle else None
+
+    # --- requests in ---
+
+    def client(self, client_id: str | None) -> ClientContext:
+        """Who asks. The id seldom changes on one connection, so the value is kept."""
+        if client_id != self._client.client_id:
+            self._client = replace(self._client, client_id=client_id)
+        return self._client
+
+    @property
+    def client_id(self) -> str | None:
+        """Of the last request that was served."""
+        return self._client.client_id
+
+    @property
+    def host(self) -> str:
+        return self._client.host
+
+    @property
+    def heard_at(self) -> float:
+        return self._heard_at
+
+    def fail(self, error: WireError) -> None:
+        """The other side broke the protocol: say so once and close."""
+        self._router.note_fault(self, error)
+        self.close()
+
+    def send_answers(self) -> None:
+        """Write what has been answered."""
+        unsent, self._unsent = self._unsent, []
+        self._unsent_bytes = 0
+        if unsent and self._transport is not None:
+            self._transport.writelines(unsent)
+
+    def close(self) -> None:
+        """Close once what has been answered is sent."""
+        self.send_answers()
+        if self._transport is not None:
+            self._transport.close()
+            self._closing, self._transport = self._transport, None
+            self._heard_at = self._now()
+            self._waiting.clear()
+
+    def abort(self) -> None:
+        """Close at once."""
+        transport = self._transport or self._closing
+        if transport is not None:
+            transport.abort()
+            self._transport = self._closing = None
+            self._waiting.clear()
+
+    def _decode(self, frame: bytearray) -> None:
+        self.requests += 1
+        try:
+            header, message = decode_request(frame)
+        except UnsupportedRequest as unsupported:
+            if unsupported.header.api_key != ApiKey.API_VERSIONS:
+                raise
+            # A newer client asks in its newest version first and goes on from this answer (KIP-511).
+            answer = encode_unsupported_version(unsupported.header, listed(self._router.use))
+            self._waiting.append(_Request(unsupported.header, None, len(frame), answer))
+            return
+        request = _Request(header, message, len(frame))
+        if request.is_fetch and is_from_replica(message):
+            self.claim(NodeId(message.replica_id))
+            if self._has_fetch():
+                # What its sender knows of our answers could no longer be told (ports.PeerConnection).
+                raise WireError("a replica sent a Fetch before it had the answer to its last one")
+        elif self.requests == 1:
+            self.claim(parse_peer_client_id(header.client_id))
+        self._waiting.append(request)
+
+    def claim(self, node_id: NodeId | None) -> None:
+        """The other side says that it is this node. Once: a claim that was not granted is not tried with each request anew."""
+        if node_id is not None and not self._has_claimed:
+            self._has_claimed = True
+            self._router.claim(self, node_id)
+
+    def _has_fetch(self) -> bool:
+        return self._fetches > 0 or any(waiting.is_fetch for waiting in self._waiting)
+
+    def start_waiting(self) -> None:
+        """Start what waits, as far as the limits allow now."""
+        try:
+            self._start()
+        except WireError as error:
+            self.fail(error)
+
+    def _start_what_waits(self) -> None:
+        if self._waiting:
+            self.start_waiting()
+
+    def _start(self) -> None:
+        """Start what the limits allow; read on only when nothing waits. An answer given at once comes back in here."""
+        if self._is_starting:
+            return
+        self._is_starting = True
+        try:
+            while self._waiting and self._may_start(self._waiting[0]):
+                request = self._waiting[0]
+                if not self._router.reserve(self, request.size, request.is_fetch):
+                    break
+                self._waiting.popleft()
+                self._started.append(request)
+                self._started_bytes += request.size
+                self._fetches += request.is_fetch
+                if request.size == self._room:
+                    self._leave_room()
+                if request.parts is not None:
+                    self._send_answered()
+                    continue
+                # What is being served is no longer held here: the message is as large as its frame.
+                message, request.message = request.message, None
+                self._router.route(self, request.header, message, functools.partial(self._answer, request))
+        finally:
+            self._is_starting = False
+        reading = not self._waiting and self._is_writable
+        if reading and not self._room and self._decoder.large_bytes:
+            reading = self._take_room()
+        self._set_reading(reading)
+
+    def _take_room(self) -> bool:
+        """Only when nothing else holds the connection up, so that whoever has room can use it."""
+        size = self._decoder.large_bytes
+        if self.requests == 0:
+            self.claim(parse_peer_client_id(peek_client_id(self._decoder.beginning)))
+        if not self._router.room.take(self, size, is_peer=self.is_peer):
+            return False
+        self._room = size
+        self._room_since = self._heard_at = self._now()
+        return True
+
+    def _leave_room(self) -> None:
+        if self._room:
+            size, self._room = self._room, 0
+            self._router.room.leave(size)
+
+    def _may_start(self, request: _Request) -> bool:
+        if not self._started:
+            return self._is_writable
+        return (
+            self._is_writable
+            and len(self._started) < self._limits.requests_max
+            and self._client.connection.checks_aside < self._limits.checks_aside_max
+            and self._started_bytes + request.size <= self._limits.unanswered_bytes_max
+            # An answer to a Fetch is large, so a connection gets one at a time.
+            and not (self._fetches and request.is_fetch)
+        )
+
+    def _set_reading(self, reading: bool) -> None:
+        if self._transport is None or self._transport.is_closing() or reading == self._is_reading:
+            return
+        self._is_reading = reading
+        if reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- answers out ---
+
+    def _answer(self, request: _Request, message: object) -> None:
+        """Called by whoever serves the request, exactly once; None sends nothing (Produce with acks=0)."""
+        if request.parts is not None:
+            raise InvariantViolation(f"request {request.header.correlation_id} of {self.host} was answered twice")
+        request.parts = []
+        if message is not None and self._transport is not None:
+            try:
+                request.parts = encode_response(request.header, message)
+            except Exception as error:  # noqa: BLE001
+                # The node has served the request and goes on; only this answer cannot be said.
+                self._router.note_bug(f"failed to encode the answer to api key {request.header.api_key}", error)
+                self.abort()
+        self._send_answered()
+
+    def _send_answered(self) -> None:
+        """Let go of what is answered, as far as nothing before it is still being served."""
+        if self._is_lost:
+            return
+        parts: list[BytesLike] = []
+        is_urgent = False
+        started = self._started
+        while started and started[0].parts is not None:
+            first = started.popleft()
+            assert first.parts is not None
+            parts += first.parts
+            self._started_bytes -= first.size
+            self._router.release(first.size)
+            if first.is_fetch:
+                self._fetches -= 1
+                is_urgent = True
+        if parts and self._transport is not None:
+            self._unsent += parts
+            self._unsent_bytes += sum(map(len, parts))
+            if is_urgent or self._unsent_bytes >= WRITE_BYTES:
+                # A Fetch is answered alone, and its follower may sync while the next one's answer is made. Large answers go to
+                # the transport at once, so that it can say when it has enough.
+                self.send_answers()
+            elif len(self._unsent) == len(parts):
+                # Everything else that one turn answers is one write: uvloop would make a system call for each.
+                self._router.send_later(self)
+        self._start_what_waits()

@@ -1,0 +1,25 @@
+"""The simulated clients of a run: producers, readers, clients of the key-value space, and operators.
+
+Reading order:
+
+- `workload`: how many clients of each kind a run has, and how to add a kind.
+- `base`: the pace of a client, and what all clients of a run share.
+- `calls`: the network between clients and nodes; each call ends in exactly one outcome.
+- `messages`: the Kafka messages that clients send, and what clients read in the answers.
+- `producers`, `idempotent`: plain producers; idempotent producers with several batches under way.
+- `readers`: linearizable reads, consumers and listed offsets.
+- `kv`, `history`: clients of the key-value space; their answers, judged as one history.
+- `topics`: a client that creates and deletes a topic over and over.
+- `voters`, `operations`: an operator that changes voters; the operator's view of machines, and the replacement of disks.
+
+Callers: `sim/cluster.py` builds the clients and starts them. The clients call `ReplicaNode` through `calls`. The answers that
+promise something go to `sim/oracle.py`.
+
+Invariants:
+
+- A client has one request at a time, but an idempotent producer may have several batches under way.
+- Everything that clients write is unique, so the oracle can tell any two writes apart.
+- Only a refused call says that nothing happened. A call that broke off or stayed silent has an unknown outcome.
+- `operations` never lets more than one voter of three be lost at a time.
+- After the faults have ended, each client completes a request or says that it wants nothing.
+"""

@@ -1,0 +1,117 @@
+"""What every simulated client is: one request at a time, a pause to think, and a count of what it got.
+
+Owns the pace of a client and what all clients of a run share. Knows no request: each kind of client has its own module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import NodeId
+from raftlake.sim.clients.calls import ClientCalls
+from raftlake.sim.clients.history import KvHistory
+from raftlake.sim.clients.operations import Operations
+from raftlake.sim.clock import US_PER_MS, WALL_START_MS, Scheduler
+from raftlake.sim.faults.faults import Settings, stream
+from raftlake.sim.oracle import Oracle
+from raftlake.sim.trace import Trace
+
+TOPIC = "orders"
+#: Created and deleted over and over.
+SCRATCH = "scratch"
+CALL_TIMEOUT_MS = 4_000
+#: The default of the setting of that name of Kafka's clients.
+RETRY_BACKOFF_MS_MAX = 1_000
+#: Once the faults have ended, a client that got nothing asks again within so long: else it may ask three times in 15 s.
+HEALED_THINK_MS_MAX = 250
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all clients of a run share. `topic_id` is known once the topic exists."""
+
+    settings: Settings
+    scheduler: Scheduler
+    calls: ClientCalls
+    oracle: Oracle
+    trace: Trace
+    node_ids: tuple[NodeId, ...]
+    #: The highest epoch of a group in which any node has led so far.
+    leader_epoch: Callable[[GroupId], int]
+    #: See `machine.World`.
+    leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]]
+    kv_history: KvHistory
+    operations: Operations
+    topic_id: bytes | None = None
+    #: The faults have ended: whoever is refused asks again soon, so that the time suffices for many attempts.
+    is_healed: bool = False
+    #: No client begins another request.
+    stopped: bool = False
+
+    def group(self, partition: int) -> GroupId:
+        assert self.topic_id is not None
+        return GroupId(TOPIC, partition, self.topic_id)
+
+
+def wall_ms(shared: Shared) -> int:
+    """The time that clients write into their records."""
+    return WALL_START_MS + shared.scheduler.now_us // US_PER_MS
+
+
+class Client:
+    """One request at a time; `step` begins the next one."""
+
+    def __init__(self, shared: Shared, name: str) -> None:
+        self.shared = shared
+        self.name = name
+        self.rng = stream(shared.settings.seed, name)
+        #: Requests that ended with what the client wanted, and when the last of them began.
+        self.completed = 0
+        self.last_completed_began_us = -1
+        self.is_idle = True
+        #: Wants nothing any more.
+        self.is_done = False
+        self.began_us = 0
+        self._node_id = NodeId(0)
+
+    def start(self) -> None:
+        self._think()
+
+    def _think(self, rest_ms: int = 0, ms_max: int | None = None) -> None:
+        self.is_idle = True
+        think_ms = self.rng.expovariate(1.0) * self.shared.settings.think_ms_mean
+        delay_us = 1_000 + int((think_ms if ms_max is None else min(think_ms, ms_max)) * US_PER_MS)
+        delay_us += rest_ms * US_PER_MS
+        self.shared.scheduler.call_after(delay_us, self._begin)
+
+    def _begin(self) -> None:
+        if self.shared.stopped:
+            return
+        self.is_idle = False
+        self.began_us = self.shared.scheduler.now_us
+        self.step()
+
+    def step(self) -> None:
+        raise AssertionError("each kind of client has its own step")
+
+    def any_node(self) -> NodeId:
+        return self.shared.node_ids[self.rng.randrange(len(self.shared.node_ids))]
+
+    def say(self, what: str) -> None:
+        if self.shared.trace.enabled:
+            self.shared.trace.write(self.name, what)
+
+    def succeed(self, rest_ms: int = 0) -> None:
+        """`rest_ms`: do nothing for so long before the next pause to think."""
+        self.completed += 1
+        self.last_completed_began_us = self.began_us
+        self._think(rest_ms)
+
+    def give_up(self) -> None:
+        self._think(ms_max=HEALED_THINK_MS_MAX if self.shared.is_healed else None)
+
+    def retry_soon(self) -> None:
+        """What was refused was refused for a moment only, so real clients send it again within their retry.backoff.max.ms."""
+        self._think(ms_max=RETRY_BACKOFF_MS_MAX)

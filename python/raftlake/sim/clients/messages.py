@@ -1,0 +1,208 @@
+"""The Kafka messages that simulated clients send, and what they read out of the answers.
+
+Requests are made fresh for every attempt: the leader stamps offsets into a producer's bytes in place, as it does with a frame.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
+from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
+from kio.schema.types import BrokerId, TopicName
+from kio.static.primitive import i8, i16, i32, i32Timedelta, i64, u16
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.types import NodeId, ReplicaKey
+from raftlake.replica.config import ClientContext, Endpoint
+from raftlake.replica.node import ReplicaNode
+from raftlake.replica.quorum import LISTENER_NAME
+from raftlake.sim.clients.calls import Ask
+from raftlake.wire.api import ApiKey, RequestHeader
+from raftlake.wire.batches import Record, decode_records, iterate_headers
+from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from raftlake.wire.ids import id_to_kio
+from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+
+CLIENT = ClientContext("sim", "client")
+FETCH_BYTES_MAX = 4_096
+#: Errors of Produce that promise that nothing was appended.
+REFUSALS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+)
+
+Reply = Callable[[Any], None]
+
+
+def _ask(key: ApiKey, version: int, message: object) -> Ask:
+    def ask(node: ReplicaNode, reply: Reply) -> None:
+        node.handle(RequestHeader(key, version, 1, CLIENT.client_id), message, CLIENT, reply)
+
+    return ask
+
+
+# --- topics and producer ids ---
+
+
+def ask_create_topic(name: str, partitions: int) -> Ask:
+    topic = CreatableTopic(
+        name=TopicName(name), num_partitions=i32(partitions), replication_factor=i16(-1), assignments=(), configs=()
+    )
+    timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
+    return _ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,), timeout=timeout))
+
+
+def created_topic_id(answer: Any) -> bytes | None:
+    """The id of the new topic; None when it was not created by this request, for whatever reason."""
+    result = answer.topics[0]
+    return result.topic_id.bytes if int(result.error_code) == 0 and result.topic_id is not None else None
+
+
+def ask_delete_topic(name: str) -> Ask:
+    state = DeleteTopicState(name=TopicName(name), topic_id=None)
+    timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
+    return _ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=(state,), timeout=timeout))
+
+
+def deletion_error(answer: Any) -> int:
+    """The Kafka error code of a DeleteTopics answer for one topic, 0 for none."""
+    return int(answer.responses[0].error_code)
+
+
+def ask_producer_id() -> Ask:
+    """A new producer id."""
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=5))
+    )
+    return _ask(ApiKey.INIT_PRODUCER_ID, 4, request)
+
+
+def granted_producer(answer: Any) -> tuple[int, int] | None:
+    """(producer id, epoch) of an answer, None beside an error."""
+    return (int(answer.producer_id), int(answer.producer_epoch)) if int(answer.error_code) == 0 else None
+
+
+# --- voters ---
+
+
+def ask_add_voter(voter: ReplicaKey, address: Endpoint) -> Ask:
+    listener = Listener(name=LISTENER_NAME, host=address.host, port=u16(address.port))
+    timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
+    request = AddRaftVoterRequest(
+        cluster_id=None,
+        timeout=timeout,
+        voter_id=i32(voter.id),
+        voter_directory_id=id_to_kio(voter.directory_id),
+        listeners=(listener,),
+    )
+    return _ask(ApiKey.ADD_RAFT_VOTER, 1, request)
+
+
+def ask_remove_voter(voter: ReplicaKey) -> Ask:
+    directory_id = id_to_kio(voter.directory_id)
+    request = RemoveRaftVoterRequest(cluster_id=None, voter_id=i32(voter.id), voter_directory_id=directory_id)
+    return _ask(ApiKey.REMOVE_RAFT_VOTER, 0, request)
+
+
+def change_error(answer: Any) -> ErrorCode:
+    """What the answer to a change of voters says."""
+    return ErrorCode(int(answer.error_code))
+
+
+# --- appends ---
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    error: ErrorCode
+    base_offset: int
+    #: Who leads, as far as the answer says.
+    leader_id: NodeId | None
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.error in REFUSALS
+
+
+def ask_produce(topic: str, partition: int, batch: bytearray, timeout_ms: int) -> Ask:
+    """One batch for one partition, acknowledged by all; `batch` belongs to the node from here on."""
+    parts = [ProducePartition(partition, memoryview(batch))]
+    return _ask(ApiKey.PRODUCE, 12, ProduceRequest(-1, timeout_ms, None, [ProduceTopic(topic, None, parts)]))
+
+
+def produced(answer: Any, node_id: NodeId) -> Produced:
+    """What a Produce answer of `node_id` says of its one partition."""
+    result = answer.topics[0].partitions[0]
+    leader_id: NodeId | None = None
+    if result.error is ErrorCode.NONE:
+        leader_id = node_id
+    elif result.current_leader is not None and result.current_leader.leader_id >= 0:
+        leader_id = NodeId(result.current_leader.leader_id)
+    return Produced(ErrorCode(result.error), result.base_offset, leader_id)
+
+
+# --- consuming ---
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    error: ErrorCode
+    high_watermark: int
+    log_start: int
+    records: tuple[Record, ...]
+    next_offset: int
+
+
+def ask_fetch(topic: str, partition: int, offset: int) -> Ask:
+    asked = FetchPartition(
+        index=partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        bytes_max=FETCH_BYTES_MAX,
+    )
+    request = FetchRequest(wait_ms_max=0, bytes_min=0, bytes_max=FETCH_BYTES_MAX, topics=[FetchTopic(topic, None, [asked])])
+    return _ask(ApiKey.FETCH, 12, request)
+
+
+def consumed(answer: Any, position: int) -> Consumed | None:
+    """The records from `position` on in a Fetch answer for one partition; None where the answer names none."""
+    if answer.error is not ErrorCode.NONE or not answer.topics:
+        return None
+    result = answer.topics[0].partitions[0]
+    data = result.records or b""
+    next_offset = position
+    for header in iterate_headers(data):
+        next_offset = header.base_offset + header.last_offset_delta + 1
+    records = tuple(record for record in decode_records(data) if record.offset >= position)
+    return Consumed(ErrorCode(result.error), result.high_watermark, result.log_start_offset, records, next_offset)
+
+
+# --- offsets ---
+
+
+def ask_latest_offset(topic: str, partition: int) -> Ask:
+    asked = ListOffsetsPartition(partition_index=i32(partition), timestamp=i64(-1))
+    request = ListOffsetsRequest(
+        replica_id=BrokerId(-1),
+        isolation_level=i8(0),
+        topics=(ListOffsetsTopic(name=TopicName(topic), partitions=(asked,)),),
+    )
+    return _ask(ApiKey.LIST_OFFSETS, 7, request)
+
+
+def latest_offset(answer: Any) -> tuple[int, int] | None:
+    """(offset, leader epoch) of a ListOffsets answer, None beside an error."""
+    result = answer.topics[0].partitions[0]
+    return (int(result.offset), int(result.leader_epoch)) if int(result.error_code) == 0 else None

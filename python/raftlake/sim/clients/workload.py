@@ -1,0 +1,36 @@
+"""The clients of a run, as many of each kind as its settings say.
+
+Each client has one request at a time and thinks in between. Everything that they write is unique, so that the oracle can tell
+any two writes apart.
+
+To add a kind of client (a consumer group): a subclass of `clients.base.Client` in a module of
+its own, the number of them in `faults.Settings`, and one line at the end of `make_clients`, so that the others draw as before.
+A client must come to rest: after the faults have ended each must complete something, or say that it wants nothing (`is_done`).
+"""
+
+from __future__ import annotations
+
+from raftlake.sim.clients.base import Client, Shared
+from raftlake.sim.clients.idempotent import IdempotentProducer
+from raftlake.sim.clients.kv import KvClient
+from raftlake.sim.clients.producers import Creator, Producer
+from raftlake.sim.clients.readers import Reader
+from raftlake.sim.clients.topics import TopicChurner
+from raftlake.sim.clients.voters import Operator
+from raftlake.sim.faults.faults import stream
+
+
+def make_clients(shared: Shared) -> list[Client]:
+    """The clients that the settings ask for. Every third producer is a plain one."""
+    settings = shared.settings
+    rng = stream(settings.seed, "clients")
+    clients: list[Client] = [Creator(shared, "creator")]
+    for index in range(settings.producers):
+        partition = rng.randrange(settings.partitions)
+        kind = Producer if index % 3 == 2 else IdempotentProducer
+        clients.append(kind(shared, f"producer{index}", partition))
+    clients.extend(Reader(shared, f"reader{index}") for index in range(settings.readers))
+    clients.extend(TopicChurner(shared, f"churner{index}") for index in range(settings.churners))
+    clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))
+    clients.extend(Operator(shared, f"operator{index}") for index in range(settings.operators))
+    return clients

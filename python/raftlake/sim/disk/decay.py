@@ -1,0 +1,111 @@
+"""What a simulated disk does to records that it holds: bits flip, places become unreadable.
+
+`Decay` is the state of one log: which of its batches are damaged. The batches themselves stay as they were, because the
+invariants speak of what was written; only the process gets to see the damage, by a read or at a start.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from raftlake.errors import DamagedData, StorageError
+from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.sim.disk.log_image import LogImage, StoredBatch
+
+#: A start looks at the newest batches of a log and nowhere else.
+SEEN_AT_START = 3
+#: More than any simulated log will hold.
+UNKNOWN_END = Offset((1 << 62) - 1)
+
+
+@dataclass(slots=True)
+class Decay:
+    """The damaged batches of one log, by (base offset, epoch): a byte to flip, or unreadable (-1)."""
+
+    damaged: dict[tuple[int, int], int] = field(default_factory=dict)
+    #: What the replica has lost, and why: the durable marker.
+    impairment: tuple[Impairment, str] | None = None
+    #: Up to this offset the scrub has read.
+    scrubbed: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.damaged and self.impairment is None
+
+    def seen(self, batch: StoredBatch) -> bytes:
+        """What a read of the batch gives. Raises DamagedData where the disk cannot read it."""
+        flipped = self.damaged.get((batch.base, batch.epoch))
+        if flipped is None:
+            return batch.data
+        if flipped < 0:
+            raise DamagedData(f"simulated: the batch at {batch.base} cannot be read", offset=batch.base)
+        data = bytearray(batch.data)
+        data[flipped % len(data)] ^= 0x10
+        return bytes(data)
+
+    def forget_from(self, end_offset: int) -> None:
+        """The log was cut."""
+        for key in [key for key in self.damaged if key[0] >= end_offset]:
+            del self.damaged[key]
+
+    def forget_below(self, start_offset: int) -> None:
+        """Retention deleted the beginning of the log."""
+        for key in [key for key in self.damaged if key[0] < start_offset]:
+            del self.damaged[key]
+
+    def first_of(self, batches: Sequence[StoredBatch]) -> StoredBatch | None:
+        """The first damaged batch."""
+        if not self.damaged:
+            return None
+        return next((batch for batch in batches if (batch.base, batch.epoch) in self.damaged), None)
+
+    def look_at_start(self, image: LogImage) -> None:
+        """Raises DamagedData when what a start reads is damaged."""
+        found = self.first_of(image.batches[-SEEN_AT_START:])
+        if found is not None:
+            raise DamagedData(f"simulated: damage at {found.base} found at the start", offset=found.base)
+
+    def cut(self, image: LogImage, damage: DamagedData, epoch: Epoch) -> tuple[LogImage, str]:
+        """Note the impairment and return the image without the damage and all behind it; nothing where the damage lies before
+        the log. Raises StorageError where there is none."""
+        found = self.first_of(image.batches)
+        if found is None and damage.offset >= image.start:
+            raise StorageError("simulated: damage that is not there")
+        known = self.impairment[0] if self.impairment is not None else Impairment(Epoch(0), Offset(0))
+        end_offset = max(known.end_offset, self._end_lost(image, epoch))
+        reason = str(damage) if found is None else f"damaged at {found.base}"
+        self.impairment = Impairment(max(known.epoch, epoch), end_offset), reason
+        if found is None:
+            self.damaged.clear()
+            return LogImage(), reason
+        self.forget_from(found.base)
+        image = image.cut(image.batches.index(found))
+        image.synced_end = image.end
+        return image, reason
+
+    def _end_lost(self, image: LogImage, epoch: Epoch) -> Offset:
+        """Up to where it may have acknowledged records in `epoch`; of a damaged end nobody knows where it was."""
+        if not image.batches:
+            return Offset(0)
+        last = image.batches[-1]
+        if (last.base, last.epoch) in self.damaged:
+            return UNKNOWN_END
+        return Offset(image.end) if last.epoch >= epoch else Offset(0)
+
+    def scrub(self, image: LogImage, closed_end: int, size_max: int) -> int:
+        """Read the closed segments on. Raises DamagedData."""
+        read = 0
+        for index in range(bisect_right(image.ends, self.scrubbed), len(image.batches)):
+            batch = image.batches[index]
+            if batch.end > closed_end:
+                break
+            if read >= size_max:
+                return read
+            if (batch.base, batch.epoch) in self.damaged:
+                raise DamagedData(f"simulated: the scrub found damage at {batch.base}", offset=batch.base)
+            self.scrubbed = batch.end
+            read += len(batch.data)
+        self.scrubbed = 0
+        return read

@@ -1,0 +1,104 @@
+"""One version of a simulated log: its batches, its epochs, and how much of it is synced.
+
+Plain values with a few questions; which of several versions a crash brings back is decided in `disk`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import crc32c
+
+from raftlake.errors import InvariantViolation
+from raftlake.ports.driver import BatchSpan, SegmentInfo
+from raftlake.raft.types import Epoch, Offset
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One record batch as it lies in the log."""
+
+    base: int
+    end: int
+    epoch: int
+    timestamp_ms: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class LogImage:
+    """One version of a log. Images differ only where a truncation or reset lies between them."""
+
+    start: int = 0
+    batches: list[StoredBatch] = field(default_factory=list)
+    #: End offset of each batch, for binary search.
+    ends: list[int] = field(default_factory=list)
+    #: Of a log that begins above 0 the first entry is the epoch of the record before its start.
+    epochs: list[tuple[Epoch, Offset]] = field(default_factory=list)
+    #: End offset (exclusive) that a completed flush covers.
+    synced_end: int = 0
+    #: Up to this end offset it took over the batches of the image before it.
+    inherited_end: int = 0
+    #: Beside the batches: `ports.StartPoints`. All of them are durable.
+    points: dict[Offset, tuple[bytes, bytes]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else self.start
+
+    def cut(self, count: int) -> LogImage:
+        """A copy that holds the first `count` batches."""
+        ends = self.ends[:count]
+        end = ends[-1] if ends else self.start
+        return LogImage(
+            start=self.start,
+            batches=self.batches[:count],
+            ends=ends,
+            epochs=[entry for index, entry in enumerate(self.epochs) if entry[1] < end or (index == 0 and self.start > 0)],
+            synced_end=min(self.synced_end, end),
+            inherited_end=end,
+            points=dict(self.points),
+        )
+
+
+class Segments:
+    """Where the segments of a log begin and end: a batch that does not fit any more begins the next one. Worked out once for
+    each batch, because an image only grows, but for its start."""
+
+    def __init__(self, segment_bytes: int) -> None:
+        self._segment_bytes = segment_bytes
+        self._closed: list[SegmentInfo] = []
+        #: Base offset, size and newest timestamp of the active one.
+        self._active = (0, 0, -1)
+        #: What that was worked out from: an image that begins there, and so many of its batches.
+        self._known: tuple[LogImage | None, int, int] = (None, 0, 0)
+
+    def of(self, image: LogImage) -> list[SegmentInfo]:
+        batches = image.batches
+        known, start, count = self._known
+        if known is not image or start != image.start:
+            count = 0
+            self._closed, self._active = [], (image.start, 0, -1)
+        base, size, latest_ms = self._active
+        for index in range(count, len(batches)):
+            batch = batches[index]
+            if size and size + len(batch.data) > self._segment_bytes:
+                self._closed.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
+                base, size, latest_ms = batch.base, 0, -1
+            size += len(batch.data)
+            latest_ms = max(latest_ms, batch.timestamp_ms)
+        self._active, self._known = (base, size, latest_ms), (image, image.start, len(batches))
+        return [*self._closed, SegmentInfo(Offset(base), Offset(image.end), size, latest_ms)]
+
+
+def check_batch_bytes(span: BatchSpan, data: bytes) -> None:
+    """Refuse bytes that a file log would cut away at its next recovery, or that say something else than their span."""
+    base = int.from_bytes(data[0:8], "big")
+    epoch = int.from_bytes(data[12:16], "big", signed=True)
+    end = base + int.from_bytes(data[23:27], "big") + 1
+    if (base, end, epoch) != (span.base_offset, span.end_offset, span.epoch):
+        raise InvariantViolation(f"the batch header says [{base}, {end}) epoch {epoch}, its span {span}")
+    if int.from_bytes(data[8:12], "big") + 12 != len(data):
+        raise InvariantViolation(f"the batch header and its span disagree on the size: {span}")
+    if int.from_bytes(data[17:21], "big") != crc32c.crc32c(memoryview(data)[21:]):
+        raise InvariantViolation(f"the CRC of the batch at {base} is wrong before it reaches the disk")

@@ -1,0 +1,75 @@
+"""The start points of one simulated log: `ports.StartPoints` in memory.
+
+Owns their durability: what `save` and `delete` returned from is durable, and each begins with a port call, at which the
+machine may crash before anything has happened. The points lie in the images of the log, since a reset that a crash takes back
+brings the old points back with the old log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from raftlake.errors import StorageError
+from raftlake.raft.types import Offset
+from raftlake.sim.disk.log_image import LogImage
+from raftlake.sim.disk.space import Space
+
+
+class Images(Protocol):
+    """The log that the points belong to."""
+
+    @property
+    def images(self) -> Sequence[LogImage]: ...
+
+
+class Machine(Protocol):
+    """See `disk.Machine`."""
+
+    def port_call(self, name: str) -> None: ...
+
+
+class SimulatedStartPoints:
+    """Kept, with its log, over restarts of the node."""
+
+    def __init__(self, log: Images, machine: Machine, space: Space | None = None) -> None:
+        self._log = log
+        self._space = space or Space()
+        self._machine = machine
+
+    @property
+    def _points(self) -> dict[Offset, tuple[bytes, bytes]]:
+        return self._log.images[-1].points
+
+    @property
+    def offsets(self) -> Sequence[Offset]:
+        return sorted(self._points)
+
+    def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
+        del sync  # A node that stops in good order is not simulated.
+        self._machine.port_call("save start point")
+        self._space.take(len(producers) + len(voters), "save a start point", is_needed=False)
+        self._points[offset] = producers, voters
+
+    def load(self, offset: Offset) -> tuple[bytes, bytes]:
+        found = self._points.get(offset)
+        if found is None:
+            raise StorageError(f"simulated: there is no start point at {offset}")
+        return found
+
+    def delete(self, offsets: Sequence[Offset]) -> None:
+        if offsets:
+            self._machine.port_call("delete start points")
+            for offset in offsets:
+                self._points.pop(offset, None)
+
+    def cut(self, end_offset: Offset) -> None:
+        """The log is about to be cut to `end_offset`: whatever a crash brings back, no point tells of what is cut."""
+        for image in self._log.images:
+            for offset in [offset for offset in image.points if offset > end_offset]:
+                del image.points[offset]
+
+    def advance(self, start_offset: Offset) -> None:
+        """The log begins at `start_offset` now: of the points up to there the last one stays."""
+        for offset in [offset for offset in self.offsets if offset <= start_offset][:-1]:
+            del self._points[offset]

@@ -1,0 +1,197 @@
+"""The command line without a quorum: usage, errors, and how facts are printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quorumkit import described_quorum
+from raftlake.cli import main as cli
+from raftlake.cli import output as cli_output
+from raftlake.cli import topics as cli_topics
+from raftlake.client import Record
+from raftlake.errors import RaftlakeError
+from raftlake.runtime.settings.settings import load_settings
+from raftlake.wire.quorum import status_lines
+
+SETTINGS = ["quorum.voters=1@127.0.0.1:9092", "log.dirs=d"]
+
+
+def test_describe_status_has_kafkas_words() -> None:
+    voters = (
+        '[{"id": 1, "endpoints": ["CONTROLLER://g:9092"]}, '
+        '{"id": 2, "directoryId": "AAECAwQFBgcICQoLDA0ODw", "endpoints": ["CONTROLLER://h:9092"]}, {"id": 3}]'
+    )
+    assert status_lines(described_quorum()) == [
+        "ClusterId:              c1",
+        "LeaderId:               2",
+        "LeaderEpoch:            7",
+        "HighWatermark:          40",
+        "MaxFollowerLag:         12",
+        "MaxFollowerLagTimeMs:   600",
+        f"CurrentVoters:          {voters}",
+        'CurrentObservers:       [{"id": 4}]',
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "--status", "--replication"],
+        ["topics"],
+        ["topics", "create"],
+        ["topics", "create", "t", "--partitions", "0"],
+        ["kv", "put", "k"],
+        ["kv", "put", "k", "v", "--create", "--if-version", "3"],
+        ["produce", "t", "--key-separator", ""],
+        ["local", "--nodes", "0"],
+        ["nonsense"],
+        ["format", "--data-dir", "x"],
+    ],
+)
+def test_wrong_usage_is_exit_code_two(arguments: list[str]) -> None:
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["topics", "create"], "Missing argument 'TOPIC'. Try 'raftlake topics create --help'"),
+        (["nonsense"], "No such command 'nonsense'. Try 'raftlake --help'"),
+        (["local", "--nodez", "3"], "No such option: --nodez (Possible options: --nodes). Try 'raftlake local --help'"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line(arguments: list[str], line: str) -> None:
+    outcome = run(*arguments)
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (2, "", f"raftlake: {line}\n")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["local", "--help"], 0), ([], 2), (["topics"], 2)])
+def test_help_is_help_and_no_error(arguments: list[str], code: int) -> None:
+    outcome = run(*arguments)
+    assert outcome.returncode == code
+    assert "Usage: raftlake" in outcome.stdout and outcome.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "local",
+        "format",
+        "serve",
+        "dump",
+        "describe",
+        "topics",
+        "produce",
+        "consume",
+        "kv",
+        "quickstart",
+        "kv watch",
+        "topics list",
+    ],
+)
+def test_every_command_has_help(command: str) -> None:
+    outcome = CliRunner().invoke(cli.app, [*command.split(), "--help"])
+    assert outcome.exit_code == 0
+    assert "Usage" in outcome.stdout
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "raftlake", *arguments], input="", capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_an_error_is_one_line_that_names_what_is_wrong(tmp_path: Path) -> None:
+    for arguments, named in (
+        (["topics", "list", "-b", "127.0.0.1:1", "--timeout-ms", "200"], "127.0.0.1:1"),
+        (["topics", "list", "-b", "nowhere"], "'nowhere' is not host:port"),
+        (["produce", "t", "-b", "127.0.0.1:1", "--timeout-ms", "200"], "127.0.0.1:1"),
+        (["serve", "--config", str(tmp_path / "absent")], str(tmp_path / "absent")),
+        (["dump", str(tmp_path / "absent.log")], "absent.log"),
+    ):
+        outcome = run(*arguments)
+        assert outcome.returncode == 1
+        assert named in outcome.stderr
+        assert outcome.stderr.count("\n") == 1 and outcome.stderr.startswith("raftlake: ")
+        assert outcome.stdout == ""
+
+
+def test_the_start_of_a_node_by_a_program_says_the_same(tmp_path: Path) -> None:
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "raftlake.runtime", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    absent = str(tmp_path / "absent")
+    outcome = start("--config", absent)
+    assert (outcome.returncode, outcome.stderr) == (1, run("serve", "--config", absent).stderr)
+    assert start().returncode == start("--confg", absent).returncode == 2
+
+
+def test_format_writes_once_and_refuses_another_node(tmp_path: Path) -> None:
+    formatted = run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "4", "--cluster-id", "c1", "--json")
+    assert formatted.returncode == 0
+    facts = json.loads(formatted.stdout)
+    assert (facts["nodeId"], facts["clusterId"]) == (4, "c1")
+    assert run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "4").returncode == 0
+    refused = run("format", "--data-dir", str(tmp_path / "d"), "--node-id", "5")
+    assert refused.returncode == 1
+    assert "node.id=4" in refused.stderr
+    shown = run("dump", str(tmp_path / "d" / "meta.properties"))
+    assert shown.returncode == 0
+    assert "4" in shown.stdout
+    (tmp_path / "quorum-state").write_text("{")
+    damaged = run("dump", str(tmp_path / "quorum-state"))
+    assert (damaged.returncode, damaged.stdout[:8]) == (1, "damaged:")
+
+
+def test_a_record_as_json_keeps_bytes_that_are_no_text() -> None:
+    record = Record(topic="t", partition=1, offset=5, timestamp_ms=9, key=b"\xff", value="é".encode(), headers=(("h", None),))
+    facts = json.loads(cli_topics.json_line(record))
+    assert facts == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 5,
+        "timestamp": 9,
+        "key": "\\xff",
+        "keyBase64": "/w==",
+        "value": "é",
+        "headers": [{"key": "h", "value": None}],
+    }
+
+
+def test_topics_have_no_settings_of_their_own_and_no_option_for_them() -> None:
+    result = CliRunner().invoke(cli.app, ["topics", "create", "t", "--config", "retention.ms=1"])
+    assert result.exit_code == 2 and "No such option: --config" in result.output
+
+
+def test_an_error_of_several_lines_is_printed_as_one() -> None:
+    assert cli.one_line(RaftlakeError("a\n  b")) == "a b"
+    assert cli.one_line(RaftlakeError()) == "RaftlakeError"
+
+
+@pytest.mark.parametrize("variable", ["RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS"])
+def test_the_nodes_to_ask_stand_in_the_environment_under_either_name(variable: str) -> None:
+    environment = {"RAFTLAKE_BOOTSTRAP_SERVER": "", "RAFTLAKE_BOOTSTRAP_SERVERS": "", variable: "nowhere"}
+    outcome = CliRunner().invoke(cli.app, ["topics", "list"], env=environment)
+    assert "'nowhere' is not host:port" in str(outcome.exception)
+    assert load_settings(None, environ={"RAFTLAKE_NODE_ID": "1", **environment}, overrides=SETTINGS).node_id == 1
+
+
+def test_tables_line_up_and_split_at_tabs(capsys: pytest.CaptureFixture[str]) -> None:
+    cli_output.print_table(["A", "Bee"], [["100", "x"], ["2", ""]])
+    assert capsys.readouterr().out == "A  \tBee\n100\tx\n2\n"
+
+
+def test_bytes_that_are_no_text_are_shown_with_backslashes() -> None:
+    assert cli_output.as_text(b"\xffa") == "\\xffa"
+    assert cli_output.as_text(None) is None
+    assert cli_output.text_facts("value", b"\xff\\xff") == {"value": "\\xff\\xff", "valueBase64": "/1x4ZmY="}
+    assert cli_output.text_facts("value", "\u00e9".encode()) == {"value": "\u00e9"}
+    assert cli_output.text_facts("value", None) == {"value": None}

@@ -1,0 +1,83 @@
+"""Ctrl-C while the tour runs in its thread: what runs is ended, once, and nothing of it reaches the user."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from raftlake.quickstart.stop import Interrupted, Stop, run_stoppable
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+    logging.disable(logging.NOTSET)
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_without_ctrl_c_the_outcome_is_that_of_the_work() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    done: list[str] = []
+    run_stoppable(lambda: done.append(threading.current_thread().name), Stop())
+    assert done == ["quickstart"]
+
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        run_stoppable(fail, Stop())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_ends_what_runs_and_its_errors_are_not_told() -> None:
+    stop, ended, trail = Stop(), threading.Event(), list[str]()
+    stop.on_request(ended.set)
+
+    def work() -> None:
+        press_ctrl_c()
+        assert ended.wait(60)
+        trail.append("ended")
+        raise OSError("the JVM is gone")
+
+    with pytest.raises(Interrupted):
+        run_stoppable(work, stop)
+    assert trail == ["ended"], "it was waited for"
+    assert logging.root.manager.disable == logging.CRITICAL
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "a second Ctrl-C changes nothing"
+
+
+def test_ctrl_c_counts_also_when_the_work_has_just_ended() -> None:
+    with pytest.raises(Interrupted):
+        run_stoppable(press_ctrl_c, stop := Stop())
+    assert stop.is_requested
+
+
+def test_the_work_stops_where_it_looks() -> None:
+    stop = Stop()
+    stop.check()
+    stop.sleep(0)
+    stop.request()
+    for look in (stop.check, lambda: stop.sleep(3600)):
+        with pytest.raises(Interrupted):
+            look()
+
+
+def test_what_starts_too_late_is_ended_at_once_and_each_only_once() -> None:
+    stop, ended = Stop(), list[str]()
+    stop.on_request(lambda: ended.append("early"))
+    stop.request()
+    assert ended == []
+    stop.end_all()
+    stop.on_request(lambda: ended.append("late"))
+    stop.end_all()
+    assert ended == ["early", "late"]

@@ -1,0 +1,50 @@
+"""Hosting groups: found on disk, by name, by id; closed with everybody who waits for them."""
+
+from __future__ import annotations
+
+from raftlake.errors import ErrorCode
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.wire.api import ApiKey
+from replica_cluster import Cluster, batch, fetch_request, produce_request
+
+
+def test_groups_on_disk_are_known_by_name_and_id_before_the_metadata_log_is_replayed() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    for node_id in list(cluster.nodes):
+        cluster.stop(node_id)
+    node = cluster.start(1)
+    assert node.topics.get("t") is None
+    assert node.resolve_group("t", 0) == group
+    assert node.resolve_topic(group.topic_id) == "t"
+
+
+def test_a_directory_of_another_incarnation_is_left_alone() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("t")
+    node = cluster.leader(group)
+    other = GroupId("t", 0, bytes(15) + b"\x05")
+    assert not node.hosting.open(other)
+    assert other not in node.partitions
+    assert node.hosting.why_unknown(other) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert node.hosting.why_unknown(GroupId("none", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_closing_a_group_answers_appends_fetches_and_reads_that_wait_for_it() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    cluster.run(100)
+    cluster.cut = {(me, other) for other in cluster.voters if other != me}
+    appended = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x"), timeout_ms=60_000))
+    fetched = cluster.send(leader, ApiKey.FETCH, fetch_request(group, 1, wait_ms=60_000))
+    read: list[object] = []
+    leader.reads.read(group, read.append)
+    cluster.run(20)
+    assert not (appended or fetched or read)
+    leader.hosting.delete(leader.hosting.close([group]))
+    cluster.run(11_000)
+    assert appended and fetched and read
+    assert fetched[0].topics[0].partitions[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert appended[0].topics[0].partitions[0].error is ErrorCode.REQUEST_TIMED_OUT

@@ -1,0 +1,166 @@
+"""The page of metrics: KRaft's names by partition, built in pieces, for all who ask at once, and within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from test_runtime_metrics import FakeClock, partition
+
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import NO_LEADER
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.runtime.http.metrics_page import KEPT_US, PIECE, MetricsPage
+from raftlake.runtime.metrics import NodeMetrics
+from runtime_http_fakes import FakeHttpNode
+
+
+class Runs:
+    """Work that goes on when a test says so."""
+
+    def __init__(self) -> None:
+        self.under_way: list[tuple[Generator[None, None, Any], Callable[[Any], None]]] = []
+        self.started = 0
+
+    def run(self, work: Generator[None, None, Any], done: Callable[[Any], None]) -> None:
+        self.started += 1
+        self.under_way.append((work, done))
+
+    def finish(self, result: bytes | None = None, *, fails: bool = False) -> None:
+        work, done = self.under_way.pop()
+        done(None if fails else result if result is not None else whole(work)[0])
+
+
+def whole(work: Generator[None, None, bytearray]) -> tuple[bytearray, int]:
+    """What the work returned, and in how many pieces."""
+    pieces = 0
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value, pieces
+        pieces += 1
+
+
+def page_of(node: Any, runs: Any, clock: FakeClock, partitions_max: int = 1000) -> MetricsPage:
+    metrics = NodeMetrics(node, clock, dict)  # type: ignore[arg-type]
+    return MetricsPage(node, metrics, runs, clock.now_us, partitions_max=partitions_max)
+
+
+def samples(page: MetricsPage) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    found = {}
+    families = list(text_string_to_metric_families(whole(page.build())[0].decode()))
+    assert len({family.name for family in families}) == len(families)
+    for family in families:
+        assert family.documentation and family.type in ("gauge", "counter")
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def labels(topic: str, index: int) -> tuple[tuple[str, str], ...]:
+    return ("partition", str(index)), ("topic", topic)
+
+
+def node_with(*partitions: tuple[GroupId, Any]) -> Any:
+    node = FakeHttpNode()
+    node.partitions = dict(partitions)
+    return node
+
+
+def test_gauges_of_every_group() -> None:
+    node = node_with((METADATA_GROUP, partition(10, leads=True)), (GroupId("t", 2), partition(20, leads=False)))
+    found = samples(page_of(node, Runs(), FakeClock()))
+    meta, data = labels("__cluster_metadata", 0), labels("t", 2)
+    assert found["raftlake_current_state", (meta[0], ("state", "leader"), meta[1])] == 1
+    assert found["raftlake_current_state", (data[0], ("state", "follower"), data[1])] == 1
+    values = {
+        "current_leader": 1, "current_vote": 2, "current_epoch": 3, "high_watermark": 9, "log_start_offset": 0,
+        "log_end_offset": 10, "log_end_epoch": 3,
+    }  # fmt: skip
+    for name, value in values.items():
+        assert found[f"raftlake_{name}", meta] == value
+    assert found["raftlake_current_vote", data] == -1
+    assert found["raftlake_partitions", (("state", "leader"),)] == found["raftlake_partitions", (("state", "follower"),)] == 1
+    assert found["raftlake_number_of_voters", ()] == 2
+
+
+def test_labels_are_escaped() -> None:
+    topic = 'a"b\\c\nd'
+    found = samples(page_of(node_with((GroupId(topic, 0), partition(5, leads=True))), Runs(), FakeClock()))
+    assert found["raftlake_log_end_offset", labels(topic, 0)] == 5
+
+
+def test_many_partitions_are_written_a_piece_at_a_time() -> None:
+    """Between two pieces a node votes, fetches and answers. A partition may go meanwhile."""
+    many = [(GroupId("t", index), partition(index, leads=True)) for index in range(10 * PIECE + 1)]
+    node = node_with(*many)
+    work = page_of(node, Runs(), FakeClock()).build()
+    next(work)
+    del node.partitions[GroupId("t", 7)]
+    text, pieces = whole(work)
+    assert pieces >= 11
+    assert text.count(b"\nraftlake_log_end_offset{") == len(many)
+    largest = max(text.split(b"# HELP"), key=len)
+    assert largest.count(b"\n") <= len(many) + 3
+
+
+@pytest.mark.parametrize(("topic_partitions", "shown"), [(0, 0), (3, 3), (4, 0), (5, 0)])
+def test_above_so_many_partitions_none_has_series_of_its_own(topic_partitions: int, shown: int) -> None:
+    """Half of them would be an accident. The quorum's own log always has them, and the counts are of all."""
+    data = [(GroupId("t", index), partition(9, leads=False)) for index in range(topic_partitions)]
+    for order in ([(METADATA_GROUP, partition(3, leads=True)), *data], [*data, (METADATA_GROUP, partition(3, leads=True))]):
+        found = samples(page_of(node_with(*order), Runs(), FakeClock(), partitions_max=3))
+        of_data = [key for key in found if key[0] == "raftlake_log_end_offset" and key[1][1] == ("topic", "t")]
+        assert len(of_data) == shown
+        assert found["raftlake_log_end_offset", labels("__cluster_metadata", 0)] == 3
+        assert found.get(("raftlake_partitions", (("state", "follower"),)), 0) == topic_partitions
+        assert found["raftlake_partitions", (("state", "leader"),)] == 1
+
+
+def test_partitions_without_a_leader_are_counted() -> None:
+    lost = partition(1, leads=False)
+    lost.core.leader_id = NO_LEADER
+    node = node_with((METADATA_GROUP, partition(3, leads=True)), (GroupId("t", 0), lost))
+    assert samples(page_of(node, Runs(), FakeClock(), partitions_max=0))["raftlake_partitions_without_leader", ()] == 1
+
+
+def test_all_who_ask_meanwhile_get_the_one_page() -> None:
+    runs, clock = Runs(), FakeClock()
+    page = page_of(node_with(), runs, clock)
+    told: list[Any] = []
+    for _ in range(50):
+        page.ask(told.append)
+    assert (runs.started, told) == (1, [])
+    runs.finish(b"one")
+    assert told == [b"one"] * 50
+
+
+def test_a_page_is_kept_for_a_second() -> None:
+    runs, clock = Runs(), FakeClock()
+    page = page_of(node_with(), runs, clock)
+    told: list[Any] = []
+    page.ask(told.append)
+    runs.finish(b"one")
+    clock.us += KEPT_US - 1
+    page.ask(told.append)
+    assert (runs.started, told) == (1, [b"one", b"one"])
+    clock.us += 1
+    page.ask(told.append)
+    assert runs.started == 2
+    runs.finish(b"two")
+    assert told[-1] == b"two"
+
+
+def test_a_page_that_failed_is_not_kept() -> None:
+    runs, clock = Runs(), FakeClock()
+    page = page_of(node_with(), runs, clock)
+    told: list[Any] = []
+    page.ask(told.append)
+    runs.finish(fails=True)
+    page.ask(told.append)
+    assert runs.started == 2
+    runs.finish(b"two")
+    assert told == [None, b"two"]

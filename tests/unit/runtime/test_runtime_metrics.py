@@ -1,0 +1,147 @@
+"""Metrics: KRaft's names, windows of thirty seconds, and nothing that a scrape could trip over."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from raftlake.kv.commands import put
+from raftlake.kv.keyspace import entry_bytes
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.actions import ReportRole
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.runtime.metrics import SAMPLE_PIECE, Latency, NodeMetrics, Rate
+from runtime_http_fakes import FakeClock, FakeHttpNode, partition
+
+
+def build() -> tuple[NodeMetrics, FakeHttpNode, FakeClock]:
+    node, clock = FakeHttpNode(), FakeClock()
+    metrics = NodeMetrics(node, clock, lambda: {"client": 4, "http": 1}, lambda: 77)  # type: ignore[arg-type]
+    return metrics, node, clock
+
+
+def samples(metrics: NodeMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    found = {}
+    for family in text_string_to_metric_families(metrics.node_text().decode()):
+        assert family.documentation
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_what_is_measured_for_the_node_as_a_whole() -> None:
+    metrics, node, _ = build()
+    node.kv.apply(put("k", b"value"))
+    found = samples(metrics)
+    assert found["raftlake_connections", (("listener", "client"),)] == 4
+    assert found["raftlake_queued_request_bytes", ()] == 77
+    assert found["raftlake_number_of_voters", ()] == 2
+    assert found["raftlake_kv_bytes", ()] == entry_bytes("k", 5)
+    assert found["raftlake_kv_quota_bytes", ()] == 1 << 30
+    assert found["raftlake_process_resident_memory_bytes", ()] > 0
+
+
+def test_thousands_of_logs_are_looked_at_a_piece_at_a_time() -> None:
+    metrics, node, clock = build()
+    node.partitions = {GroupId("t", index): partition(10, leads=True) for index in range(3 * SAMPLE_PIECE)}
+    assert len(list(metrics.sample())) == 3
+    for index in range(3 * SAMPLE_PIECE):
+        node.partitions[GroupId("t", index)].core.log_end = 11
+    # One is gone amid the next look.
+    looking = metrics.sample()
+    next(looking)
+    del node.partitions[GroupId("t", 5)]
+    clock.advance_ms(1000)
+    assert len(list(looking)) == 2
+    assert metrics._appended.total == 3 * SAMPLE_PIECE
+
+
+def test_what_was_refused_is_counted() -> None:
+    metrics, node, _ = build()
+    node.kv.gate.count, node.kv.refused_keys.count, node.reports.refused_epochs = 3, 4, 5
+    found = samples(metrics)
+    assert found["raftlake_refused_proposals_total", ()] == 3
+    assert found["raftlake_ignored_keys_total", ()] == 4
+    assert found["raftlake_refused_epochs_total", ()] == 5
+
+
+def test_requests_are_counted_by_api() -> None:
+    metrics, _, _ = build()
+    for api in ("FETCH", "FETCH", "PRODUCE"):
+        metrics.count_request(api)
+    found = samples(metrics)
+    assert found["raftlake_requests_total", (("api", "FETCH"),)] == 2
+    assert found["raftlake_requests_total", (("api", "PRODUCE"),)] == 1
+
+
+def test_refused_connections_are_counted_by_setting() -> None:
+    metrics, _, _ = build()
+    metrics.count_refused("max.connections.per.ip")
+    found = samples(metrics)
+    assert found["raftlake_refused_connections_total", (("setting", "max.connections.per.ip"),)] == 1
+    assert found["raftlake_refused_connections_total", (("setting", "max.connections"),)] == 0
+
+
+def test_rates_tell_appends_from_fetches() -> None:
+    metrics, node, clock = build()
+    node.partitions = {METADATA_GROUP: partition(0, leads=True), GroupId("t", 0): partition(0, leads=False)}
+    for second in range(5):
+        node.partitions[METADATA_GROUP].core.log_end = second * 10
+        node.partitions[GroupId("t", 0)].core.log_end = second * 3
+        list(metrics.sample())
+        clock.advance_ms(1000)
+    found = samples(metrics)
+    assert found["raftlake_append_records_rate", ()] == 10
+    assert found["raftlake_fetch_records_rate", ()] == 3
+    # A log that was cut, or that is gone, is no record less.
+    node.partitions[METADATA_GROUP].core.log_end = 5
+    del node.partitions[GroupId("t", 0)]
+    list(metrics.sample())
+    assert samples(metrics)["raftlake_append_records_rate", ()] == pytest.approx(8)
+
+
+def test_commit_latency_is_measured_below_a_millisecond() -> None:
+    metrics, _, clock = build()
+    for microseconds in (250, 750):
+        started = metrics.start_commit()
+        clock.us += microseconds
+        metrics.note_commit(started)
+    found = samples(metrics)
+    assert (found["raftlake_commit_latency_avg", ()], found["raftlake_commit_latency_max", ()]) == (0.5, 0.75)
+
+
+def test_election_latency_is_the_time_without_a_known_leader() -> None:
+    metrics, node, clock = build()
+    (on_role,) = node.reports.role_listeners
+
+    def report(group: GroupId, leader_id: int) -> None:
+        on_role(group, ReportRole(role="Follower", epoch=1, leader_id=leader_id, reason=""))  # type: ignore[arg-type]
+
+    clock.advance_ms(40)
+    report(METADATA_GROUP, 2)
+    clock.advance_ms(500)
+    report(GroupId("t", 0), -1)
+    report(METADATA_GROUP, -1)
+    clock.advance_ms(60)
+    report(METADATA_GROUP, -1)
+    clock.advance_ms(60)
+    report(METADATA_GROUP, 3)
+    report(METADATA_GROUP, 3)
+    found = samples(metrics)
+    assert (found["raftlake_election_latency_avg", ()], found["raftlake_election_latency_max", ()]) == (80, 120)
+
+
+def test_windows_forget() -> None:
+    latency = Latency()
+    latency.note(0, 5000)
+    latency.note(10_000_000, 1000)
+    assert latency.read(10_000_000) == (3.0, 5.0)
+    assert latency.read(31_000_000) == (1.0, 1.0)
+    assert latency.read(50_000_000) == (0.0, 0.0)
+    rate = Rate()
+    assert rate.read() == 0.0
+    for second in range(100):
+        rate.sample(second * 1000)
+        rate.total += 7
+    assert rate.read() == 7.0
+    assert len(rate._samples) <= 32

@@ -1,0 +1,159 @@
+"""The text of every kind of file, damaged ones included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.batches import fill, make_batch
+from raftlake.errors import StorageError
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import ElectionState, Epoch, NodeId, ReplicaKey
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.dump import dump
+from raftlake.storage.election import FileElectionStore
+from raftlake.storage.meta import MetaProperties, write_meta
+from raftlake.wire.batches import Record, build_batch, leader_change_batch
+
+
+def segment(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_batch_is_one_line_in_kafkas_words(tmp_path: Path) -> None:
+    data = build_batch(
+        [Record(value=b"a"), Record(value=b"b")],
+        base_offset=7,
+        leader_epoch=3,
+        timestamp_ms=1_000,
+        compression="gzip",
+        producer_id=9,
+        producer_epoch=2,
+        base_sequence=40,
+    )
+    (line,) = dump(segment(tmp_path, bytes(data)))
+    crc = int.from_bytes(data[17:21], "big")
+    assert line == (
+        "baseOffset: 7 lastOffset: 8 count: 2 baseSequence: 40 lastSequence: 41 producerId: 9 producerEpoch: 2 "
+        "partitionLeaderEpoch: 3 isTransactional: false isControl: false position: 0 CreateTime: 1000 "
+        f"size: {len(data)} magic: 2 compresscodec: gzip crc: {crc} isvalid: true"
+    )
+
+
+def test_records_are_shown_when_asked_for(tmp_path: Path) -> None:
+    data = build_batch(
+        [Record(key=b"k", value=b"v", headers=(("h", b"\xff"),)), Record(value=b"x" * 300), Record(key=b"a\nb")], timestamp_ms=5
+    )
+    path = segment(tmp_path, bytes(data))
+    assert len(list(dump(path))) == 1
+    _, *lines = dump(path, records=True)
+    assert lines == [
+        "| offset: 0 timestamp: 5 key: k value: v headers: h=0xff",
+        f"| offset: 1 timestamp: 5 key: null value: {'x' * 200}... (300 bytes)",
+        "| offset: 2 timestamp: 5 key: 'a\\nb' value: null",
+    ]
+
+
+def test_control_records_say_what_they_are(tmp_path: Path) -> None:
+    path = segment(tmp_path, leader_change_batch(0, 4, 1, 2, [1, 2, 3], [2, 3]))
+    header, record = dump(path, records=True)
+    assert "isControl: true" in header
+    assert "LeaderChange(leader_id=2, voters=(1, 2, 3), granting_voters=(2, 3))" in record
+
+
+def test_damage_is_a_line_of_the_output(tmp_path: Path) -> None:
+    first, second = make_batch(0)[0], bytearray(make_batch(1)[0])
+    second[-1] ^= 1
+    path = segment(tmp_path, first + bytes(second) + b"garbage")
+    lines = list(dump(path, records=True))
+    assert [line[-13:] for line in (lines[0], lines[2])] == ["isvalid: true", "svalid: false"]
+    assert lines[-1] == f"damaged: {path} is damaged at byte {len(first) + len(second)} (offset 2): 7 bytes are no batch"
+    assert list(dump(segment(tmp_path, first + bytes(99))))[-1] == f"99 zero bytes from position {len(first)} on"
+
+
+def test_a_payload_that_does_not_decode_is_a_line_of_the_output(tmp_path: Path) -> None:
+    from crc32c import crc32c
+
+    data = bytearray(make_batch(0)[0])
+    data[61] = 0x7F
+    data[17:21] = crc32c(memoryview(data)[21:]).to_bytes(4, "big")
+    _, line = dump(segment(tmp_path, bytes(data)), records=True)
+    assert line.startswith("| damaged: ")
+
+
+def test_the_files_of_a_log(tmp_path: Path) -> None:
+    directory = FileLogDirectory(tmp_path, post=None)
+    log = directory.open(GroupId("a", 0, bytes(15) + b"\x01"))
+    size = fill(log, 30, epoch=1)[0][1].size
+    fill(log, 1, epoch=4)
+    directory.close()
+    step = 4096 // size + 1
+    stem = log.path / "00000000000000000000"
+    assert next(dump(stem.with_suffix(".index"))) == f"offset: {step} position: {step * size}"
+    assert next(dump(stem.with_suffix(".timeindex"))) == f"timestamp: {1_000 + step} offset: {step}"
+    assert list(dump(log.path / "leader-epoch-checkpoint")) == [
+        "leaderEpoch: 1 startOffset: 0",
+        "leaderEpoch: 4 startOffset: 30",
+    ]
+    assert list(dump(log.path / "partition.metadata")) == ["version: 0", "topic_id: AAAAAAAAAAAAAAAAAAAAAQ"]
+    assert len(list(dump(stem.with_suffix(".log")))) == 31
+
+
+def test_election_states_of_partitions(tmp_path: Path) -> None:
+    store = FileElectionStore(tmp_path)
+    voted = ReplicaKey(NodeId(2))
+    for number, state in enumerate((ElectionState(Epoch(3), NodeId(2), voted), ElectionState(Epoch(4)))):
+        store.save({GroupId("a", number): state})
+    store.close()
+    path = tmp_path / "election-states"
+    identity = "topicId: AAAAAAAAAAAAAAAAAAAAAA"
+    lines = [
+        f"a-0 {identity} leaderEpoch: 3 leaderId: 2 votedId: 2 votedDirectoryId: AAAAAAAAAAAAAAAAAAAAAA",
+        f"a-1 {identity} leaderEpoch: 4 leaderId: none votedId: none",
+    ]
+    assert list(dump(path)) == lines
+    path.write_bytes(path.read_bytes().replace(b"\n", b"X"))
+    assert list(dump(path)) == ["torn or damaged at byte 0"]
+
+
+def test_election_state_and_meta(tmp_path: Path) -> None:
+    group = GroupId("a", 0)
+    store = FileElectionStore(tmp_path, filed="a")
+    store.save({group: ElectionState(Epoch(3), NodeId(2), ReplicaKey(NodeId(2)))})
+    path = tmp_path / "a-0" / "quorum-state"
+    assert list(dump(path)) == ["leaderEpoch: 3", "leaderId: 2", "votedId: 2", "votedDirectoryId: AAAAAAAAAAAAAAAAAAAAAA"]
+    store.save({group: ElectionState(Epoch(4))})
+    assert list(dump(path)) == ["leaderEpoch: 4", "leaderId: none", "votedId: none"]
+    write_meta(tmp_path, MetaProperties(node_id=NodeId(1), directory_id=bytes(16)))  # type: ignore[arg-type]
+    assert list(dump(tmp_path / "meta.properties")) == [
+        "cluster.id: none",
+        "node.id: 1",
+        "directory.id: AAAAAAAAAAAAAAAAAAAAAA",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "quorum-state",
+        "leader-epoch-checkpoint",
+        "meta.properties",
+        "00000000000000000000.index",
+        "00000000000000000000.timeindex",
+    ],
+)
+def test_small_damaged_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\xff\x00?")
+    (line,) = dump(tmp_path / name)
+    assert line.startswith("damaged: ")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "x.index", "missing.log"])
+def test_what_cannot_be_dumped_is_named(tmp_path: Path, name: str) -> None:
+    if name != "missing.log":
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(StorageError, match=name):
+        list(dump(tmp_path / name))
