@@ -78,7 +78,7 @@ class _RangeReader:
             except RequestRejected as error:
                 fetching = None
                 if error.code == ErrorCode.OFFSET_NOT_AVAILABLE or self._is_proven_there(position, error):
-                    # Nobody has answered for it yet, as after an election: it is there, or it will be.
+                    # No node could answer for it yet, as after an election. The offset is there, or it will be.
                     self._require_patience(position, progressed_at)
                 else:
                     position = self._after_refusal(position, error)

@@ -205,6 +205,6 @@ class KeySpace:
         return self._leaves.copy()
 
     def release(self, leaves_max: int) -> bool:
-        """Nobody reads this space any more: free so many of its leaves; False when none is left."""
+        """Free so many leaves of a space that is read no more; False when none is left."""
         del self._leaves[-leaves_max:]
         return bool(self._leaves)

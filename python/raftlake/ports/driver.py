@@ -155,8 +155,8 @@ class SegmentInfo:
 
 
 class SnapshotWriter(Protocol):
-    """A snapshot file that is being made: bytes at its end, then one step to a finished snapshot. Until then nobody sees it,
-    and a crash leaves nothing of it."""
+    """A snapshot file that is being made: bytes at its end, then one step to a finished snapshot. It is invisible until
+    then, and a crash leaves nothing of it."""
 
     @property
     def size(self) -> int:
@@ -164,7 +164,7 @@ class SnapshotWriter(Protocol):
 
     @property
     def backlog(self) -> int:
-        """Bytes appended that have not reached the file: whoever makes bytes faster than a disk takes them waits for this."""
+        """Bytes appended that have not reached the file. A writer that is faster than the disk waits until they are few."""
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes at the end. An error of the disk is told by `freeze`."""
@@ -315,7 +315,7 @@ class ClientConnection:
     checks_aside: int = 0
     #: The driver calls it after each of these checks that is done: the shell may start a request again.
     on_check_done: Callable[[], None] = lambda: None
-    #: Nobody hears answers on it any more.
+    #: It is closed: no answer can be sent on it.
     is_gone: bool = False
 
 
@@ -339,7 +339,7 @@ class Network(Protocol):
         """`peer` is reached there from now on (KIP-853: voters come and go). Harmless when nothing is new."""
 
     def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
-        """Ask whoever listens there which kraft.versions it knows (ApiVersions, KIP-853); who speaks of none knows only 0.
+        """Ask the node at this address which kraft.versions it knows (ApiVersions, KIP-853). One that names none knows only 0.
         `done` is called as by `send`, within `quorum.request.timeout.ms`."""
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:

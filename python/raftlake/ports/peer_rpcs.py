@@ -112,7 +112,7 @@ class ReadOffsetReply:
 @value
 class ProposeRpc:
     """Key-value commands that a node forwards to the leader of the metadata log (a Produce to `__cluster_metadata-0`). `source`
-    is who it says it is, -1 for nobody in particular."""
+    is the node that the request names, -1 where it names none."""
 
     batch: bytes
     source: NodeId = NodeId(-1)

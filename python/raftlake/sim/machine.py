@@ -222,7 +222,7 @@ class Machine:
             self.run(self.node.resign)
 
     def forge_epoch(self, above: int) -> None:
-        """See `Stage.forge_epoch`. Nobody takes the answers."""
+        """See `Stage.forge_epoch`. The answers are dropped."""
         if self.node is not None:
             for rpc in list(forged_requests(self.node, above)):
                 self.run(self._receive, FORGER, PeerConnection(), rpc, lambda answer: None, NO_EPOCHS)

@@ -7,7 +7,7 @@ that arrive twice, links cut in one or both directions, connections that reset. 
 How connections are modelled. Fetch rounds of one node to another share a connection and therefore keep their order; it is
 replaced after a timeout, a reset or a restart, and a round that still sits in the old one may arrive late, on the old one.
 Every other request has its own connection, so those overtake each other freely. A request that arrives twice comes on a
-fresh connection the second time, and whichever answer is first counts. A forwarded proposal never arrives twice: it is not
+fresh connection the second time, and the first answer counts. A forwarded proposal never arrives twice: it is not
 idempotent, and no transport below it repeats it.
 
 Invariant (ports.Network): `done` is called exactly once per `send`, never from within it.
@@ -128,7 +128,7 @@ class NetworkCounters:
 
 
 class Patience:
-    """Time limits of calls, nearly all of which are finished long before. The calls of one limit wait in a queue in their
+    """Time limits of calls; nearly all calls end long before. The calls of one limit wait in a queue in their
     order, and only the first of each queue is in the scheduler."""
 
     def __init__(self, scheduler: Scheduler, time_out: Callable[[Call], None]) -> None:
@@ -137,7 +137,7 @@ class Patience:
         self._waiting: dict[int, deque[tuple[int, Call]]] = {}
 
     def give(self, call: Call, limit_ms: int) -> None:
-        """Time `call` out after `limit_ms` unless it is finished by then."""
+        """Time `call` out after `limit_ms` unless it has finished."""
         waiting = self._waiting.get(limit_ms)
         if waiting is None:
             waiting = self._waiting[limit_ms] = deque()
@@ -167,7 +167,7 @@ class SimulatedNetwork:
         self.settings = settings
         self.counters = NetworkCounters()
         self.peers: dict[NodeId, Peer] = {}
-        #: Whom a node reaches at an address of which it does not know whose it is: (node, number of the address) -> node.
+        #: The node that is reached at an address without a known owner: (asking node, number of the address) -> node.
         self.addresses: dict[tuple[NodeId, NodeId], NodeId] = {}
         #: Whose address is what.
         self.places: dict[tuple[str, int], NodeId] = {}
@@ -307,7 +307,7 @@ class SimulatedNetwork:
         return lane
 
     def _refuse(self, call: Call) -> None:
-        """Nobody listens there: the connection attempt fails after a round trip, if the refusal finds its way back."""
+        """No node listens there: the connection attempt fails after a round trip, if the refusal finds its way back."""
         self.counters.refused += 1
         if (call.destination, call.source) in self._cut:
             return

@@ -14,7 +14,7 @@ _NODE = re.compile(r"\d+")
 
 
 class TraceTail:
-    """Keeps the last lines of whoever speaks."""
+    """Keeps the last lines of every speaker."""
 
     def __init__(self) -> None:
         self._kept: dict[str, deque[tuple[int, str]]] = {}

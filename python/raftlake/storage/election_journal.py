@@ -1,16 +1,16 @@
 """`election-states`: the election states of data partitions, in one file for all of them, and its copy.
 
-When a node is lost, hundreds of groups elect at once; a file, a rename and two syncs for each of them would take seconds in
-which nobody leads. One group alone gains as well: each of the two syncs waits for a commit of the file system's journal, 2 to
-5 ms on a busy disk and now and then 90, and a vote needs three saves in a row. Kafka has no file for these groups to be
-compatible with: only its metadata log elects by Raft.
+When a node is lost, hundreds of groups elect at once; a file, a rename and two syncs for each of them would take seconds, and
+the groups have no leader meanwhile. One group alone gains as well: each of the two syncs waits for a commit of the file
+system's journal, 2 to 5 ms on a busy disk and now and then 90, and a vote needs three saves in a row. Kafka has no file for
+these groups to be compatible with: only its metadata log elects by Raft.
 
 Each line is one append: the CRC-32C of the rest in hex, a space and a JSON list, one object for each group. The last object
 of a group counts. Behind the lines the file holds zeros, so that an append changes no size and its sync nothing but data.
 
-Promises: `append` returns when all of it is durable in the file and then in the copy. So whatever a crash tears, in one of the
-two, nobody was told of; what was told stands in both, and one of them may be damaged or lost in any way. Where neither is
-whole it is a StorageError: a replica that forgot its vote could vote twice.
+Promises: `append` returns when all of it is durable in the file and then in the copy. A crash tears
+only states that were not answered yet, in one of the two. A state that was answered stands in both, so one of them may be
+damaged or lost in any way. A StorageError is raised where neither is whole: a replica that forgot its vote could vote twice.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class ThreadFlusher:
             is_ended = True
         finally:
             if not is_ended:
-                # Nobody would ever hear of a flush again: the driver must not wait for one.
+                # No flush would be reported any more, and the driver would wait for one without end.
                 self._post(_raise_thread_ended)
 
     def _serve(self) -> None:

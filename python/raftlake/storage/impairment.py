@@ -40,7 +40,7 @@ CUT_SUFFIX = ".cut"
 COPY_BYTES = 1 << 20
 #: More than any log will hold: where it is not known how far the lost records reached.
 UNKNOWN_END = Offset((1 << 62) - 1)
-#: A marker that cannot be read: whoever opens the log takes its present epoch.
+#: A marker that cannot be read: the log is opened with its present epoch.
 UNKNOWN_EPOCH = Epoch(-1)
 
 

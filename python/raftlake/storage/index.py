@@ -2,7 +2,7 @@
 
 An offset entry is (last offset of a batch, where the batch begins), one for each `INDEX_INTERVAL` bytes; a time entry is
 (largest timestamp so far, last offset of the batch that holds it). Both are relative to the segment's base offset on disk:
-8 bytes (i32, i32) and 12 bytes (i64, i32), big endian. They are hints: whoever uses one checks the batch that it leads to,
+8 bytes (i32, i32) and 12 bytes (i64, i32), big endian. They are hints: a reader checks the batch that an entry leads to,
 and they can be rebuilt from the segment at any time. So they are synced only when a segment is sealed; those of the active
 segment grow with it now and then, so that a start need not walk all of it.
 """

@@ -80,8 +80,10 @@ class IndexFiles:
         return offsets, times
 
     def ends(self, offsets: int, size: int) -> tuple[int, int]:
-        """Of a sealed segment of so many offsets and bytes, straight from the ends of its files: the position of the last
-        offset entry and the largest timestamp. A start need not load what nobody may ask for. Raises ValueError."""
+        """The position of the last offset entry and the largest timestamp of a sealed segment with so many offsets and bytes.
+
+        They are read from the ends of the index files, so that a start does not load whole indexes. Raises ValueError.
+        """
         ends = []
         for path, entry_size in zip(self._paths, ENTRY_SIZES, strict=True):
             try:

@@ -44,7 +44,7 @@ class DirectoryLock:
             raise storage_error("lock", self.path, error) from error
 
     def _sign(self, line: bytes) -> None:
-        """Over the last line, in the same block. Without room for a first one nobody is named. Raises OSError."""
+        """Over the last line, in the same block. On a full disk the first line is left out. Raises OSError."""
         try:
             os.pwrite(self._descriptor, line, 0)
             os.ftruncate(self._descriptor, len(line))

@@ -43,7 +43,7 @@ class FlushWork:
     end_offset: Offset
     cuts: int
     directory: tuple[int, Path] | None = None
-    #: Version and new content of leader-epoch-checkpoint, written after the sync was reported: nobody waits for it.
+    #: Version and new content of leader-epoch-checkpoint, written after the sync was reported: no caller waits for it.
     epochs: tuple[int, bytes] | None = None
     #: Only what cannot be rebuilt is synced: a log that begins at 0 finds every epoch in its own batches.
     epochs_need_sync: bool = False

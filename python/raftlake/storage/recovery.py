@@ -2,7 +2,7 @@
 
 The recovery point (`recovery_points.py`) divides a log. Below it everything was synced: the start trusts it as far as the
 index files reach (they are a few MiB behind at most), and takes whatever does not fit for damage. Above it, and there alone,
-bytes may be missing that nobody was told of. All that the index files do not cover is checked by its CRCs. Where a batch
+bytes may be missing that were never acknowledged. All that the index files do not cover is checked by its CRCs. Where a batch
 above the recovery point is broken:
 
 - nothing intact follows: the torn end of a write, which is cut;
@@ -48,7 +48,7 @@ class Recovery:
     """How the logs of one data directory are opened."""
 
     def __init__(self, points: RecoveryPoints, *, is_same_boot: bool, synced: Collection[Path] = ()) -> None:
-        """`synced`: directories that `sync_ahead` has synced and nobody has written to since."""
+        """`synced`: directories that `sync_ahead` has synced and that were not written to since."""
         self._points = points
         self._synced = frozenset(synced)
         #: No power was lost since the last process wrote here.

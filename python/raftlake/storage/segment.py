@@ -238,7 +238,7 @@ class Segment:
         try:
             return self.read_bytes(first, end - first) if end > first else b""
         except BrokenBatch as broken:
-            # Some byte of it cannot be read; whoever repairs this finds out which.
+            # Some byte of it cannot be read. The repair finds out which.
             raise BrokenBatch(self.path, broken.position, start, broken.reason) from broken
 
     def _range_in_tail(self, start: int, limit: int, size_max: int) -> tuple[int, int]:
@@ -378,7 +378,7 @@ class Segment:
         self._tail_positions = []
 
     def _on_file_closed(self) -> None:
-        """A sealed segment that nobody reads needs no memory: its index is read again with the file."""
+        """A sealed segment that is not read needs no memory: its index is loaded again with the file."""
         if not self.is_active and self._index is not None:
             self._timestamp_ms_max = self._index.timestamp_ms_max
             self._index = None

@@ -241,7 +241,7 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Message]:
 
 
 def peek_client_id(beginning: BytesLike) -> str | None:
-    """The client id of a request of which only the beginning is there; None also when that does not show it."""
+    """The client id of a request that has only begun to arrive; None also when the beginning does not hold it."""
     if len(beginning) < _REQUEST_HEAD.size:
         return None
     size = _REQUEST_HEAD.unpack_from(beginning, 0)[3]

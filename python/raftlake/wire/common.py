@@ -1,7 +1,7 @@
 """Small values that several messages share.
 
 The dataclasses of the hot messages (Produce, Fetch, ReadOffset, FindQuorum) are slotted but not frozen: one is made per
-partition of every request, and a frozen dataclass takes three times as long to make. Nobody changes one after it was built.
+partition of every request, and a frozen dataclass takes three times as long to make. No code changes one after it was built.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The five compression codecs of record batches, with bounded output and bounded work.
 
-Owns the framings that Kafka's Java classes read and write: snappy as xerial blocks (raw snappy is read as well), lz4 as
-frames of independent 64 KiB blocks (Java refuses linked ones), gzip (one member) and zstd as they come. Invariant: what is
-decompressed never fills more memory than about twice its output or `size_max`, whichever is smaller, whatever the bytes
-claim. (zstd may reserve, without touching it, a window of up to 128 MiB: its highest levels legally ask for that.)
+Owns the framings that Kafka's Java classes read and write: snappy as xerial blocks (raw snappy is read as well), lz4 as frames
+of independent 64 KiB blocks (Java refuses linked ones), gzip (one member) and zstd as they come. Invariant: a decompression
+never fills more memory than about twice its output, nor more than `size_max`, whatever the bytes claim. (zstd may reserve,
+without touching it, a window of up to 128 MiB: its highest levels legally ask for that.)
 
 Blocks and frames may hold nothing and still take time. So a payload has a cost: its content, each xerial block as at least
 BLOCK_COST_MIN, and what it is larger than its content EXCESS_TIMES. No compressor's output costs much more than its content.

@@ -1,9 +1,9 @@
 """Cuts a byte stream into Kafka frames: a big-endian i32 size, then that many bytes.
 
-Shaped for `asyncio.BufferedProtocol` without importing it: the transport fills what `get_buffer` returned and reports how
-much. Small frames are copied out of one staging buffer, many per read; a large frame is received straight into its own
-memory, which begins to grow with the next read: whoever does not want it yet reads no more. Each frame owns its memory, so
-slices of it may be kept and stamped in place.
+Shaped for `asyncio.BufferedProtocol` without importing it: the transport fills what `get_buffer` returned and reports how much.
+Small frames are copied out of one staging buffer, many per read; a large frame is received straight into its own memory, which
+begins to grow with the next read: a caller that does not want it yet stops reading. Each frame owns its memory, so slices of it
+may be kept and stamped in place.
 
 Invariants: the frames do not depend on how the bytes were cut into reads; memory held is bounded by what was received
 (times four) plus the staging buffer, not by what a size prefix claims.

@@ -5,8 +5,8 @@ reader of its partition for good, so the leader looks before it appends (as Kafk
 a record (lengths, offset delta, names of headers) and no key and no value.
 
 Few records of the common shape are walked in one loop (1 µs each). Many are checked together: plain Python hops from length to
-length (0.15 µs a record), numpy looks at all that lies in between (0.05 µs). Wherever these have a doubt the careful way
-decides, and words the refusal.
+length (0.15 µs a record), numpy looks at all that lies in between (0.05 µs). Where these have a doubt, the careful way
+decides and words the refusal.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def _skip_bytes(data: bytes | memoryview, position: int) -> int:
-    """Behind a key or a value, of which -1 says that it is null."""
+    """The position behind a key or a value. A length of -1 means null."""
     length, position = _read_int(data, position)
     if length < -1:
         raise WireError(f"a field of {length} bytes")

@@ -55,8 +55,10 @@ _ZEROS: Mapping[str, Value] = {"string": "", "int8": 0, "int16": 0, "int32": 0, 
 
 
 class HandWritten:
-    """A part of a message that writes itself, in the version of the message that it is put into: for parts of which there are
-    thousands. Whoever makes it answers for its being the part that belongs there."""
+    """A part of a message that writes itself, in the version of the message that it is put into.
+
+    It is for parts that a message has thousands of. The schema does not check it: its maker has to put the right part there.
+    """
 
     __slots__ = ()
 

@@ -45,7 +45,7 @@ class Shared:
     kv_history: KvHistory
     operations: Operations
     topic_id: bytes | None = None
-    #: The faults have ended: whoever is refused asks again soon, so that the time suffices for many attempts.
+    #: The faults have ended: a refused client asks again soon, so that the time suffices for many attempts.
     is_healed: bool = False
     #: No client begins another request.
     stopped: bool = False

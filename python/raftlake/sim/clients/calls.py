@@ -1,8 +1,8 @@
 """How simulated clients reach nodes: a call crosses a network of its own, and ends in exactly one outcome.
 
-Calls overtake one another, except on one `Connection`. A call may be refused (nobody listens: it was never received), answered,
-broken off (the node died while it had the call) or silent until the client's patience ends. Only a refusal says that nothing
-happened.
+Calls overtake one another, except on one `Connection`. A call may be refused (no node listens: it was never received),
+answered, broken off (the node died while it had the call) or silent until the client's patience ends. Only a refusal says that
+nothing happened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raftlake.sim.network import NetworkSettings
 
 
 class CallFailure(Enum):
-    #: Nobody listened: the node never saw the call.
+    #: No node listened: the call was never seen.
     REFUSED = "refused"
     #: The node went down before it answered.
     BROKEN = "broken off"

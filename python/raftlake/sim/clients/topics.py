@@ -1,7 +1,7 @@
 """A client that creates a topic, appends to it, deletes it and creates it anew, under one name and always another id.
 
-What it appends is nobody's: the topic may go at any moment. It is there for what comes with topics: groups that open and close
-on every node while the nodes crash, replay the metadata log and elect leaders.
+No check looks at what it appends: the topic may go at any moment. It is there for what comes with topics: groups that open and
+close on every node while the nodes crash, replay the metadata log and elect leaders.
 """
 
 from __future__ import annotations

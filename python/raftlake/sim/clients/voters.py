@@ -63,7 +63,7 @@ class Operator(Client):
         return self._operations.may_lose_a_disk(self.shared.scheduler.now_us)
 
     def _is_over(self) -> bool:
-        """No disk is lost any more, and whoever waited for that has something else to do."""
+        """No disk is lost any more. A client that waited for one goes on with something else."""
         return self.shared.scheduler.now_us >= self.shared.settings.safety_ms * US_PER_MS
 
     def _replace_disk(self, voters: VoterSet) -> None:

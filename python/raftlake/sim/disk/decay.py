@@ -86,7 +86,7 @@ class Decay:
         return image, reason
 
     def _end_lost(self, image: LogImage, epoch: Epoch) -> Offset:
-        """Up to where it may have acknowledged records in `epoch`; of a damaged end nobody knows where it was."""
+        """Up to where it may have acknowledged records in `epoch`. The place of a damaged end is not known."""
         if not image.batches:
             return Offset(0)
         last = image.batches[-1]

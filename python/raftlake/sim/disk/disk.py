@@ -290,7 +290,7 @@ class SimulatedDisk:
         self.segment_bytes = segment_bytes
         self.logs: dict[GroupId, MemoryLog] = {}
         self.elections: dict[GroupId, ElectionState] = {}
-        #: A sync is over at once for whoever may wait for it.
+        #: A sync is over at once.
         self.is_quick = False
         self.space = Space()
         self.snapshots = SimulatedSnapshots(machine, self.observer, self.space)

@@ -298,8 +298,8 @@ def draw_losing_ends(settings: Settings, rng: Random) -> Settings:
 
 def draw_operated(settings: Settings) -> Settings:
     """An operator changes the voters and replaces disks. A lost disk is a minority of three already, and so is a damaged one:
-    whoever comes first, the other waits (`Operations.may_lose_a_disk`). In half of the runs those that do not vote join again
-    by themselves."""
+    the first of the two makes the other wait (`Operations.may_lose_a_disk`). In half of the runs those that do not vote join
+    again by themselves."""
     auto_join = settings.seed % 2 == 0
     return replace(settings, operators=1, spares=1, observers=0, auto_join=auto_join)
 

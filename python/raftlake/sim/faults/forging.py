@@ -1,7 +1,7 @@
 """The fault that forges epochs: somebody without credentials asks nodes for pre-votes, in a voter's name and in a high epoch.
 
 The epoch is the highest that a node takes from requests, or the one above it, so that honest requests find no room left. Half
-of these strikes kill a leader in the same moment. No vote is forged, for a vote that is given to nobody's candidate can cost
+of these strikes kill a leader in the same moment. No vote is forged: a vote for a candidate that does not exist can cost
 records (docs/reliability.md, known limits).
 """
 

@@ -39,7 +39,7 @@ def _draw_trap(rng: Random, settings: Settings) -> Params:
 
 
 def _trap(stage: Stage, params: Params) -> str:
-    """Who is elected next dies with the little in its log that it has told nobody, or only one."""
+    """The next leader dies with the few records in its log that no other node has, or only one."""
     stage.trap_role(TRAPPED_ROLES[params["role"]], params["calls"], params["count"])
     return "trap for a new leader"
 

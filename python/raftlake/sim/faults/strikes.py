@@ -20,8 +20,8 @@ Params = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RoleTrap:
-    """Whoever takes up `role` next crashes at the `calls_left`th port call after that; a candidate only where a crash can take
-    a part of its log away."""
+    """The node that takes up `role` next crashes at the `calls_left`th port call after that; a candidate only where a crash can
+    take a part of its log away."""
 
     role: str
     calls_left: int
@@ -37,7 +37,7 @@ class Stage(Protocol):
         """Nodes that lead a group at the moment, ascending."""
 
     def later(self, delay_us: int, callback: Callable[..., None], *args: object) -> None:
-        """Call back after this time, whatever phase the run is in by then."""
+        """Call back after this time, in every phase of the run."""
 
     def crash(self, node_id: NodeId, reason: str) -> None: ...
 

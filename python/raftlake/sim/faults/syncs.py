@@ -44,7 +44,7 @@ class Syncs:
         self.slow_down(1)
 
     def power_lost(self) -> None:
-        """Whoever waited for a sync is gone."""
+        """What waited for a sync is gone."""
         self._late.clear()
 
     def begin(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:

@@ -251,8 +251,8 @@ def partition_by_keys(history: Iterable[KvOperation]) -> list[tuple[tuple[str, .
 
 
 def _prepare(operations: Sequence[KvOperation]) -> tuple[list[KvOperation], list[KvOperation]]:
-    """(known, optional): unknown gets say nothing; an unknown change whose value somebody read is known to have happened by
-    then; one that nothing can have seen is left out; and values that nobody read are all alike."""
+    """(known, optional). Unknown gets say nothing. An unknown change whose value was read is known to have happened before
+    that read ended. One that no operation can have seen is left out. Values that were never read are all alike."""
     known = [operation for operation in operations if operation.outcome is Outcome.OK]
     unknown = [(op, op.action) for op in operations if op.outcome is Outcome.UNKNOWN and isinstance(op.action, Change)]
     read_by: dict[tuple[str, bytes], int] = {}
@@ -277,7 +277,7 @@ def _prepare(operations: Sequence[KvOperation]) -> tuple[list[KvOperation], list
 
 
 def _blurred(values: Mapping[str, bytes | None], read_by: Mapping[tuple[str, bytes], int]) -> Mapping[str, bytes | None]:
-    """The values, with one and the same in place of each that nobody ever read."""
+    """The values, with one and the same in place of each that was never read."""
     blurred: dict[str, bytes | None] = {}
     for key, value in values.items():
         unread = b"?"

@@ -1,4 +1,4 @@
-"""What has ever been committed, by whoever said so first; the ground on which several invariants stand.
+"""What has ever been committed, as the first node showed it; the ground on which several invariants stand.
 
 Owns one list of batches per group: the bytes below the highest high watermark that any replica has reached, and the voter sets
 in them. Once a batch is in it, it is there for good.
@@ -97,5 +97,5 @@ class CommittedLogs:
         return log
 
     def groups(self) -> list[GroupId]:
-        """Those of which something is committed, in the order in which that was first seen."""
+        """The groups with something committed, in the order in which it was first seen."""
         return list(self._logs)

@@ -1,8 +1,8 @@
 """LogMatching / NoLogDivergence (Raft §5.3; kraft_kip_996_properties.tla LogMatching; kraft_kip_853 NoLogDivergence).
 
-If two logs hold a record with the same offset and epoch, they hold the same records up to it, committed or not. Checked where
-a batch is appended: whoever appended one at this offset in this epoch appended the same bytes, after a batch of the same
-epoch; by induction all that lies before is the same too.
+If two logs hold a record with the same offset and epoch, they hold the same records up to it, committed or not. The check is
+made where a batch is appended: every node that appends at this offset in this epoch appends the same bytes, after a batch of
+the same epoch. By induction everything before it is the same too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """MajorityReachedHighWatermark (RaftEventSimulationTest) and NoCommittedRecordLost (kafka_data_replication TLA+).
 
 Whenever a leader moves its high watermark, a majority of the voters by whom it counts hold everything below it on their
-*disks*, synced. At that moment, and after any crash, truncation or reset, nobody can be elected by the committed voters
-without one of those who hold it. Voters that are down count: their disks still exist. A voter that lost what it held, to
+*disks*, synced. At that moment, and after any crash, truncation or reset, the committed voters can elect no leader
+without one of those that hold it. Voters that are down count: their disks still exist. A voter that lost what it held, to
 damage or with its whole disk, gives no vote, and is counted as lost.
 """
 
@@ -47,7 +47,7 @@ class MajorityHoldsCommitted(Invariant):
 
     def on_log_deleted(self, node_id: NodeId, group: GroupId) -> None:
         if group.topic not in self.view.disposable_topics:
-            raise self.fail(f"node {node_id} deleted {group}, whose topic nobody deleted")
+            raise self.fail(f"node {node_id} deleted {group}, whose topic was not deleted")
         self._deleted[group] = None
 
     def on_crash(self, node_id: NodeId) -> None:

@@ -1,7 +1,7 @@
 """ConsistentCommittedData, snapshots included (RaftEventSimulationTest): a snapshot is the state of the committed prefix.
 
 Its epoch is that of the last record it covers, it covers committed records only, and the key space in it is what those
-records make, byte for byte, whoever took it and whenever. The records are replayed once, and the state after each batch
+records make, byte for byte, on every node and at every moment. The records are replayed once, and the state after each batch
 is kept: the key spaces of a run are small.
 """
 

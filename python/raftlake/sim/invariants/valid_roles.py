@@ -1,7 +1,7 @@
 """ValidRolesAndStates / NoIllegalState / StatesMatchRoles (kraft_kip_996_properties.tla, kraft_kip_853).
 
 Only voters campaign (and replicas whose removal is not committed by what they know), only a candidate comes to lead, and a
-replica that campaigns or leads follows nobody else.
+replica that campaigns or leads follows no other.
 """
 
 from __future__ import annotations

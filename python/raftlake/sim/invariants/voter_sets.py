@@ -1,7 +1,7 @@
 """OneVoterAtATime (KIP-853; kraft_kip_853 reconfiguration TLA+) and one set of voters for all groups in the end.
 
 Two committed sets that follow each other differ by one voter at most, so that their majorities share one; the step from static
-voters to the log changes nobody. When the faults are over every group comes to the committed voters of the metadata group, on
+voters to the log changes no voter. When the faults are over every group comes to the committed voters of the metadata group, on
 every node.
 """
 
