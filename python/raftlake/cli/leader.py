@@ -1,4 +1,4 @@
-"""A word to whoever waits for a command: after a few seconds it looks whether anybody leads the quorum, and tells if not.
+"""A note for the user who waits for a command: after a few seconds it looks for a leader, and says when there is none.
 
 The command goes on waiting until its own time is up, since a leader may come any moment. Owns the judgement: somebody leads
 when a node that answers names a leader that answers and says so itself; a node that has lost its leader may go on naming it.

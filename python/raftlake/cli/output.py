@@ -27,7 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 TIMEOUT_MS_DEFAULT = 15_000
-#: At a terminal nobody wants to wait long to hear that no node is there.
+#: A person at a terminal should hear soon that no node is there.
 _UNREACHABLE_TIMEOUT_MS = 3_000
 
 
@@ -59,7 +59,7 @@ def print_table(headers: list[str], rows: list[list[str]]) -> None:
 
 def note(text: str) -> None:
     """A word to the person at the terminal, apart from the output."""
-    with contextlib.suppress(OSError):  # The terminal is closed, or its file full: nobody is there to be told.
+    with contextlib.suppress(OSError):  # The terminal is closed, or its file full: no message can be written.
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 

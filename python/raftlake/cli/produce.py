@@ -1,7 +1,7 @@
 """What `raftlake produce` does with its lines, and what it says where it cannot append them all.
 
 The lines of one append end on their own: some may be in the log while others were refused. So the error of a `produce` that
-ends early counts what was appended, and names the lines that were not and those of which nobody knows.
+ends early counts what was appended, and names the lines that were not and those with an unknown outcome.
 """
 
 from __future__ import annotations

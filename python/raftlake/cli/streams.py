@@ -18,7 +18,7 @@ from raftlake.errors import RaftlakeError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-#: What a shell makes of SIGPIPE, of which the readers of a pipe that others close die.
+#: What a shell reports of a process that SIGPIPE ended: the reader of its pipe has closed it.
 EXIT_BROKEN_PIPE = 141
 
 
@@ -27,7 +27,7 @@ class OutputFailed(RaftlakeError):
 
 
 class OutputClosed(OutputFailed):
-    """Whoever read standard output has gone: no error, as a rule, and nobody is there to be told."""
+    """The reader of standard output has gone: no error, as a rule, and no message would be read."""
 
 
 class _Output(io.FileIO):

@@ -181,8 +181,8 @@ def _records(
     if not linearizable:
         yield from client.stream(topic, partitions=partitions, start=EARLIEST if from_beginning else LATEST)
         return
-    # The ends are proven by the leader, so nothing acknowledged before this line is left out; whoever holds the records may
-    # serve them.
+    # The ends are proven by the leader, so nothing acknowledged before this line is left out. Every
+    # replica may serve the records.
     starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
     ends = client.read_offset(topic, partitions)
     for index in partitions:

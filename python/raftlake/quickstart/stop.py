@@ -77,7 +77,7 @@ def run_stoppable(work: Callable[[], None], stop: Stop) -> None:
         thread.join(POLL_SECONDS)
     if stop.is_requested:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # What py4j logs of calls that end with the JVM helps nobody.
+        # What py4j logs of calls that end with the JVM is no help.
         logging.disable(logging.CRITICAL)
         stop.end_all()
         thread.join(END_SECONDS)

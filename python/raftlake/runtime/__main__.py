@@ -1,7 +1,7 @@
 """`python -m raftlake.runtime --config FILE`: `raftlake serve` for programs that start nodes (`LocalQuorum`).
 
 The same node without the command line's libraries: a quorum of three starts on few cores, and a second of imports for each
-node is a second in which nobody leads.
+node is a second without a leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ports that nobody has chosen, for servers on this machine: free ones, out of the way of outgoing connections.
+"""Ports for servers on this machine where none was chosen: free ones, out of the way of outgoing connections.
 
 The system gives the ports of one range to connections as they are opened. Any of them may be taken while its server is down,
 and the server would not come back.
@@ -22,7 +22,7 @@ _OUTGOING_FIRST = 32_768
 
 
 def free_ports(host: str, count: int, taken: Collection[int] = ()) -> list[int]:
-    """Ports that nobody uses now, none of `taken`. All are held at once, so they differ."""
+    """Ports that are free now, none of `taken`. All are held at once, so they differ."""
     found: list[int] = []
     candidates = _candidates()
     with contextlib.ExitStack() as held:

@@ -16,7 +16,7 @@ PID_FILE = "raftlake.pid"
 
 
 def write_pid(data_dir: Path) -> None:
-    """Tell scripts and people which process has the directory; on a full disk nobody is told."""
+    """Write down for scripts and people which process has the directory; on a full disk write nothing."""
     path = data_dir / PID_FILE
     try:
         write_file(path, b"%d\n" % os.getpid(), sync=False)

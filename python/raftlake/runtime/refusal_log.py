@@ -1,4 +1,5 @@
-"""Refusals and faults in the log, at a bounded rate: whoever causes one can come again at once, and must not fill the disk.
+"""Refusals and faults in the log, at a bounded rate: a client that causes one can come again at once, and must not fill the
+disk.
 
 The first one is told at once, and then one line each `EVERY_SECONDS` that says how many were not told. What a line quotes is
 cut. Knows no clock.
@@ -28,7 +29,7 @@ class RefusalLog:
             event(self._logger, self._level, message, **facts, **self._take_untold())
 
     def note_bug(self, now: float, message: str, error: Exception) -> None:
-        """One error that nobody expected, with its traceback."""
+        """One unexpected error, with its traceback."""
         if self._is_due(now):
             untold = "".join(f" {name}={count}" for name, count in self._take_untold().items())
             self._logger.log(self._level, "%s%s", message, untold, exc_info=error)

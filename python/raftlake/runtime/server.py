@@ -280,7 +280,7 @@ class NodeServer:
 
     def _check_drained(self) -> None:
         assert self._network is not None
-        # Nobody is left to hand over to without peers, or when those in touch are handing over too.
+        # No node is left to hand over to without peers, or when those in touch are handing over too.
         since_ms = self._clock.now_ms() - int(1000 * DRAIN_SECONDS)
         leaving = self.node.control.resigned_since(since_ms)
         if self.node.handover.is_drained() or all(peer in leaving for peer in self._network.peers_in_touch()):
@@ -311,7 +311,8 @@ class NodeServer:
     # --- what happens ---
 
     def _post(self, callback: Callable[[], None]) -> None:
-        """Called by the flush thread. After a disk or the node has failed, a sync may outlive the loop; nobody waits for it."""
+        """Called by the flush thread. After a disk or the node has failed, a sync may outlive the loop; nothing waits for
+        it."""
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
@@ -320,7 +321,7 @@ class NodeServer:
 
     def _on_signal(self, signum: int) -> None:
         if self._stopping.is_set():
-            # Asked twice: whoever asks does not want to wait. A crash at any point is survived, so this is too.
+            # Asked twice: the operator does not want to wait. A crash at any point is survived, so this is too.
             os._exit(128 + signum)
         event(logger, logging.INFO, "stopping", node=self._settings.node_id, signal=signal.Signals(signum).name)
         self.stop()

@@ -6,6 +6,6 @@ import signal
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """SIGTERM, SIGINT, and SIGHUP, which a closed terminal sends, unless whoever started the process had it ignored (nohup)."""
+    """SIGTERM, SIGINT, and SIGHUP, which a closed terminal sends, unless the process was started with it ignored (nohup)."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT) if is_ignored else (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -211,7 +211,7 @@ class HttpFront:
         except HttpError as error:
             return error.response()
         except asyncio.CancelledError:
-            # The node stops. Nobody waits for this but its client, so it may still say so.
+            # The node stops. Only the client waits for this task, so it may still be answered.
             return _given_up(request).response()
         except (InvariantViolation, StorageError) as error:
             self._on_fatal(error)

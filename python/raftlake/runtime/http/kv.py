@@ -162,7 +162,7 @@ class KvHandlers:
 
     def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:
         """307 to the leader's HTTP address."""
-        # This node's own id: it is handing over, and nobody knows to whom.
+        # This node's own id: it is handing over, and the next leader is not known.
         is_elsewhere = leader_id not in (NO_LEADER, self._node.config.node_id)
         leader = self._node.membership.http_endpoint(leader_id) if is_elsewhere else None
         if leader is None:
@@ -230,7 +230,7 @@ def parse_txn(body: bytes) -> Txn:
 
 
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object; 400 for a name that stands in it twice, of which the last would win unseen."""
+    """A JSON object; 400 for a name that stands in it twice: the last value would win unseen."""
     members = dict(pairs)
     if len(members) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)

@@ -1,7 +1,7 @@
 """GET /metrics: the page that Prometheus scrapes, built in slices and kept for a second.
 
 A node hosts thousands of partitions, and a page with all of them takes a second to write: a piece of it is written at a time,
-whoever asks meanwhile waits for the same page, and each partition has series of its own only while there are not too many
+requests that come meanwhile wait for the same page, and each partition has series of its own only while there are not too many
 (`metrics.max.partitions`). The quorum's own log always has them, and all partitions are always counted by their role.
 """
 

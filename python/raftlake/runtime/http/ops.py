@@ -35,7 +35,7 @@ class OpsHandlers:
     """Handlers for the routes of operations."""
 
     def __init__(self, node: ReplicaNode, page: MetricsPage, root: str) -> None:
-        """`root` is the data directory, which nobody is told."""
+        """`root` is the data directory, whose path is told to no client."""
         self._node = node
         self._page = page
         self._root = root

@@ -29,7 +29,7 @@ AT_CONTROLLERS = frozenset(
         ApiKey.UPDATE_RAFT_VOTER,
     }
 )
-#: What the log of a node says to whoever set up the other side.
+#: What the log of a node says to the operator of the other side.
 PEERS_GO_ELSEWHERE = "quorum.voters and quorum.bootstrap.servers name controller.listener where a node has one"
 CLIENTS_GO_ELSEWHERE = "clients connect to the address that `listeners` names first"
 _PUBLIC = [api for api in API_TABLE.values() if api.public]

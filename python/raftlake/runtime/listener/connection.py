@@ -292,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(reading)
 
     def _take_room(self) -> bool:
-        """Only when nothing else holds the connection up, so that whoever has room can use it."""
+        """Only when nothing else holds the connection up, so that a connection with room can use it."""
         size = self._decoder.large_bytes
         if self.requests == 0:
             self.claim(parse_peer_client_id(peek_client_id(self._decoder.beginning)))
@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- answers out ---
 
     def _answer(self, request: _Request, message: object) -> None:
-        """Called by whoever serves the request, exactly once; None sends nothing (Produce with acks=0)."""
+        """Called exactly once, by the handler of the request; None sends nothing (Produce with acks=0)."""
         if request.parts is not None:
             raise InvariantViolation(f"request {request.header.correlation_id} of {self.host} was answered twice")
         request.parts = []

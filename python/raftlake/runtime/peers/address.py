@@ -1,6 +1,6 @@
 """Which addresses a node may connect to as a peer: `peer.address.allow`.
 
-Addresses of peers come from the settings, but also from voter sets, from other nodes' answers, and from whoever sends an
+Addresses of peers come from the settings, but also from voter sets, from other nodes' answers, and from clients that send an
 AddRaftVoter. A name is resolved here, each address that it has is looked at, and the connection goes to that very address:
 a name that means something else a moment later leads nowhere. Knows no peers.
 """

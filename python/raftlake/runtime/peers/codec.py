@@ -100,7 +100,7 @@ class PeerCodec:
 
     def decode_request(self, header: RequestHeader, message: Any, *, from_peers: bool = True) -> PeerRpc | None:
         """The RPC that a request is, or None for a client's request. Without `from_peers` the request came where peers do not
-        ask, and a node's client id makes nobody a node there."""
+        ask, and a node's client id says nothing there."""
         assert self._directory is not None
         asking = parse_peer_client_id(header.client_id) if from_peers else None
         if header.api_key == ApiKey.FETCH:

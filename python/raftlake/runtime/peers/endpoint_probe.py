@@ -1,8 +1,8 @@
-"""Which kraft.versions does whoever listens at an address know? One ApiVersions request on a connection of its own.
+"""Which kraft.versions does the node at an address know? One ApiVersions request on a connection of its own.
 
-A leader asks before it takes in a new voter (KIP-853): the address that goes into the log must lead to somebody who gives
-votes there, and not to the listener for clients of a node whose peers have their own. Speaks version 4, the first in which a
-feature can begin at 0. Raises nothing for an address where nobody answers.
+A leader asks before it takes in a new voter (KIP-853): the address that goes into the log must lead to a listener that gives
+votes, and not to one for clients. Speaks version 4, the first in which a feature can begin at 0. Raises nothing for an address
+without an answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWER_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProbeFailed:
-    """Nobody fit to vote answers; `detail` is for the log."""
+    """No node that can vote answers; `detail` is for the log."""
 
     reason: FailureReason
     detail: str

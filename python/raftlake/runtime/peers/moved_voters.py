@@ -1,5 +1,5 @@
-"""A word to the operator whose voters have all moved: nodes that were told `quorum.bootstrap.servers` only look for each
-other at the addresses in the log, and nobody is there any more.
+"""A line in the log for the operator whose voters have all moved: nodes with `quorum.bootstrap.servers` alone look for each
+other at the addresses in the log, and no node is there any more.
 
 Owns the judgement. It is made only where all of it is certain: this node votes, is itself at another address than the log
 says, was given no `quorum.voters`, and has for a while neither heard of a leader nor been connected to enough voters for one.

@@ -45,7 +45,7 @@ class _Channel:
     def __init__(self, network: TcpNetwork, peer: NodeId, addresses: Sequence[Endpoint], name: str) -> None:
         self._network = network
         self._peer = peer
-        #: Where the peer may be; where nobody takes the connection, the next attempt goes to the next one.
+        #: Where the peer may be. Where a connection is refused, the next attempt goes to the next address.
         self._addresses = deque(addresses)
         self._name = name
         self._loop = network.loop
@@ -202,7 +202,7 @@ class _Channel:
 
     def _report_unreachable(self) -> None:
         """What is forwarded may be an API that the peer does not know, which costs the connection and is no news about the peer
-        (Kafka's own nodes do that). Whoever depends on the peer has a connection of another kind to it."""
+        (Kafka's own nodes do that). A group that depends on the peer has a connection of another kind to it."""
         if self._name != "forward":
             self._network.on_unreachable(self._peer)
 

@@ -1,7 +1,7 @@
 """Is the majority of a quorum really lost? What `raftlake recover` asks before it makes one directory a quorum by itself.
 
 Owns the judgement. Who votes is what this directory's own log says last, committed or not; the settings count only where the
-log says nothing (kraft.version 0), and otherwise give addresses. Every voter is asked wherever it may be reached: at its
+log says nothing (kraft.version 0), and otherwise give addresses. Every voter is asked at each place where it may be: at its
 endpoints in the set, where it registered itself, at `quorum.voters`, and at every one of `quorum.bootstrap.servers`. Changes
 nothing. Invariant: a node is refused that the log does not name as a voter, with this very directory.
 """
@@ -157,7 +157,7 @@ def require_lost_majority(
     heard = {place: reply for place, reply in zip(asked, replies, strict=True) if _is_ours(reply, survivor.cluster_id)}
     _refuse_leader(heard, me.id)
     alive = {owner[place]: place for place in heard if owner.get(place) in voters}
-    # Whoever answers at a bootstrap server and is nobody known may be any of the voters that were not found.
+    # An unknown node that answers at a bootstrap server may be any of the voters that were not found.
     strangers = [place for place in heard if place not in owner][: len(voters) - 1 - len(alive)]
     if len(voters) > 1 and len(alive) + len(strangers) + 1 >= voters.majority:
         told = [f"node {node_id} answers at {alive[node_id]}" for node_id in sorted(alive)]

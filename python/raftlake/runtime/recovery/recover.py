@@ -49,7 +49,7 @@ from raftlake.wire.control import voters_batch
 
 PENDING_NAME = "recovery-pending"
 VERSION = 0
-#: The others may have held elections that this node never heard of; nobody holds so many while a majority is lost.
+#: The others may have held elections that this node never heard of, but not so many while a majority is lost.
 EPOCHS_AHEAD = 1_000
 #: A log is not recovered in an epoch above this one: as many have to be left as one leap may take.
 EPOCH_USABLE_MAX = EPOCH_MAX - EPOCH_LEAP_MAX

@@ -134,7 +134,7 @@ def parse_hosts(key: str, value: str) -> tuple[str, ...]:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether `host` means every interface, an address that nobody can connect to."""
+    """Whether `host` means every interface, an address that no client can connect to."""
     return host in ("", "0.0.0.0", "::")
 
 
