@@ -104,8 +104,8 @@ def test_the_index_is_of_modules_that_exist() -> None:
         ("test_raft_vote.py", "raft/handlers/vote.py", True),
         ("test_raft_fetch_response.py", "raft/handlers/fetch_response.py", True),
         ("test_raft_fetch_response.py", "raft/handlers/fetch.py", False),
-        ("test_replica_fetch_server_fetcher.py", "replica/fetcher.py", True),
-        ("test_replica_fetch_server_fetcher.py", "replica/fetch_server.py", True),
+        ("test_replica_replication_fetch_server_fetcher.py", "replica/replication/fetcher.py", True),
+        ("test_replica_replication_fetch_server_fetcher.py", "replica/replication/fetch_server.py", True),
         ("test_replica_apis_topics_producers.py", "replica/apis/producers.py", True),
         ("test_errors.py", "errors.py", True),
         ("test_runtime_http_kv.py", "runtime/http/kv.py", True),
@@ -113,8 +113,8 @@ def test_the_index_is_of_modules_that_exist() -> None:
         # About another package, or the words of the module in another order or apart.
         ("test_wire_kafka_raft_voters.py", "raft/handlers/voters.py", False),
         ("test_spark_errors.py", "errors.py", False),
-        ("test_replica_server_fetch.py", "replica/fetch_server.py", False),
-        ("test_replica_fetch_of_a_server.py", "replica/fetch_server.py", False),
+        ("test_replica_server_fetch.py", "replica/replication/fetch_server.py", False),
+        ("test_replica_fetch_of_a_server.py", "replica/replication/fetch_server.py", False),
     ],
 )
 def test_what_the_name_of_a_test_file_says(test: str, module: str, is_named: bool) -> None:

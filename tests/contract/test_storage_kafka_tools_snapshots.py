@@ -10,7 +10,7 @@ import pytest
 
 from contract.snapshot_store_contract import GROUP, snapshot_id
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
-from raftlake.replica.snapshot_files import SnapshotMaker
+from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.storage.directory import FileLogDirectory
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"

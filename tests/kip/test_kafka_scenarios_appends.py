@@ -20,8 +20,8 @@ from raftlake.raft import events as on
 from raftlake.raft.messages import BeginQuorumEpochRequest, FetchRequest, FetchResponse, VoteRequest
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, ClientContext
-from raftlake.replica.fetcher import cut_into_batches
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.replication.fetcher import cut_into_batches
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.batches import decode_records, iterate_headers
 from replica_cluster import Cluster, batch, produce_request

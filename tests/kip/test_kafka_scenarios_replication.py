@@ -15,7 +15,7 @@ from raftlake.raft import actions as do
 from raftlake.raft import events as on
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset
-from raftlake.replica.fetcher import cut_into_batches
+from raftlake.replica.replication.fetcher import cut_into_batches
 from raftlake.wire.batches import Record, build_batch
 
 #: Records 0..2 of epoch 1, 3..5 of epoch 3, 6..8 of epoch 5.

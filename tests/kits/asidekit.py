@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.replica.aside.later_turns import result_of
 from raftlake.replica.config import METADATA_GROUP, ClientContext
-from raftlake.replica.later_turns import result_of
 from raftlake.wire.api import ApiKey
 from raftlake.wire.produce import ProducePartitionResult
 from replica_cluster import Cluster, produce_request

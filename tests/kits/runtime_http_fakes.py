@@ -18,7 +18,7 @@ from raftlake.kv.machine import StateMachine
 from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.raft.types import ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
-from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
 from raftlake.replica.quorum import static_voters
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock

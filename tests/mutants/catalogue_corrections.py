@@ -13,7 +13,7 @@ TRANSITIONS = "raftlake.raft.transitions"
 ELECTIONS = "raftlake.raft.elections"
 OUTBOX = "raftlake.raft.outbox"
 QUORUM = "raftlake.raft.quorum"
-FETCHER = "raftlake.replica.fetcher"
+FETCHER = "raftlake.replica.replication.fetcher"
 CORE_TESTS = ("unit/raft/test_raft_*.py", "kip/test_kafka_scenarios_*.py")
 
 FETCH_VALIDATION = (
@@ -197,14 +197,14 @@ LATE_ANSWERS = (
         name="round-answers-a-question-that-has-not-left",
         source="an answered round says nothing about a group whose new Fetch waits to be sent",
         by_tests=True,
-        places=("unit/replica/test_replica_fetch_server_fetcher.py",),
+        places=("unit/replica/test_replica_replication_fetch_server_fetcher.py",),
         edits=(Edit(FETCHER, "group in self._wanted or group in self._unproven", "group in self._unproven"),),
     ),
     Mutant(
         name="wanted-for-a-moment-and-never-forgotten",
         source="simulator, seed 799001465: a leader that had been replaced answered a linearizable read",
         by_tests=True,
-        places=("unit/replica/test_replica_fetcher_forgotten.py",),
+        places=("unit/replica/test_replica_replication_fetcher_forgotten.py",),
         edits=(
             Edit(
                 FETCHER,
@@ -217,17 +217,17 @@ LATE_ANSWERS = (
         name="round-of-a-refused-fetch-proves-the-leader",
         source="simulator, seeds 797008267 and 797011128: a leader that had been replaced answered a linearizable read",
         by_tests=True,
-        places=("unit/raft/test_raft_reads.py", "unit/replica/test_replica_reads.py"),
+        places=("unit/raft/test_raft_reads.py", "unit/replica/test_replica_replication_reads.py"),
         edits=(Edit(FETCH, " or event.leader_epoch != group.epoch:", ":"),),
     ),
     Mutant(
         name="round-told-in-the-leaders-own-epoch",
         source="the epoch of a round is that of the Fetch which it covers",
         by_tests=True,
-        places=("unit/replica/test_replica_reads.py",),
+        places=("unit/replica/test_replica_replication_reads.py",),
         edits=(
             Edit(
-                "raftlake.replica.fetch_server",
+                "raftlake.replica.replication.fetch_server",
                 "self._node.step(partition, confirmed)",
                 "confirmed.leader_epoch = partition.core.epoch; self._node.step(partition, confirmed)",
             ),

@@ -74,7 +74,7 @@ DAMAGE: tuple[Mutant, ...] = (
         theme=3,
         edits=(
             Edit(
-                "raftlake.replica.fetch_server",
+                "raftlake.replica.replication.fetch_server",
                 "                log_end = partition.core.log_end\n",
                 "                log_end = partition.core.announced_high_watermark\n",
             ),
@@ -122,7 +122,7 @@ DAMAGE: tuple[Mutant, ...] = (
         by_tests=True,
         edits=(
             Edit(
-                "raftlake.replica.snapshot_transfer",
+                "raftlake.replica.snapshots.transfer",
                 "if size is not None and request.position == 0:",
                 "if False:",
             ),
@@ -135,7 +135,7 @@ DAMAGE: tuple[Mutant, ...] = (
         edits=(
             Edit("raftlake.replica.node", "        self.voter_changes.drop(partition)\n", ""),
             Edit(
-                "raftlake.replica.damage",
+                "raftlake.replica.disk.damage",
                 "AnswerFetch, AnswerRead, AnswerVoterChange, Release",
                 "AnswerFetch, AnswerRead, Release",
             ),
@@ -157,10 +157,10 @@ DAMAGE: tuple[Mutant, ...] = (
         name="damaged-header-believed-about-its-producer",
         source="simulator, seed 791103136",
         by_tests=True,
-        places=("unit/replica/test_replica_damage.py", "unit/replica/test_replica_intact.py"),
+        places=("unit/replica/test_replica_disk_damage.py", "unit/replica/test_replica_partition_intact.py"),
         edits=(
             Edit(
-                "raftlake.replica.intact",
+                "raftlake.replica.partition.intact",
                 "            if check_crc:\n                require_crc",
                 "            if False:\n                require_crc",
             ),
@@ -170,10 +170,10 @@ DAMAGE: tuple[Mutant, ...] = (
         name="producers-restored-without-the-crc",
         source="beside seed 791103136 of the simulator",
         by_tests=True,
-        places=("unit/replica/test_replica_damage.py",),
+        places=("unit/replica/test_replica_disk_damage.py",),
         edits=(
             Edit(
-                "raftlake.replica.start_points",
+                "raftlake.replica.partition.start_points",
                 "headers_from(self._name, chunk, offset)",
                 "headers_from(self._name, chunk, offset, check_crc=False)",
             ),
@@ -191,7 +191,9 @@ DAMAGE: tuple[Mutant, ...] = (
         by_tests=True,
         edits=(
             Edit(
-                "raftlake.replica.damage", "max(partition.shown_before, partition.high_watermark)", "partition.high_watermark"
+                "raftlake.replica.disk.damage",
+                "max(partition.shown_before, partition.high_watermark)",
+                "partition.high_watermark",
             ),
         ),
     ),
@@ -212,7 +214,7 @@ DAMAGE: tuple[Mutant, ...] = (
         source="simulator, seed 611872952: the core has begun anew, and its log follows at the end of the turn",
         edits=(
             Edit(
-                "raftlake.replica.snapshots",
+                "raftlake.replica.snapshots.snapshots",
                 "core.log_start <= snapshot_id.offset <= core.high_watermark",
                 "snapshot_id.offset <= core.high_watermark",
             ),
@@ -223,7 +225,7 @@ DAMAGE: tuple[Mutant, ...] = (
     Mutant(
         name="log-trimmed-before-a-fetched-snapshot",
         source="found beside seed 611872952 of the simulator",
-        edits=(Edit("raftlake.replica.snapshots", " or keep_from < partition.core.log_start:", ":"),),
+        edits=(Edit("raftlake.replica.snapshots.snapshots", " or keep_from < partition.core.log_start:", ":"),),
         by_tests=True,
         places=("unit/replica/test_replica_snapshots_overtaken.py",),
     ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.mutants.plant import Edit, Mutant
 
 NODE = "raftlake.replica.node"
-PARTITION = "raftlake.replica.partition"
-HOSTING = "raftlake.replica.hosting"
-PRODUCERS = "raftlake.replica.producer_state"
-KV = "raftlake.replica.kv_service"
+PARTITION = "raftlake.replica.partition.partition"
+HOSTING = "raftlake.replica.hosting.hosting"
+PRODUCERS = "raftlake.replica.partition.producer_state"
+KV = "raftlake.replica.kv.service"
 MACHINE = "raftlake.kv.machine"
-READS = "raftlake.replica.reads"
+READS = "raftlake.replica.replication.reads"
 GUARD = "        if offset < max(self._applied_offset, 1):\n"
 
 ORDER_OF_EFFECTS = (
@@ -41,7 +41,7 @@ ORDER_OF_EFFECTS = (
         source="a sync covers what was written before it began, and counts when it has ended",
         edits=(
             Edit(
-                "raftlake.replica.syncer",
+                "raftlake.replica.disk.syncer",
                 "        self._under_way = True\n",
                 "        self._under_way = True\n"
                 "        for partition, end_offset, generation in covered:\n"
@@ -54,7 +54,7 @@ ORDER_OF_EFFECTS = (
         source="what is appended while a sync is under way waits for the next one",
         edits=(
             Edit(
-                "raftlake.replica.syncer",
+                "raftlake.replica.disk.syncer",
                 "RecordsFlushed(end_offset=end_offset, generation=generation))\n        except",
                 "RecordsFlushed(end_offset=partition.core.log_end, generation=generation))\n        except",
             ),
@@ -63,7 +63,7 @@ ORDER_OF_EFFECTS = (
     Mutant(
         name="failed-sync-ignored",
         source="PostgreSQL's fsync surprise of 2018: a failed fsync is final",
-        edits=(Edit("raftlake.replica.syncer", "        if error is not None:\n", "        if False:\n"),),
+        edits=(Edit("raftlake.replica.disk.syncer", "        if error is not None:\n", "        if False:\n"),),
     ),
     Mutant(
         name="unknown-append-told-as-refused",
@@ -136,7 +136,13 @@ ORDER_OF_EFFECTS = (
     Mutant(
         name="retention-above-the-high-watermark",
         source="KIP-405: only committed segments may go",
-        edits=(Edit("raftlake.replica.retention", "        if segment.end_offset > high_watermark:\n            break\n", ""),),
+        edits=(
+            Edit(
+                "raftlake.replica.partition.retention",
+                "        if segment.end_offset > high_watermark:\n            break\n",
+                "",
+            ),
+        ),
     ),
 )
 
@@ -179,7 +185,7 @@ PRODUCERS_AND_STATE = (
         trims=True,
         edits=(
             Edit(
-                "raftlake.replica.start_points",
+                "raftlake.replica.partition.start_points",
                 "            self.producers.restore(rows)\n",
                 "            self.producers.restore(rows if log.start_offset == 0 else [])\n",
             ),
@@ -236,7 +242,7 @@ PRODUCERS_AND_STATE = (
         source="a proposal without an answer may have been committed",
         edits=(
             Edit(
-                "raftlake.replica.forwarding",
+                "raftlake.replica.kv.forwarding",
                 "            self._done(ProposeOutcome(ProposeStatus.UNKNOWN))\n        elif reply.error is not",
                 "            self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))\n        elif reply.error is not",
             ),
@@ -270,7 +276,7 @@ SESSIONS = (
         source="KIP-227: a group that found no room in one answer has its turn in the next",
         edits=(
             Edit(
-                "raftlake.replica.fetch_server",
+                "raftlake.replica.replication.fetch_server",
                 "            if budget <= 0:\n                session.ready[group] = action\n",
                 "            if budget <= 0:\n",
             ),
@@ -279,7 +285,9 @@ SESSIONS = (
     Mutant(
         name="broken-session-forgets-its-groups",
         source="KIP-227: a new session lists everything",
-        edits=(Edit("raftlake.replica.fetcher", "            self._wanted = {**self._parked, **self._wanted}\n", ""),),
+        edits=(
+            Edit("raftlake.replica.replication.fetcher", "            self._wanted = {**self._parked, **self._wanted}\n", ""),
+        ),
     ),
     Mutant(
         name="round-follows-an-answer-on-its-way",
@@ -287,7 +295,7 @@ SESSIONS = (
         theme=2,
         edits=(
             Edit(
-                "raftlake.replica.fetch_server",
+                "raftlake.replica.replication.fetch_server",
                 "        session.last_round_ms = now_ms\n",
                 "        session.last_round_ms = now_ms\n"
                 "        if rpc.session_epoch > 0:\n"
@@ -299,20 +307,30 @@ SESSIONS = (
         name="late-round-takes-a-group-silently",
         source="one session of a replica waits for a group; who waits in another one must hear that it does so in vain",
         edits=(
-            Edit("raftlake.replica.fetch_server", "        other.held[group] = AnswerFetch(\n", "        _ = AnswerFetch(\n"),
+            Edit(
+                "raftlake.replica.replication.fetch_server",
+                "        other.held[group] = AnswerFetch(\n",
+                "        _ = AnswerFetch(\n",
+            ),
         ),
     ),
     Mutant(
         name="answer-speaks-for-later-questions",
         source="a round without news is a sign of life for the groups that it carried",
         by_tests=True,
-        edits=(Edit("raftlake.replica.fetcher", "group in self._wanted or group in self._unproven", "group in self._wanted"),),
+        edits=(
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "group in self._wanted or group in self._unproven",
+                "group in self._wanted",
+            ),
+        ),
     ),
     Mutant(
         name="old-view-steers-voters-back",
         source="KIP-853: a group follows the quorum's voters, never an older set of them",
         by_tests=True,
-        edits=(Edit("raftlake.replica.voter_changes", "if self._proven.get(group) == core.epoch:", "if True:"),),
+        edits=(Edit("raftlake.replica.voters.changes", "if self._proven.get(group) == core.epoch:", "if True:"),),
     ),
     Mutant(
         name="resigned-leader-lives-on",
@@ -326,7 +344,7 @@ SESSIONS = (
         by_tests=True,
         edits=(
             Edit(
-                "raftlake.replica.fetcher",
+                "raftlake.replica.replication.fetcher",
                 "            headers = validate(view)\n",
                 "            headers = list(iterate_headers(view))\n",
             ),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.mutants.plant import Edit, Mutant
 
 RESERVED = "raftlake.replica.reserved"
-PROPOSALS = "raftlake.replica.proposals"
-MEMBERSHIP = "raftlake.replica.membership"
+PROPOSALS = "raftlake.replica.kv.proposals"
+MEMBERSHIP = "raftlake.replica.voters.membership"
 PARTITION = "raftlake.storage.partition"
 RECOVER = "raftlake.runtime.recovery.recover"
-CHECKS = "raftlake.replica.record_checks"
+CHECKS = "raftlake.replica.aside.record_checks"
 PRODUCE = "raftlake.replica.apis.produce"
 
 APPLY = (
@@ -46,7 +46,7 @@ APPLY = (
         source="issue 10: a topic of the metadata log's name replaces it, and its deletion deletes it",
         edits=(Edit(RESERVED, "if name == METADATA_TOPIC else None", 'if name == METADATA_TOPIC + "-" else None'),),
         by_tests=True,
-        places=("unit/replica/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_kv_proposals.py",),
     ),
     Mutant(
         name="partitions-of-a-committed-topic-unbounded",
@@ -74,7 +74,7 @@ APPLY = (
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_kv_proposals.py",),
     ),
 )
 
@@ -120,13 +120,13 @@ GATE = (
         source="issue 10: a Produce to __cluster_metadata with a node's client id wrote any reserved key",
         edits=(
             Edit(
-                "raftlake.replica.kv_service",
+                "raftlake.replica.kv.service",
                 "self.gate.refusal(txn, origin, rpc.source)",
                 "self.gate.refusal(txn, Origin.SELF, rpc.source)",
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_kv_proposals.py",),
     ),
     Mutant(
         name="first-key-of-a-transaction-checked",
@@ -139,14 +139,14 @@ GATE = (
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_kv_proposals.py",),
     ),
     Mutant(
         name="node-speaks-for-another",
         source="issue 10: a peer forwards only what its kind of node writes",
         edits=(Edit(PROPOSALS, "return None if found.node_id == source else", "return None if True else"),),
         by_tests=True,
-        places=("unit/replica/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_kv_proposals.py",),
     ),
     Mutant(
         name="producer-ids-may-go-back",
@@ -159,7 +159,7 @@ GATE = (
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_proposals.py",),
+        places=("unit/replica/test_replica_kv_proposals.py",),
     ),
 )
 
@@ -186,21 +186,21 @@ WORK = (
         source="issue 10: 30 batches of 2 KB held 60 MiB each and froze a node for 4.3 s",
         edits=(Edit(CHECKS, "        self._left = max(0, self._left - cost)\n", ""),),
         by_tests=True,
-        places=("unit/replica/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_aside_record_checks.py",),
     ),
     Mutant(
         name="exhausted-budget-tried-again",
         source="issue 10: each further batch costs the whole budget once more",
         edits=(Edit(CHECKS, "            self._left = 0\n", ""),),
         by_tests=True,
-        places=("unit/replica/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_aside_record_checks.py",),
     ),
     Mutant(
         name="small-append-overtakes-a-large-one",
         source="issue 10: order per partition must stay where large requests are looked at aside",
         edits=(Edit(CHECKS, " or self.line.is_under_way(asker, partition.group) or", " or"),),
         by_tests=True,
-        places=("unit/replica/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_aside_record_checks.py",),
     ),
     Mutant(
         name="append-to-what-was-deleted-meanwhile",
@@ -213,14 +213,14 @@ WORK = (
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_aside_record_checks.py",),
     ),
     Mutant(
         name="partition-twice-in-a-request",
         source="issue 10: one partition twice in one request is refused",
         edits=(Edit(PRODUCE, "part.index] > 1:\n", "part.index] > 2:\n"),),
         by_tests=True,
-        places=("unit/replica/test_replica_record_checks.py",),
+        places=("unit/replica/test_replica_aside_record_checks.py",),
     ),
 )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.catalogue_hostile_work import mutant
 
-ROOM = "raftlake.replica.kv_room"
-WATCH = "raftlake.replica.disk_watch"
+ROOM = "raftlake.replica.kv.room"
+WATCH = "raftlake.replica.disk.watch"
 PARTITIONS = ("unit/replica/test_replica_kv_room_partitions.py",)
 TOLD = ("unit/replica/test_replica_disk_watch_told.py",)
 
@@ -53,7 +53,7 @@ TOPICS = (
     mutant(
         "group-opened-twice-in-one-turn",
         "its second opening replaced the group that had begun to vote",
-        "raftlake.replica.hosting_queue",
+        "raftlake.replica.hosting.queue",
         "list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))",
         "list(islice(self._wanted(), OPENED_AT_ONCE))",
         ("unit/replica/test_replica_hosting_queue.py",),
@@ -83,7 +83,7 @@ TEXTS = (
     mutant(
         "full-disk-tells-clients-its-path",
         "a data directory with a blank in its name, or of one part, stood in the answer to a Produce",
-        "raftlake.replica.partition",
+        "raftlake.replica.partition.partition",
         "nothing was appended: {full.for_clients}",
         "nothing was appended: {full}",
         TOLD,

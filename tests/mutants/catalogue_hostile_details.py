@@ -24,18 +24,18 @@ TOLD = (
     mutant(
         "refusal-of-the-leader-taken-for-no-leader",
         "CreateTopics at a follower said NOT_CONTROLLER beyond the limit of partitions",
-        "raftlake.replica.forwarding",
+        "raftlake.replica.kv.forwarding",
         "            if reply.error is ErrorCode.POLICY_VIOLATION:\n",
         "            if False:\n",
-        "unit/replica/test_replica_forwarding.py",
+        "unit/replica/test_replica_kv_forwarding.py",
     ),
     mutant(
         "reason-of-the-leader-not-told",
         "a follower said that the leader refused, and not why",
-        "raftlake.replica.kv_service",
+        "raftlake.replica.kv.service",
         "ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal))",
         "ProposeReply(error=ErrorCode.POLICY_VIOLATION)",
-        "unit/replica/test_replica_forwarding.py",
+        "unit/replica/test_replica_kv_forwarding.py",
     ),
     mutant(
         "reason-of-the-leader-lost-on-the-wire",
@@ -90,10 +90,10 @@ TOLD = (
     mutant(
         "new-gzip-with-bytes-behind-it-taken",
         "Java reads on in them, and librdkafka does not",
-        "raftlake.replica.record_checks",
+        "raftlake.replica.aside.record_checks",
         "payload, allowed, is_new=True)",
         "payload, allowed)",
-        "unit/replica/test_replica_record_checks.py",
+        "unit/replica/test_replica_aside_record_checks.py",
     ),
 )
 
@@ -125,7 +125,7 @@ LOGGED = (
     mutant(
         "alarms-of-deleted-topics-stay",
         "a hundred of them were all alarms that are told, and the metrics of a node stayed red",
-        "raftlake.replica.hosting",
+        "raftlake.replica.hosting.hosting",
         "            self._node.reports.forget(group)\n",
         "",
         "unit/replica/test_replica_reports.py",
@@ -160,7 +160,7 @@ FULL = (
     mutant(
         "deletion-without-room-stops-the-node",
         "a full disk is emptied by deletions, and one of them stopped the node",
-        "raftlake.replica.hosting_queue",
+        "raftlake.replica.hosting.queue",
         "            except DiskFull as full:\n                # A deletion moves",
         "            except ZeroDivisionError as full:\n                # A deletion moves",
         "unit/replica/test_replica_hosting_queue.py",
@@ -168,7 +168,7 @@ FULL = (
     mutant(
         "deletion-without-room-forgotten",
         "its directory stood there until the next start, and kept a topic of the same name from being opened",
-        "raftlake.replica.hosting_queue",
+        "raftlake.replica.hosting.queue",
         "                self._to_delete.extendleft(reversed(doomed))\n",
         "",
         "unit/replica/test_replica_hosting_queue.py",

@@ -34,7 +34,7 @@ CLIENTS_ADDRESSES = (
     mutant(
         "clients-sent-to-the-listener-of-peers",
         "an append failed for good at a node that had not told its address yet",
-        "raftlake.replica.membership",
+        "raftlake.replica.voters.membership",
         "        told = self._node.quorum.addresses() if config.is_opaque else self._listeners",
         "        told = {**self._node.quorum.addresses(), **self._listeners}",
         TOLD_ADDRESSES,
@@ -50,7 +50,7 @@ CLIENTS_ADDRESSES = (
     mutant(
         "clients-port-described-as-a-controller-s",
         "DescribeQuorum: Nodes are the voter set's listeners",
-        "raftlake.replica.describe",
+        "raftlake.replica.apis.describe",
         "in node.quorum.addresses().items()",
         "in node.membership.nodes().items()",
         TOLD_ADDRESSES,
@@ -58,7 +58,7 @@ CLIENTS_ADDRESSES = (
     mutant(
         "addresses-told-with-the-next-round-of-the-house",
         "clients of a new quorum wait for them",
-        "raftlake.replica.membership",
+        "raftlake.replica.voters.membership",
         "        if not self._has_told():\n            # Clients",
         "        if False:\n            # Clients",
         TOLD_ADDRESSES,
@@ -219,7 +219,7 @@ PEER_ADDRESSES = (
     mutant(
         "caller-told-what-the-probe-saw",
         "SSRF: who names an address is told nothing of what is there",
-        "raftlake.replica.voter_changes",
+        "raftlake.replica.voters.changes",
         "done(_not_now(core, NOT_CONFIRMED))",
         'done(_not_now(core, f"{address}: {answer.value}"))',
         ("unit/replica/test_replica_apis_voters_changes.py",),

@@ -269,7 +269,7 @@ FOUND_BY_FORGING = (
         name="new-voter-in-a-long-round-called-lagging",
         source="simulator, seed 167 with forged epochs: a group kept its old voters for as long as nobody wrote",
         edits=(
-            Edit("raftlake.replica.voter_changes", "            if isinstance(step, AddVoter):\n", "            if False:\n"),
+            Edit("raftlake.replica.voters.changes", "            if isinstance(step, AddVoter):\n", "            if False:\n"),
         ),
         by_tests=True,
         places=("unit/replica/test_replica_apis_voters_changes.py",),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.mutants.plant import Edit, Mutant
 
 COMPRESSION = "raftlake.wire.compression"
-SEARCHES = "raftlake.replica.time_searches"
-CHECKS = "raftlake.replica.record_checks"
+SEARCHES = "raftlake.replica.aside.time_searches"
+CHECKS = "raftlake.replica.aside.record_checks"
 CLUSTER = "raftlake.replica.apis.cluster"
 FETCH = "raftlake.replica.apis.fetch"
-LINE = "raftlake.replica.check_line"
-LATER = "raftlake.replica.later_turns"
+LINE = "raftlake.replica.aside.check_line"
+LATER = "raftlake.replica.aside.later_turns"
 
 
 def mutant(name: str, source: str, module: str, before: str, after: str, *places: str) -> Mutant:
@@ -26,7 +26,7 @@ MEMORY = (
         "    except OSError as error:\n        raise MemoryError(",
         "    except ZeroDivisionError as error:\n        raise MemoryError(",
         "unit/wire/test_wire_compression.py",
-        "unit/replica/test_replica_time_searches.py",
+        "unit/replica/test_replica_aside_time_searches.py",
     ),
     mutant(
         "job-aside-that-raises-stops-the-node",
@@ -42,7 +42,7 @@ MEMORY = (
         CHECKS,
         "        except MemoryError as error:\n",
         "        except ZeroDivisionError as error:\n",
-        "unit/replica/test_replica_record_checks.py",
+        "unit/replica/test_replica_aside_record_checks.py",
     ),
     mutant(
         "no-memory-for-a-search-ends-the-connection",
@@ -50,7 +50,7 @@ MEMORY = (
         SEARCHES,
         "        except (PayloadTooLarge, MemoryError):\n",
         "        except PayloadTooLarge:\n",
-        "unit/replica/test_replica_time_searches.py",
+        "unit/replica/test_replica_aside_time_searches.py",
     ),
 )
 
@@ -209,7 +209,7 @@ PARKED = (
     ),
 )
 
-WAITED = ("unit/replica/test_replica_check_line.py",)
+WAITED = ("unit/replica/test_replica_aside_check_line.py",)
 
 TURNS = (
     mutant(

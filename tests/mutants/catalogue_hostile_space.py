@@ -6,8 +6,8 @@ from tests.mutants.plant import Edit, Mutant
 
 QUOTA = "raftlake.kv.quota"
 KEYSPACE = "raftlake.kv.keyspace"
-KV_ROOM = "raftlake.replica.kv_room"
-KV = "raftlake.replica.kv_service"
+KV_ROOM = "raftlake.replica.kv.room"
+KV = "raftlake.replica.kv.service"
 
 KEY_SPACE = (
     Mutant(
@@ -89,7 +89,7 @@ KEY_SPACE = (
     ),
 )
 
-WATCH = "raftlake.replica.disk_watch"
+WATCH = "raftlake.replica.disk.watch"
 IN_WATCH = ("unit/replica/test_replica_disk_watch.py",)
 LOW_DISKS = (
     Mutant(
@@ -130,7 +130,9 @@ LOW_DISKS = (
     Mutant(
         name="repeated-batch-refused-for-want-of-room",
         source="a batch that is in the log would be called not written",
-        edits=(Edit("raftlake.replica.partition", "            if repeated is not None:\n", "            if False:\n"),),
+        edits=(
+            Edit("raftlake.replica.partition.partition", "            if repeated is not None:\n", "            if False:\n"),
+        ),
         by_tests=True,
         places=IN_WATCH,
     ),
@@ -139,18 +141,18 @@ LOW_DISKS = (
         source="what was refused for want of room comes again, behind what was under way with it",
         edits=(
             Edit(
-                "raftlake.replica.partition",
+                "raftlake.replica.partition.partition",
                 "            self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)\n",
                 "",
             ),
             Edit(
-                "raftlake.replica.producer_state",
+                "raftlake.replica.partition.producer_state",
                 "        if producer_id not in self._entries and (known is None or is_after(known, base_sequence)):\n",
                 "        if False:\n",
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_producer_state_rules.py",),
+        places=("unit/replica/test_replica_partition_producer_state_rules.py",),
     ),
     Mutant(
         name="low-disk-not-told-to-the-leader",
@@ -251,14 +253,14 @@ FULL_DISKS = (
     Mutant(
         name="full-node-fetches-on",
         source="what cannot be written is fetched again and again",
-        edits=(Edit("raftlake.replica.fetcher", "    if node.disk.is_full:\n", "    if False:\n"),),
+        edits=(Edit("raftlake.replica.replication.fetcher", "    if node.disk.is_full:\n", "    if False:\n"),),
         by_tests=True,
         places=IN_WATCH,
     ),
     Mutant(
         name="waiting-fetch-forgotten-by-a-group-that-begins-anew",
         source="a replica would wait for ever in a session whose other groups are answered",
-        edits=(Edit("raftlake.replica.damage", "        node.fetch_server.begun_anew(partition.group)\n", ""),),
+        edits=(Edit("raftlake.replica.disk.damage", "        node.fetch_server.begun_anew(partition.group)\n", ""),),
         by_tests=True,
         places=("sim/test_sim_full_disks.py", *IN_WATCH),
     ),
@@ -267,7 +269,7 @@ FULL_DISKS = (
         source="nothing of it is in the log, and its client may try again",
         edits=(
             Edit(
-                "raftlake.replica.partition",
+                "raftlake.replica.partition.partition",
                 "            for pending in admitted:\n                _refuse(",
                 "            for pending in ():\n                _refuse(",
             ),
@@ -280,7 +282,7 @@ FULL_DISKS = (
         source="an optional snapshot's ENOSPC stopped all nodes within 260 ms",
         edits=(
             Edit(
-                "raftlake.replica.snapshots",
+                "raftlake.replica.snapshots.snapshots",
                 "        if isinstance(error, DiskFull):\n            self._put_off(taking, error)\n",
                 "        if False:\n            self._put_off(taking, error)\n",
             ),

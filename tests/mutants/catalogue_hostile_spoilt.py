@@ -7,10 +7,10 @@ from tests.mutants.plant import Edit, Mutant
 RULES = "raftlake.replica.reserved_rules"
 MACHINE = "raftlake.kv.machine"
 RESTORATION = "raftlake.kv.restoration"
-TOPICS = "raftlake.replica.topics"
-KV = "raftlake.replica.kv_service"
+TOPICS = "raftlake.replica.hosting.topics"
+KV = "raftlake.replica.kv.service"
 UNIT = "unit/replica/test_replica_reserved_rules.py"
-CLUSTER = "unit/replica/test_replica_spoilt_topics.py"
+CLUSTER = "unit/replica/test_replica_hosting_spoilt_topics.py"
 PROPERTY = "property/test_replica_spoilt_keys.py"
 
 HOSTILE_SPOILT = (
@@ -61,7 +61,7 @@ HOSTILE_SPOILT = (
         source="issue 10: two names with one id share their groups; spoiling the older key deleted its data",
         edits=(Edit(RULES, "        if other != name:\n", "        if not other:\n"),),
         by_tests=True,
-        places=(UNIT, CLUSTER, "unit/replica/test_replica_proposals.py"),
+        places=(UNIT, CLUSTER, "unit/replica/test_replica_kv_proposals.py"),
     ),
     Mutant(
         name="id-of-a-deleted-topic-stays-taken",
@@ -190,12 +190,12 @@ HOSTILE_SPOILT = (
         source="a proposal of this node learns its result from what was applied last",
         edits=(
             Edit(
-                "raftlake.replica.recent_results",
+                "raftlake.replica.kv.recent_results",
                 "result if result.ignored else None if",
                 "None if",
             ),
         ),
         by_tests=True,
-        places=("unit/replica/test_replica_recent_results.py", CLUSTER),
+        places=("unit/replica/test_replica_kv_recent_results.py", CLUSTER),
     ),
 )

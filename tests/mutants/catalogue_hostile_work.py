@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.plant import Edit, Mutant
 
-CHECKS = "raftlake.replica.record_checks"
+CHECKS = "raftlake.replica.aside.record_checks"
 COMPRESSION = "raftlake.wire.compression"
-SEARCHES = "raftlake.replica.time_searches"
+SEARCHES = "raftlake.replica.aside.time_searches"
 FETCH = "raftlake.replica.apis.fetch"
 RECOVERY = "raftlake.storage.recovery"
 
-CHECKED = ("unit/replica/test_replica_record_checks_work.py",)
-SEARCHED = ("unit/replica/test_replica_time_searches.py",)
+CHECKED = ("unit/replica/test_replica_aside_record_checks_work.py",)
+SEARCHED = ("unit/replica/test_replica_aside_time_searches.py",)
 FETCHED = ("unit/replica/test_replica_apis_fetch_work.py",)
 TIMES = ("unit/storage/test_storage_times.py",)
 EPOCHS = ("unit/storage/test_storage_recovery_epochs.py",)

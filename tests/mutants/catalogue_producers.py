@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.plant import Edit, Mutant
 
-PARTITION = "raftlake.replica.partition"
-STATE = "raftlake.replica.producer_state"
-START_POINTS = "raftlake.replica.start_points"
+PARTITION = "raftlake.replica.partition.partition"
+STATE = "raftlake.replica.partition.producer_state"
+START_POINTS = "raftlake.replica.partition.start_points"
 KEYSPACE = "raftlake.kv.keyspace"
 MACHINE = "raftlake.kv.machine"
-RULES = "unit/replica/test_replica_producer_state_rules.py"
+RULES = "unit/replica/test_replica_partition_producer_state_rules.py"
 TWIN = "property/test_replica_producer_twin.py"
 
 SEQUENCES = (
@@ -127,7 +127,7 @@ UNDO = (
         name="written-one-record-further-than-the-log",
         source="a leader's first record is written after its first batches were noted",
         by_tests=True,
-        places=("unit/replica/test_replica_start_points.py", TWIN),
+        places=("unit/replica/test_replica_partition_start_points.py", TWIN),
         edits=(
             Edit(
                 START_POINTS,

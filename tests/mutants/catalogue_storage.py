@@ -7,21 +7,21 @@ from tests.mutants.plant import Edit, Mutant
 FLUSHER = "raftlake.storage.flusher"
 DIRECTORY = "raftlake.storage.directory"
 RECOVERY = "raftlake.storage.recovery"
-RETENTION = "raftlake.replica.retention"
-SNAPSHOTS = "raftlake.replica.snapshots"
+RETENTION = "raftlake.replica.partition.retention"
+SNAPSHOTS = "raftlake.replica.snapshots.snapshots"
 FETCH_SNAPSHOT = "raftlake.raft.handlers.fetch_snapshot"
 FETCH_RESPONSE = "raftlake.raft.handlers.fetch_response"
 LOG = "raftlake.storage.log"
 IN_FLUSHES = ("unit/storage/test_storage_flusher_many.py",)
 IN_EPOCH_FILES = ("unit/storage/test_storage_recovery_epochs.py",)
 IN_RETENTION = ("unit/replica/test_replica_timers_producer_state_retention.py",)
-IN_ROUNDS = ("unit/replica/test_replica_retention_rounds.py",)
+IN_ROUNDS = ("unit/replica/test_replica_partition_retention_rounds.py",)
 IN_LATE_SNAPSHOTS = ("unit/raft/test_raft_late_snapshot.py",)
 IN_REFUSED_VOTERS = ("unit/raft/test_raft_refused_voters.py",)
 IN_BOUNDARIES = ("unit/storage/test_storage_boundaries.py",)
 IN_NAMES = ("unit/storage/test_storage_created_names.py",)
 IN_WRITERS = ("unit/storage/test_storage_snapshot_writers.py",)
-IN_VOTER_LOGS = ("unit/replica/test_replica_voter_log.py",)
+IN_VOTER_LOGS = ("unit/replica/test_replica_partition_voter_log.py",)
 
 FLUSHES = (
     Mutant(
@@ -287,10 +287,10 @@ NAMES_AND_POINTS = (
         name="deleted-group-ends-the-report-of-a-sync",
         source="of three groups of one sync the first is deleted meanwhile; the others wait for ever",
         by_tests=True,
-        places=("unit/replica/test_replica_housekeeping_syncer.py",),
+        places=("unit/replica/test_replica_turn_housekeeping_syncer.py",),
         edits=(
             Edit(
-                "raftlake.replica.syncer",
+                "raftlake.replica.disk.syncer",
                 "                if not partition.deleted:\n                    self._node.step",
                 "                if partition.deleted:\n                    return\n                else:\n"
                 "                    self._node.step",
@@ -342,14 +342,16 @@ NAMES_AND_POINTS = (
         source="a set came to stand where another had been; what was written for that one is not used again",
         by_tests=True,
         places=IN_VOTER_LOGS,
-        edits=(Edit("raftlake.replica.start_points", "if entry is None or entry[0] is not voters:", "if entry is None:"),),
+        edits=(
+            Edit("raftlake.replica.partition.start_points", "if entry is None or entry[0] is not voters:", "if entry is None:"),
+        ),
     ),
     Mutant(
         name="voters-of-a-fetched-snapshot-dropped",
         source="the record that names them lies before the log start",
         by_tests=True,
         places=IN_ROUNDS,
-        edits=(Edit("raftlake.replica.snapshot_transfer", ", voters=download.voters)", ")"),),
+        edits=(Edit("raftlake.replica.snapshots.transfer", ", voters=download.voters)", ")"),),
     ),
 )
 

@@ -18,7 +18,7 @@ from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, RESE
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.producers import ProducerIds
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.refused_keys import TOLD_MAX
+from raftlake.replica.kv.refused_keys import TOLD_MAX
 from raftlake.replica.reserved import Refused, decode
 from raftlake.wire.ids import id_to_text
 from replica_cluster import Cluster

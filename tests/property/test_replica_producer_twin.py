@@ -18,9 +18,9 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import AppendFetched, AppendLeaderChange, AppendRecords
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
 from raftlake.raft.voters import VoterHistory
-from raftlake.replica.partition import Partition, PendingAppend, split_batches
-from raftlake.replica.producer_state import BATCHES_KEPT
-from raftlake.replica.start_points import LogFacts
+from raftlake.replica.partition.partition import Partition, PendingAppend, split_batches
+from raftlake.replica.partition.producer_state import BATCHES_KEPT
+from raftlake.replica.partition.start_points import LogFacts
 from raftlake.sim.disk.disk import SimulatedDisk
 from raftlake.wire import producer_snapshot
 from raftlake.wire.batches import Record, build_batch, iterate_headers, stamp

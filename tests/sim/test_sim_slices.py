@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raftlake.kv import keyspace, machine
-from raftlake.replica import kv_restore, kv_service, snapshots
+from raftlake.replica.kv import restore as kv_restore
+from raftlake.replica.kv import service as kv_service
+from raftlake.replica.snapshots import snapshots
 from raftlake.sim.runner import judge
 
 

@@ -11,7 +11,7 @@ from raftlake.ports.driver import BatchSpan
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.voter_log import entries_of
+from raftlake.replica.partition.voter_log import entries_of
 from raftlake.sim.clients.operations import bootstrap_addresses, bootstrap_servers
 from raftlake.sim.clients.topics import create_topic
 from raftlake.sim.clients.voters import Operator

@@ -19,7 +19,7 @@ from kafka import TopicPartition as PythonTopicPartition
 from librdkit import create_topic
 from raftlake.errors import ErrorCode
 from raftlake.replica.apis.fetch import ParkedFetch
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.server import NodeServer

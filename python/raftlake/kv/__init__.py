@@ -16,7 +16,7 @@ Reading order:
 - `quota`: the room that is left for one more command, with the commands under way counted at their worst.
 - `frozen`, `snapshot`, `restoration`: the space at one offset in slices; the bytes of a snapshot; the way back from a snapshot.
 
-Callers: `replica/kv_service.py` owns the `StateMachine` of a node, and `runtime/http` reads it. `client` imports `commands`
+Callers: `replica/kv/service.py` owns the `StateMachine` of a node, and `runtime/http` reads it. `client` imports `commands`
 alone. `runtime/recovery` reads the keys of a stopped node. `sim` replays committed logs. The package imports `errors` and
 nothing else.
 

@@ -19,7 +19,7 @@ Reading order:
 - `leaps`, `credit`: how far the word of another node may raise the epoch; the budget of epochs over time.
 - `invariants`, `trace`: the checks after each step; events and actions as one-line text.
 
-Callers: `replica/hosting.py` builds each `RaftGroup`, and `replica/node.py` steps it and performs the actions. `ports`,
+Callers: `replica/hosting/hosting.py` builds each `RaftGroup`, and `replica/node.py` steps it and performs the actions. `ports`,
 `storage`, `runtime` and `sim` use the values. The package imports `errors` and nothing else.
 
 Invariants:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raftlake.raft.events import DeadlineReached
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode

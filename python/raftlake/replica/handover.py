@@ -16,7 +16,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import ResignRequested
 from raftlake.raft.types import NO_LEADER
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode

@@ -18,35 +18,35 @@ from raftlake.raft import actions as do
 from raftlake.raft.events import AppendRequested, Event, PeerUnreachable
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.types import NO_LEADER, NodeId, Offset, Rng
-from raftlake.replica.allowance import Allowance
 from raftlake.replica.apis import Apis
+from raftlake.replica.apis.describe import describe_quorum
+from raftlake.replica.aside.allowance import Allowance
+from raftlake.replica.aside.record_checks import RecordChecks
+from raftlake.replica.aside.time_searches import TimeSearches
 from raftlake.replica.config import METADATA_GROUP, ClientContext, NodeConfig
-from raftlake.replica.control import ControlPlane
-from raftlake.replica.damage import DamageControl
 from raftlake.replica.deadlines import GroupDeadlines
-from raftlake.replica.describe import describe_quorum
-from raftlake.replica.disk_watch import DiskWatch
-from raftlake.replica.fetch_server import FetchServer
-from raftlake.replica.fetcher import PeerFetcher, fetch_from
+from raftlake.replica.disk.damage import DamageControl
+from raftlake.replica.disk.syncer import LogSyncer
+from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.handover import Handover
-from raftlake.replica.hosting import Hosting
-from raftlake.replica.housekeeping import Housekeeping
-from raftlake.replica.kv_service import KvService
-from raftlake.replica.membership import Membership
-from raftlake.replica.own_vote import OwnVote
-from raftlake.replica.partition import Partition
+from raftlake.replica.hosting.hosting import Hosting
+from raftlake.replica.hosting.topics import TopicRegistry
+from raftlake.replica.kv.service import KvService
+from raftlake.replica.partition.partition import Partition
 from raftlake.replica.peer_requests import answer_peer
 from raftlake.replica.quorum import Quorum
-from raftlake.replica.reads import ReadService
-from raftlake.replica.record_checks import RecordChecks
+from raftlake.replica.replication.control import ControlPlane
+from raftlake.replica.replication.fetch_server import FetchServer
+from raftlake.replica.replication.fetcher import PeerFetcher, fetch_from
+from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.reports import Reports
-from raftlake.replica.snapshot_transfer import SnapshotTransfer
-from raftlake.replica.snapshots import Snapshots
-from raftlake.replica.syncer import LogSyncer
-from raftlake.replica.time_searches import TimeSearches
+from raftlake.replica.snapshots.snapshots import Snapshots
+from raftlake.replica.snapshots.transfer import SnapshotTransfer
 from raftlake.replica.timers import TimerQueue
-from raftlake.replica.topics import TopicRegistry
-from raftlake.replica.voter_changes import VoterChanges
+from raftlake.replica.turn.housekeeping import Housekeeping
+from raftlake.replica.voters.changes import VoterChanges
+from raftlake.replica.voters.membership import Membership
+from raftlake.replica.voters.own_vote import OwnVote
 from raftlake.wire.api import RequestHeader
 from raftlake.wire.quorum import QuorumDescription
 

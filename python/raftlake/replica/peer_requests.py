@@ -22,7 +22,7 @@ from raftlake.ports.peer_rpcs import (
 )
 from raftlake.replica.apis.cluster import describe_for_peer
 from raftlake.replica.apis.voters import change_for_peer
-from raftlake.replica.control import FOREIGN
+from raftlake.replica.replication.control import FOREIGN
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode

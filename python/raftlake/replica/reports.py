@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRefusedEpoch, ReportRole
 from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, Epoch
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from raftlake.replica.later_turns import result_of
+from raftlake.replica.aside.later_turns import result_of
 
 T = TypeVar("T")
 Post = Callable[[Callable[[], None]], None]

@@ -13,7 +13,7 @@ from raftlake.raft.actions import ReportRole
 from raftlake.raft.trace import describe
 from raftlake.raft.types import ElectionState, NodeId, OffsetAndEpoch
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk.disk import MemoryLog
 from raftlake.sim.disk.log_image import StoredBatch

@@ -12,9 +12,9 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import DescribeRpc
 from raftlake.replica.apis.answers import Answers
+from raftlake.replica.apis.describe import describe_quorum
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.describe import describe_quorum
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic

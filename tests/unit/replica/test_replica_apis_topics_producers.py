@@ -9,7 +9,7 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
-from raftlake.replica.hosting_queue import OPENED_AT_ONCE
+from raftlake.replica.hosting.queue import OPENED_AT_ONCE
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
 

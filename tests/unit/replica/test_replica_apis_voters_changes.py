@@ -18,7 +18,7 @@ from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter
 from raftlake.raft.types import Epoch, NodeId, VoterEndpoint
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.voter_changes import NOT_CONFIRMED, next_steps
+from raftlake.replica.voters.changes import NOT_CONFIRMED, next_steps
 from raftlake.wire.api import ApiKey
 from raftlake.wire.ids import id_to_kio
 from replica_cluster import Cluster, batch

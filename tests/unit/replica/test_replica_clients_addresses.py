@@ -12,10 +12,10 @@ from raftlake.kv.commands import Delete, Txn
 from raftlake.kv.keys import node_key
 from raftlake.ports.driver import Origin
 from raftlake.raft.types import NO_LEADER, NodeId
+from raftlake.replica.apis.describe import describe_quorum
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.describe import describe_quorum
-from raftlake.replica.housekeeping import INTERVAL_MS
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.turn.housekeeping import INTERVAL_MS
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster
 

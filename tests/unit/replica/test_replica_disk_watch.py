@@ -13,7 +13,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.produce import NO_ROOM
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.disk.space import BALLAST_BYTES
 from raftlake.wire.api import ApiKey

@@ -10,9 +10,9 @@ from raftlake.errors import DiskFull, ErrorCode, PathOutside
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.hosting_queue import DELETED_AT_ONCE, OPENED_AT_ONCE
+from raftlake.replica.hosting.queue import DELETED_AT_ONCE, OPENED_AT_ONCE
+from raftlake.replica.hosting.topics import Topic
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.topics import Topic
 from replica_cluster import Cluster, batch
 
 PARTITIONS = 5 * DELETED_AT_ONCE

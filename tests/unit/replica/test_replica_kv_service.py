@@ -6,9 +6,9 @@ import pytest
 
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.raft.types import NO_LEADER
-from raftlake.replica import kv_service
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv import service as kv_service
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.faults.damage import FLIPPED_BYTE
 from replica_cluster import Cluster

@@ -12,7 +12,7 @@ from asidekit import hold, result, send
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.kv.commands import Put, Txn
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys, require_raft_records
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch, validate

@@ -14,9 +14,9 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.messages import FetchResponse
 from raftlake.raft.types import NodeId
-from raftlake.replica import fetcher
-from raftlake.replica.fetcher import cut_into_batches
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.replication import fetcher
+from raftlake.replica.replication.fetcher import cut_into_batches
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch, produce_request
 

@@ -10,7 +10,6 @@ from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, NODES_PREFIX, PRODUCE
 from raftlake.kv.machine import Entry
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC_ID, Endpoint, NodeConfig
-from raftlake.replica.membership import addresses_value, cluster_value
 from raftlake.replica.reserved import (
     BRACKETS_MAX,
     PRODUCER_IDS_BLOCK,
@@ -25,6 +24,7 @@ from raftlake.replica.reserved import (
     decode_topic,
     first_free_producer_id,
 )
+from raftlake.replica.voters.membership import addresses_value, cluster_value
 from raftlake.wire.ids import id_to_text
 
 TOPIC_ID = bytes(range(1, 17))

@@ -13,10 +13,13 @@ from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import FetchSnapshotReply, FetchSnapshotRpc, GroupId, PeerMessage, PeerReply
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
-from raftlake.replica import kv_restore, snapshot_files, snapshot_transfer, snapshots
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv import restore as kv_restore
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.partition import snapshot_files
+from raftlake.replica.snapshots import snapshots
+from raftlake.replica.snapshots import transfer as snapshot_transfer
 from replica_cluster import Cluster, batch
 
 SETTINGS = {"snapshot_bytes_between": 3_000, "segment_bytes": 2_000}

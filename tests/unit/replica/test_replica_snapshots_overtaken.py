@@ -7,9 +7,9 @@ import pytest
 from raftlake.errors import StorageError
 from raftlake.raft.handlers import fetch_snapshot
 from raftlake.raft.types import Offset, OffsetAndEpoch
-from raftlake.replica import snapshots
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.snapshots import snapshots
 from replica_cluster import Cluster, batch
 
 

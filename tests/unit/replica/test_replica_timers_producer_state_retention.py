@@ -10,8 +10,8 @@ from raftlake.errors import ErrorCode, RequestRejected, StorageError
 from raftlake.ports.driver import SegmentInfo
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
-from raftlake.replica.producer_state import BATCHES_KEPT, SENT_BACK_MAX, SEQUENCE_MODULUS, ProducerStates
-from raftlake.replica.retention import first_offset_to_keep
+from raftlake.replica.partition.producer_state import BATCHES_KEPT, SENT_BACK_MAX, SEQUENCE_MODULUS, ProducerStates
+from raftlake.replica.partition.retention import first_offset_to_keep
 from raftlake.replica.timers import SWEEP_AT_MIN, TimerQueue
 from replica_cluster import Cluster, batch
 

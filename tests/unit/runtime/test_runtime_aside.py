@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raftlake.replica.later_turns import LATER_MS
+from raftlake.replica.aside.later_turns import LATER_MS
 from raftlake.runtime.aside import ThreadAside
 from replica_cluster import Cluster
 

@@ -21,7 +21,7 @@ from raftlake.kv.snapshot import FOOTER, encode_header, encode_rows
 from raftlake.ports.driver import BatchSpan
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.snapshot_files import SnapshotMaker
+from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.runtime.recovery.lost_majority import Survivor, _is_ours, _refuse_leader, registered, require_lost_majority
 from raftlake.runtime.recovery.probe import Answer, _parse_metadata, answers
 from raftlake.runtime.recovery.recover import PENDING_NAME

@@ -23,9 +23,9 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_VOTERS, ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.partition.snapshot_files import SnapshotMaker
+from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import address_in
-from raftlake.replica.snapshot_files import SnapshotMaker
-from raftlake.replica.start_points import LogFacts
 from raftlake.runtime.recovery.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore

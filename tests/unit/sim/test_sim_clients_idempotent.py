@@ -11,8 +11,8 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
-from raftlake.replica.partition import PendingAppend
-from raftlake.replica.producer_state import SEQUENCE_MODULUS
+from raftlake.replica.partition.partition import PendingAppend
+from raftlake.replica.partition.producer_state import SEQUENCE_MODULUS
 from raftlake.sim.clients.base import RETRY_BACKOFF_MS_MAX
 from raftlake.sim.clients.calls import CallFailure
 from raftlake.sim.clients.idempotent import FAR, WRAPS_WITHIN, Batch, IdempotentProducer
@@ -241,7 +241,7 @@ def with_error(monkeypatch: pytest.MonkeyPatch, error: ErrorCode) -> Cluster:
         if len(seen) > 10:
             raise RequestRejected(error, "as planted")
 
-    monkeypatch.setattr("raftlake.replica.partition.Partition._check_sequence", check)
+    monkeypatch.setattr("raftlake.replica.partition.partition.Partition._check_sequence", check)
     return Cluster(replace(QUIET, safety_ms=4_000))
 
 

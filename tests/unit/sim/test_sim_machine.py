@@ -12,7 +12,7 @@ from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.kv.commands import put
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clients.calls import CallFailure
 from raftlake.sim.clock import US_PER_MS

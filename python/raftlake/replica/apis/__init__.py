@@ -13,7 +13,7 @@ Reading order:
 - `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853).
 - `find_quorum`: FindQuorum (KIP-595).
 
-Callers: `replica/node.py` builds `Apis` and calls `Apis.handle`. `replica/peer_requests.py` and `replica/own_vote.py` use
+Callers: `replica/node.py` builds `Apis` and calls `Apis.handle`. `replica/peer_requests.py` and `own_vote` use
 `cluster` and `voters` for requests of nodes. The handlers call the services of `ReplicaNode`.
 
 Invariants:

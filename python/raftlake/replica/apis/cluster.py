@@ -15,10 +15,10 @@ from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, GroupId, PeerRe
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, kafka_error, once
+from raftlake.replica.apis.describe import describe_quorum
 from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.describe import describe_quorum
+from raftlake.replica.hosting.topics import NO_LEADER_YET, Topic
 from raftlake.replica.quorum import LISTENER_NAME
-from raftlake.replica.topics import NO_LEADER_YET, Topic
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
 from raftlake.wire.quorum import ReplicaDescription

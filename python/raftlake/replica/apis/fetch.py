@@ -20,7 +20,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
 from raftlake.replica.apis.produce import group_of
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 from raftlake.replica.timers import Timer
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartition, FetchRequest

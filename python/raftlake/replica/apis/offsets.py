@@ -16,8 +16,8 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch
 from raftlake.replica.apis.answers import Answers, kafka_error
-from raftlake.replica.partition import Partition
-from raftlake.replica.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question
+from raftlake.replica.aside.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question
+from raftlake.replica.partition.partition import Partition
 
 if TYPE_CHECKING:
     from raftlake.replica.node import ReplicaNode

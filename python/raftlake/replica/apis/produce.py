@@ -17,11 +17,11 @@ from raftlake.errors import ErrorCode, RequestRejected, for_clients
 from raftlake.ports.driver import ClientConnection
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
-from raftlake.replica.check_line import Asker, Checked
+from raftlake.replica.aside.check_line import Asker, Checked
+from raftlake.replica.aside.record_checks import RequestBudget
 from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.partition import Partition, PendingAppend
-from raftlake.replica.producer_state import NO_PRODUCER
-from raftlake.replica.record_checks import RequestBudget
+from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.producer_state import NO_PRODUCER
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.produce import (
     ProducePartition,

@@ -15,7 +15,7 @@ from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.apis.groups import NO_TRANSACTIONS
-from raftlake.replica.kv_service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
 from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, first_free_producer_id
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.apis.answers import Answers, kafka_error
-from raftlake.replica.topics import NO_LEADER_YET, Topic, require_name
+from raftlake.replica.hosting.topics import NO_LEADER_YET, Topic, require_name
 from raftlake.wire.ids import id_from_kio, id_to_kio
 
 if TYPE_CHECKING:

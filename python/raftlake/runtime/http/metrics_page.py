@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition import Partition
+from raftlake.replica.partition.partition import Partition
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.slices import Slices
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.own_vote import has_moved
 from raftlake.replica.quorum import address_in
+from raftlake.replica.voters.own_vote import has_moved
 
 #: Several elections' time.
 TELL_AFTER_MS = 10_000

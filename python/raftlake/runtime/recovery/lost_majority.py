@@ -22,11 +22,11 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_DIRECTORY, NO_VOTERS, NodeId, Offset, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.intact import headers_from
+from raftlake.replica.partition.intact import headers_from
+from raftlake.replica.partition.snapshot_files import check, scan
+from raftlake.replica.partition.start_points import READ_BYTES
+from raftlake.replica.partition.voter_log import read_batch_voters
 from raftlake.replica.reserved import NodeAddresses, decode_node
-from raftlake.replica.snapshot_files import check, scan
-from raftlake.replica.start_points import READ_BYTES
-from raftlake.replica.voter_log import read_batch_voters
 from raftlake.runtime.recovery.probe import Answer, ask
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.wire.batches import BatchHeader, decode_records

@@ -16,7 +16,7 @@ from typing import Any
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS
+from raftlake.replica.partition.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS
 from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
 from raftlake.sim.clients.calls import Ask, CallFailure
 from raftlake.sim.clients.messages import Produced, ask_produce, ask_producer_id, granted_producer, produced

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import VoterSet
-from raftlake.replica.voter_log import read_batch_voters
+from raftlake.replica.partition.voter_log import read_batch_voters
 from raftlake.sim.disk.disk import MemoryLog
 from raftlake.sim.disk.log_image import StoredBatch
 from raftlake.wire.batches import parse_header

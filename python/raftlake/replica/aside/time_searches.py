@@ -1,0 +1,232 @@
+"""Where in a partition a time begins: the questions of all clients, one after another and a little in each turn.
+
+A question costs a look into the log and a batch that may decompress to 64 MiB, and a request may ask for each partition. So the
+questions wait: the log is read and records are walked through within the turn's allowance, what is large is decompressed aside,
+and between turns everything else is served. Each question sees its partition as it is when its turn comes.
+
+The requests take turns, one question each, so that a short one does not wait for a long one. Questions beyond QUESTIONS_MAX,
+and those that have waited for PATIENCE_MS, are answered OFFSET_NOT_AVAILABLE, after which clients ask again: who asked may be
+gone, and what is left behind must come to an end.
+
+Owns the finest answer: the record where the batch can be read, else the batch. It is one batch always: that whose header
+names the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftlake.errors import CorruptBatch, ErrorCode, WireError
+from raftlake.ports.driver import TimestampAndOffset
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import Offset
+from raftlake.replica.aside.allowance import Allowance
+from raftlake.replica.partition.partition import Partition
+from raftlake.wire.batches import HEADER_BYTES, BatchHeader, parse_header
+from raftlake.wire.compression import PayloadTooLarge, decompress, decompress_counting
+from raftlake.wire.primitives import BytesLike
+from raftlake.wire.record_times import RecordTimes
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+MAX_TIMESTAMP = -3
+#: What a question takes of the allowance, and a record that is walked over: 0.3 ms and 1 µs.
+QUESTION_COST = 64 * 1024
+RECORD_COST = 512
+WALKED_AT_ONCE = 512
+#: Of all requests together: one for each partition that a node can host, and some.
+QUESTIONS_MAX = 1 << 14
+#: As long as clients wait for an answer, by their defaults.
+PATIENCE_MS = 30_000
+#: A compressed byte may take as long as so many others.
+PACKED_TIMES = 4
+PAUSE_MS = 1
+
+
+class FoundOffset(NamedTuple):
+    """What ListOffsets says of a partition."""
+
+    error: ErrorCode
+    timestamp_ms: int = -1
+    offset: int = -1
+    epoch: int = -1
+
+
+NOTHING = FoundOffset(ErrorCode.NONE)
+NOT_NOW = FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    group: GroupId
+    #: Milliseconds since 1970, or MAX_TIMESTAMP.
+    timestamp: int
+    #: The partition, as far as it may be asked now, or why not.
+    serving: Callable[[], Partition | ErrorCode]
+    done: Callable[[FoundOffset], None]
+
+
+class AskedTogether:
+    """The questions of one request that wait."""
+
+    __slots__ = ("asked_at_ms", "questions")
+
+    def __init__(self, asked_at_ms: int) -> None:
+        self.asked_at_ms = asked_at_ms
+        self.questions: deque[Question] = deque()
+
+
+#: Yields what is to be done aside, and is sent the result; None for a pause.
+Search = Generator[Callable[[], BytesLike | None] | None, BytesLike | None, FoundOffset]
+
+
+class TimeSearches:
+    def __init__(self, node: ReplicaNode, allowance: Allowance) -> None:
+        self._node = node
+        self._allowance = allowance
+        #: The requests whose turn comes, in this order.
+        self._waiting: deque[AskedTogether] = deque()
+        self._count = 0
+        #: The question under way, and how far it is.
+        self._current: tuple[Question, Search] | None = None
+        #: It goes on by itself: a call further up, a timer or a job aside.
+        self._is_going_on = False
+
+    def begin(self) -> AskedTogether:
+        """For the questions of another request."""
+        return AskedTogether(self._node.now_ms)
+
+    def ask(self, request: AskedTogether, question: Question) -> None:
+        """Its `done` is called once, now or later."""
+        if self._count >= QUESTIONS_MAX:
+            question.done(NOT_NOW)
+            return
+        self._count += 1
+        if not request.questions:
+            self._waiting.append(request)
+        request.questions.append(question)
+        if not self._is_going_on:
+            self._go_on(None)
+
+    def _next(self) -> Question:
+        """The first question of the request whose turn it is. The others of it wait for its next turn."""
+        request = self._waiting.popleft()
+        question = request.questions.popleft()
+        if request.questions:
+            self._waiting.append(request)
+        self._count -= 1
+        is_late = self._node.now_ms >= request.asked_at_ms + PATIENCE_MS
+        return replace(question, serving=lambda: ErrorCode.OFFSET_NOT_AVAILABLE) if is_late else question
+
+    def _resume(self) -> None:
+        self._node.begin_input()
+        self._allowance.renew()
+        self._go_on(None)
+
+    def _on_job(self, result: BytesLike | None) -> None:
+        self._node.begin_input()
+        self._allowance.renew()
+        self._go_on(result)
+
+    def _go_on(self, result: BytesLike | None) -> None:
+        self._is_going_on = True
+        try:
+            self._is_going_on = self._advance(result)
+        except BaseException:
+            # The disk failed. Whoever asks next begins with the next question.
+            self._current, self._is_going_on = None, False
+            raise
+
+    def _advance(self, result: BytesLike | None) -> bool:
+        """Answer what the allowance suffices for; whether there is more, which goes on by itself."""
+        while self._current is not None or self._waiting:
+            if self._allowance.left <= 0:
+                self._node.timers.schedule(self._node.now_ms + PAUSE_MS, self._resume)
+                return True
+            if self._current is None:
+                question = self._next()
+                self._current = (question, self._search(question))
+            question, search = self._current
+            try:
+                job = search.send(result)
+            except StopIteration as end:
+                self._current = None
+                question.done(end.value)
+            else:
+                if job is not None:
+                    self._node.record_checks.line.aside.submit(job, self._on_job)
+                    return True
+            result = None
+        return False
+
+    def _search(self, question: Question) -> Search:
+        partition = question.serving()
+        if not isinstance(partition, Partition):
+            return FoundOffset(partition)
+        looked = self._node.damage.guarded(partition.group, lambda: self._look(partition, question.timestamp))
+        if looked is None:
+            return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+        batch, data = looked
+        if batch is None or not data:
+            return NOTHING
+        of_batch = FoundOffset(ErrorCode.NONE, batch.timestamp_ms, batch.offset, batch.epoch)
+        header = parse_header(data)
+        content = self._at_once(header, memoryview(data)[HEADER_BYTES:])
+        if content is None:
+            content = yield lambda: _unpacked(header, data)
+        if content is None:
+            return of_batch
+        times = RecordTimes(header, content)
+        wanted = batch.timestamp_ms if question.timestamp == MAX_TIMESTAMP else question.timestamp
+        while not times.is_over:
+            try:
+                found = times.find(wanted, WALKED_AT_ONCE)
+            except WireError:
+                # Records that nobody can read, of a time when they were not looked at.
+                break
+            if found is not None:
+                return FoundOffset(ErrorCode.NONE, found.timestamp_ms, found.offset, batch.epoch)
+            self._allowance.left -= WALKED_AT_ONCE * RECORD_COST
+            yield None
+        return of_batch
+
+    def _look(self, partition: Partition, timestamp: int) -> tuple[TimestampAndOffset | None, bytes]:
+        """The batch that has the time, None where there is none, and its bytes; none above the high watermark."""
+        log, high_watermark = partition.log, partition.high_watermark
+        self._allowance.left -= QUESTION_COST
+        found = log.latest_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
+        if found is None or found.offset >= high_watermark:
+            return None, b""
+        # One batch, however large it is.
+        data = partition.read_intact(found.offset, Offset(high_watermark), 1)
+        self._allowance.left -= len(data)
+        return found, data
+
+    def _at_once(self, header: BatchHeader, payload: memoryview) -> BytesLike | None:
+        """The records, where that takes no time worth mentioning."""
+        if not header.is_compressed:
+            return payload
+        allowed = max(0, self._allowance.left)
+        if PACKED_TIMES * len(payload) > allowed:
+            return None
+        try:
+            content, cost = decompress_counting(header.compression, payload, allowed)
+        except (PayloadTooLarge, MemoryError):
+            self._allowance.left -= allowed
+            return None
+        except CorruptBatch:
+            return b""
+        self._allowance.left -= cost
+        return content
+
+
+def _unpacked(header: BatchHeader, data: bytes) -> BytesLike | None:
+    """The records of a compressed batch; None where they cannot be had."""
+    try:
+        return decompress(header.compression, memoryview(data)[HEADER_BYTES:])
+    except (CorruptBatch, MemoryError):
+        return None

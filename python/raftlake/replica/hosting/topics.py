@@ -1,0 +1,294 @@
+"""Topics are keys: `/raftlake/topics/<name>` holds the id and the number of partitions. This module follows those keys and
+keeps this node's groups equal to them, and proposes their creation and deletion.
+
+While the metadata log is replayed after a restart the keys pass through old states. A group directory that already
+holds another incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the
+log.
+
+What is put over a topic's key and means nothing never comes here (`reserved_rules`). Where no topic is known under a key, as in
+a snapshot of an earlier release that took any value, no node hosts one. Data of that name stays on disk until the key is
+deleted or describes another topic.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
+from raftlake.kv.history import Compacted
+from raftlake.kv.keys import TOPICS_PREFIX, topic_key
+from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
+from raftlake.raft.events import CampaignRequested
+from raftlake.raft.types import Offset
+from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
+from raftlake.replica.hosting.queue import HostingQueue
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.opaque import no_keys
+from raftlake.replica.reserved import Refused, Topic, decode_topic, fault_of_name
+from raftlake.replica.reserved_rules import PARTITIONS_MAX, topic_under
+from raftlake.wire.ids import id_to_text
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+#: Why a node cannot say that a topic does not exist.
+NO_LEADER_YET = "this node hears of no leader of the quorum"
+NOTHING_CHANGED = "the metadata log has no leader that could be reached; nothing was changed"
+FIRST_ELECTION_DELAY_MS = 200
+#: Longer where a topic has many groups: it takes the nodes different times to open them.
+FIRST_ELECTION_DELAY_MS_PER_GROUP = 2
+
+CreateDone = Callable[["Topic | None", ErrorCode, str], None]
+
+
+def require_name(name: str) -> None:
+    """Kafka's rule for topic names; RequestRejected(INVALID_TOPIC_EXCEPTION) otherwise."""
+    fault = fault_of_name(name)
+    if fault is not None:
+        raise RequestRejected(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+
+
+class TopicRegistry:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        own = node.config.quorum_group
+        #: The topic of the quorum's own log. No key says that it exists.
+        self._own = Topic(own.topic, own.topic_id, own.partition + 1)
+        self._by_name: dict[str, Topic] = {own.topic: self._own}
+        self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
+        #: What the keys said when they were followed last.
+        self._followed: dict[str, Topic] = {}
+        #: Names whose keys mean nothing. There may be data of topics that stood there before.
+        self._spoilt: dict[str, None] = {}
+        self._seen_version = 0
+        self._is_current = False
+        self._queue = HostingQueue(node, self._has, self._open)
+        node.kv.listeners.append(self._on_applied)
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def _has(self, group: GroupId) -> bool:
+        topic = self._by_name.get(group.topic)
+        return topic is not None and topic.topic_id == group.topic_id
+
+    def all(self) -> list[Topic]:
+        """Every topic for clients, by name: all but the metadata log."""
+        return [self._by_name[name] for name in sorted(self._by_name) if name != METADATA_TOPIC]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether every topic that existed when this node started is known here."""
+        return self._is_current or self._node.config.is_opaque
+
+    @property
+    def may_miss_some(self) -> bool:
+        """Whether a topic that is not known here may exist all the same: no leader has told yet what there is, or tells no
+        longer."""
+        return not (self.is_current and self._node.is_ready())
+
+    # --- following the keys ---
+
+    def _has_caught_up(self, applied_offset: int) -> bool:
+        """Whether all that was seen to be committed, here or elsewhere, has been applied once since the start. Until
+        then a topic may be one that this node deleted in its last life, and with it the votes that it cast there."""
+        if not self._is_current:
+            self._is_current = self._node.partitions[METADATA_GROUP].core.has_caught_up(Offset(applied_offset))
+        return self._is_current
+
+    def _on_applied(self, applied_offset: int) -> None:
+        if not self._has_caught_up(applied_offset):
+            return
+        try:
+            while changes := self._node.kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
+                for change in changes:
+                    self._seen_version = change.version
+                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.value)
+        except Compacted:
+            self._follow_all()
+        self._seen_version = max(self._seen_version, applied_offset - 1)
+
+    def _follow_all(self) -> None:
+        """Too many changes at once to have kept each: compare with all keys."""
+        entries, _ = self._node.kv.machine.list(TOPICS_PREFIX, None, 1 << 31)
+        topics = self._node.kv.topics
+        names = [key.removeprefix(TOPICS_PREFIX) for key, _ in entries]
+        self._spoilt = {name: None for name in names if name not in topics}
+        alive = {(topic.name, topic.topic_id) for topic in topics.values()}
+        # Of what was found on disk the end may be among the changes that are no longer told.
+        over = self._node.hosting.discard(lambda name, topic_id: (name, topic_id) not in alive)
+        self._queue.delete(group for group in over if group.topic not in self._spoilt)
+        for name, topic in list(self._followed.items()):
+            if (name, topic.topic_id) not in alive:
+                self._end(name)
+        for name in names:
+            if name in topics:
+                self._begin(topics[name])
+
+    def _on_change(self, name: str, value: bytes | None) -> None:
+        topic = None if value is None else topic_under(name, value)
+        was_spoilt, is_spoilt = name in self._spoilt, topic is None and value is not None
+        if is_spoilt:
+            self._spoilt[name] = None
+        elif was_spoilt:
+            del self._spoilt[name]
+        if name in self._followed and (topic is None or topic.topic_id != self._followed[name].topic_id):
+            self._end(name)
+        if was_spoilt != is_spoilt:
+            newest = self._node.kv.topics.get(name)
+            kept = None if newest is None else newest.topic_id
+            over = self._node.hosting.discard(lambda other, topic_id: other == name and topic_id != kept)
+            self._queue.delete([] if is_spoilt else over)
+        if topic is not None:
+            self._begin(topic)
+
+    def _begin(self, topic: Topic) -> None:
+        self._followed[topic.name] = topic
+        self._host(topic)
+
+    def _end(self, name: str) -> None:
+        """No such topic is there any more. Its data is deleted, unless its key was spoilt."""
+        topic = self._followed.pop(name)
+        del self._by_name[name], self._by_id[topic.topic_id]
+        doomed = self._node.hosting.close(topic.groups())
+        self._queue.delete([] if name in self._spoilt else doomed)
+
+    def _host(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        if topic.voters is not None:
+            for group in topic.each_group():
+                self._node.hosting.begin_with(group, topic.voters)
+        self._queue.open(topic.each_group())
+
+    def _open(self, group: GroupId) -> None:
+        """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
+        campaigns at once, the others one after the other if it does not."""
+        initial = self._by_id[group.topic_id].voters
+        voters = list((self._node.quorum.latest if initial is None else initial).ids)
+        preferred = zlib.crc32(group.topic.encode()) + group.partition
+        me = self._node.config.node_id
+        # A node that was told addresses only may not know any voter yet.
+        rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
+        groups = self._by_id[group.topic_id].partitions
+        delay_ms = rank * max(FIRST_ELECTION_DELAY_MS, FIRST_ELECTION_DELAY_MS_PER_GROUP * groups)
+        opened = self._node.hosting.open(group, election_delay_ms=delay_ms, initial=initial)
+        if opened and rank == 0 and voters:
+            self._node.step(self._node.partitions[group], CampaignRequested())
+
+    # --- changing them ---
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str], done: CreateDone) -> None:
+        """Create a topic; `done(topic, error, message)` once it is committed and this node knows it."""
+        try:
+            if self._node.config.is_opaque:
+                raise RequestRejected(ErrorCode.POLICY_VIOLATION, no_keys(self._node.config))
+            require_name(name)
+            if partitions < 1:
+                raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
+            if self._node.kv.partition_count + partitions > self._node.config.partitions_max:
+                raise RequestRejected(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"{partitions} more partitions would exceed this node's limit of {self._node.config.partitions_max}",
+                )
+        except RequestRejected as rejected:
+            done(None, rejected.code, rejected.message)
+            return
+
+        def proven(result: ReadOffsetResult) -> None:
+            """The voters that the topic begins with are written into its key: a node that lags, or has just started, may know
+            older ones, or none."""
+            if result.error is ErrorCode.NONE:
+                self._propose(Topic(name, self._new_id(), partitions, configs, self._node.quorum.committed), done)
+            else:
+                done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
+
+        self._node.kv.read(True, proven)
+
+    def _propose(self, topic: Topic, done: CreateDone) -> None:
+        name, key, value = topic.name, topic_key(topic.name), topic.encode()
+        described = decode_topic(name, value, PARTITIONS_MAX)
+        if isinstance(described, Refused):
+            # The voters come from the quorum's log, where more may stand than a key can hold.
+            done(None, ErrorCode.POLICY_VIOLATION, f"the topic cannot be described: {described.reason}")
+            return
+        txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, value),))
+
+        def on_outcome(outcome: ProposeOutcome) -> None:
+            if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+                if not outcome.result.succeeded:
+                    done(None, *self.why_taken(name))
+                elif outcome.result.ignored:
+                    done(None, ErrorCode.POLICY_VIOLATION, f"the topic was not created: {outcome.result.ignored[0][1]}")
+                else:
+                    done(topic, ErrorCode.NONE, "")
+            else:
+                done(None, *_explain(outcome))
+
+        self._node.kv.propose_anywhere(txn, on_outcome)
+
+    def is_spoilt(self, name: str) -> bool:
+        """Whether something stands under the key of this name that describes no topic."""
+        return name not in self._node.kv.topics and self._key_version(name) != ABSENT
+
+    def why_taken(self, name: str) -> tuple[ErrorCode, str]:
+        """Why a topic of this name cannot be created."""
+        if not self.is_spoilt(name):
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists"
+        return ErrorCode.POLICY_VIOLATION, (
+            f"the key {topic_key(name)} holds a value that describes no topic: `raftlake topics delete {name}` deletes "
+            "the key, and what data there is under that name; then create the topic"
+        )
+
+    def _key_version(self, name: str) -> int:
+        entry = self._node.kv.machine.get(topic_key(name))
+        return ABSENT if entry is None else entry.version
+
+    def delete(self, topic: Topic, done: CreateDone) -> None:
+        """Delete a topic and its data on every node."""
+        if topic is self._own or self._key_version(topic.name) == ABSENT:
+            done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
+        else:
+            self._delete_key(topic.name, topic, done)
+
+    def delete_spoilt(self, name: str, done: CreateDone) -> None:
+        """Delete a key that describes no topic (`is_spoilt`), and the data of one that it described before."""
+        self._delete_key(name, None, done)
+
+    def _delete_key(self, name: str, topic: Topic | None, done: CreateDone) -> None:
+        key = topic_key(name)
+        txn = Txn(compares=(Compare(key, self._key_version(name)),), ops=(Delete(key),))
+
+        def on_outcome(outcome: ProposeOutcome) -> None:
+            if outcome.status is ProposeStatus.DONE and outcome.result is not None:
+                gone = not outcome.result.succeeded
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NONE
+                done(topic, error, f"topic {name!r} was deleted or replaced meanwhile" if gone else "")
+            else:
+                done(None, *_explain(outcome))
+
+        self._node.kv.propose_anywhere(txn, on_outcome)
+
+    def _new_id(self) -> bytes:
+        while True:
+            topic_id = self._node.rng.randrange(1 << 128).to_bytes(16, "big")
+            # Kafka prints ids in base64 and refuses those that begin with a dash: they look like an option.
+            if topic_id not in self._by_id and not id_to_text(topic_id).startswith("-") and any(topic_id[:8]):
+                return topic_id
+
+
+def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
+    if outcome.status is ProposeStatus.UNKNOWN:
+        return ErrorCode.REQUEST_TIMED_OUT, "the change was proposed and its outcome is unknown; look before trying again"
+    if outcome.reason:
+        return outcome.error, outcome.reason
+    return ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED
+
+
+__all__ = ["METADATA_GROUP", "Topic", "TopicRegistry", "require_name"]

@@ -1,0 +1,120 @@
+"""Who may propose what: the gate in front of the metadata log.
+
+Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
+that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt; or a client's command. The
+node itself is not asked. Knows nothing of connections; `ports.Origin` says who asks, and a claimed number which node.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from raftlake.errors import CorruptBatch
+from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
+from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, is_reserved
+from raftlake.ports.driver import Origin
+from raftlake.ports.peer_rpcs import ProposeRpc
+from raftlake.raft.types import NodeId
+from raftlake.replica.reserved import (
+    PRODUCER_IDS_BLOCK,
+    Refused,
+    decode_cluster,
+    decode_node,
+    decode_producers_next,
+    decode_topic,
+    first_free_producer_id,
+)
+from raftlake.replica.reserved_rules import PARTITIONS_MAX
+from raftlake.wire.batches import decode_records, validate
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+logger = logging.getLogger("raftlake.proposals")
+
+#: Refusals that are logged one by one; further ones are only counted.
+TOLD_MAX = 100
+
+
+def command_of(rpc: ProposeRpc) -> Txn:
+    """The command that came in a batch. Raises WireError for a batch that nodes do not make."""
+    headers = validate(rpc.batch)
+    if len(headers) != 1 or headers[0].is_control or headers[0].is_compressed or headers[0].record_count != 1:
+        raise CorruptBatch("a forwarded command is one batch with one record, and not compressed")
+    (record,) = decode_records(rpc.batch)
+    return decode(record.value or b"")
+
+
+class ProposalGate:
+    """`count` is the number of proposals that were refused since the start."""
+
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        self.count = 0
+
+    def refusal(self, txn: Txn, origin: Origin, source: NodeId) -> str | None:
+        """Why this transaction may not be proposed; None where it may."""
+        if origin is Origin.SELF or not any(is_reserved(operation.key) for operation in txn.ops):
+            return None
+        if origin is Origin.CLIENT:
+            reason: str | None = "reserved keys are written by nodes alone"
+        else:
+            reason = self._refusal_of_peer(txn, source)
+        if reason is not None:
+            self.count += 1
+            if self.count <= TOLD_MAX:
+                keys = [operation.key[:100] for operation in txn.ops[:3]]
+                logger.warning("refused a proposal of %s %d for %r: %s", origin.value, source, keys, ascii(reason))
+        return reason
+
+    def _refusal_of_peer(self, txn: Txn, source: NodeId) -> str | None:
+        if len(txn.ops) != 1 or [compare.key for compare in txn.compares] != [txn.ops[0].key]:
+            return "a node changes one reserved key at a time, under a condition on that key"
+        operation, version = txn.ops[0], txn.compares[0].version
+        key = operation.key
+        if key.startswith(TOPICS_PREFIX):
+            return self._refusal_of_topic(operation, version)
+        if isinstance(operation, Delete):
+            return "nodes delete no reserved keys but topics"
+        if key.startswith(NODES_PREFIX):
+            found = decode_node(key, operation.value)
+            if isinstance(found, Refused):
+                return found.reason
+            return None if found.node_id == source else f"node {source} may not speak for node {found.node_id}"
+        if key == PRODUCERS_NEXT_KEY:
+            return self._refusal_of_block(operation, version)
+        if key == CLUSTER_KEY:
+            return self._refusal_of_cluster(operation)
+        return "nodes write no such key"
+
+    def _refusal_of_topic(self, operation: Put | Delete, version: int) -> str | None:
+        if version < ABSENT or (version == ABSENT) is isinstance(operation, Delete):
+            return "a topic is created where there is none, and deleted at its version"
+        if isinstance(operation, Delete):
+            return None
+        # Whether there is room for its partitions is asked as for all that is proposed (`room`).
+        topic = decode_topic(operation.key.removeprefix(TOPICS_PREFIX), operation.value, PARTITIONS_MAX)
+        if isinstance(topic, Refused):
+            return topic.reason
+        return None if self._node.topics.by_id(topic.topic_id) is None else "the id is another topic's"
+
+    def _refusal_of_block(self, operation: Put, version: int) -> str | None:
+        partition = self._node.partitions[self._node.config.quorum_group]
+        wanted = decode_producers_next(operation.value, partition.core.log_end)
+        if isinstance(wanted, Refused):
+            return wanted.reason
+        entry = self._node.kv.machine.get(PRODUCERS_NEXT_KEY)
+        known = first_free_producer_id(entry)
+        applied = ABSENT if entry is None else entry.version
+        if version == applied:
+            is_next = wanted == known + PRODUCER_IDS_BLOCK
+            return None if is_next else f"the next block of producer ids ends at {known + PRODUCER_IDS_BLOCK}"
+        # A block that was taken meanwhile the condition refuses. One that is being taken is not applied yet.
+        return None if version < applied or wanted > known else f"producer ids below {known} are given out already"
+
+    def _refusal_of_cluster(self, operation: Put) -> str | None:
+        found = decode_cluster(operation.value)
+        if isinstance(found, Refused):
+            return found.reason
+        return None if found == self._node.cluster_id else "this is another cluster"

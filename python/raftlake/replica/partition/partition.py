@@ -1,0 +1,383 @@
+"""One Raft group on this node: its core, its log, its idempotent producers, and the clients that wait for it.
+
+Owns the translation of the core's log actions into calls of the log, and everything that is answered when the high
+watermark moves. Knows no other group and no peer; what has to leave the node is handed to the `ReplicaNode`.
+
+Invariant: `log.end_offset == core.log_end` whenever no action of the group is outstanding.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, RequestRejected
+from raftlake.ports.driver import BatchSpan, LogStore
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, AppendRecords, AppendVoters
+from raftlake.raft.core import RaftGroup
+from raftlake.raft.messages import FetchedBatch
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.partition.intact import require_intact
+from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
+from raftlake.replica.partition.start_points import KnownProducers, LogFacts
+from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
+from raftlake.wire.batches import BatchHeader, parse_header, stamp
+
+#: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
+Prove = Callable[[GroupId, Callable[[bool], None]], None]
+
+
+@dataclass(slots=True)
+class PendingAppend:
+    """Validated batches of one producer request for this partition, on their way into the log.
+
+    `done(error, base_offset)` is called exactly once, with the errors of `Partition.admit` and `Partition.on_leadership_lost`.
+    """
+
+    buffer: bytearray | memoryview
+    headers: Sequence[BatchHeader]
+    deadline_ms: int
+    done: Callable[[ErrorCode, int], None]
+    #: A retry of these batches cannot be applied twice, so a lost leadership may be answered as "not leader".
+    idempotent: bool
+    #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
+    waits: bool = True
+    #: Called instead of `done` where disks are too full for what clients append; None: it is the quorum's own.
+    refuse: Callable[[str], None] | None = None
+
+
+@dataclass(slots=True)
+class WaitingAppend:
+    """An appended request that is answered once everything below `end_offset` is committed."""
+
+    end_offset: int
+    base_offset: int
+    pending: PendingAppend
+
+
+@dataclass(slots=True)
+class ReceivedBatch:
+    """A batch inside the log bytes of a fetch response."""
+
+    answer: memoryview
+    position: int
+    header: BatchHeader
+
+
+class Partition:
+    """A group, and who waits for it on this node."""
+
+    def __init__(self, group: GroupId, core: RaftGroup, log: LogStore, facts: LogFacts, wall_ms: Callable[[], int]) -> None:
+        self.group = group
+        self.core = core
+        self.log = log
+        self._facts = facts
+        self._wall_ms = wall_ms
+        #: Told how many bytes each append had.
+        self.on_appended: Callable[[int], None] = _nothing
+        self.outbox: list[Action] = []
+        self.appending: list[PendingAppend] = []
+        #: What was taken from there in this turn and is not written yet.
+        self._admitted: list[PendingAppend] = []
+        self.waiting: deque[WaitingAppend] = deque()
+        self._watermark_waiters: dict[int, Callable[[int], bool]] = {}
+        self._waiter_counter = 0
+        self.armed_deadline_ms: int | None = None
+        self.needs_flush = False
+        self.deleted = False
+        #: The high watermark as clients see it: everything below is applied here. The core may already know a higher one.
+        self.high_watermark = Offset(0)
+        #: What clients were shown before the log was repaired. Less is not shown to them again.
+        self.shown_before = Offset(0)
+
+    @property
+    def is_serving(self) -> bool:
+        """This node leads, and what clients see here includes a committed entry of its epoch: nothing they saw elsewhere is
+        missing."""
+        core = self.core
+        return core.is_leader and self.high_watermark > core.epoch_start_offset
+
+    def read_intact(self, start: Offset, limit: Offset, size_max: int, *, check_crc: bool = True) -> bytes:
+        """Like `log.read`, but never gives damaged bytes. Raises DamagedData."""
+        data = self.log.read(start, limit, size_max)
+        require_intact(self.group, data, start, self.log.epochs, check_crc=check_crc)
+        return data
+
+    # --- producers ---
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self._facts.producers
+
+    def producers_at(self, offset: Offset) -> KnownProducers | None:
+        """See `LogFacts.producers_at`."""
+        return self._facts.producers_at(offset)
+
+    def rebuild_producers(self) -> None:
+        """After a truncation: what the log still says."""
+        self._facts.restore(self._wall_ms(), with_voters=False)
+
+    def save_start_point(self) -> None:
+        """The node stops: let the next start have nothing to read."""
+        self._facts.save_at_stop()
+
+    def _append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
+        self.needs_flush = True
+        begun = self.log.append(chunks, spans)
+        self.on_appended(sum(span.size for span in spans))
+        return begun
+
+    # --- the leader's appends ---
+
+    def admit(self, prove: Prove, no_room: str = "") -> list[PendingAppend]:
+        """Take what waits to be appended; refuse or answer as duplicate what must not be appended again.
+
+        Sequence numbers are checked and recorded here, against the offsets that the batches are about to get. `prove` says
+        whether this node still leads the group. `no_room`: why clients may append nothing, "" when they may.
+        """
+        admitted: list[PendingAppend] = []
+        next_offset = self.core.log_end
+        now_ms = self._wall_ms()
+        for pending in self.appending:
+            first = pending.headers[0]
+            if no_room and pending.refuse is not None:
+                self._refuse_for_room(pending, pending.refuse, no_room)
+                continue
+            try:
+                duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
+            except RequestRejected as rejected:
+                self._reject(pending, rejected.code, prove)
+                continue
+            if duplicate is not None:
+                self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
+                continue
+            for header in pending.headers:
+                if header.producer_id != NO_PRODUCER:
+                    self.producers.record(
+                        header.producer_id,
+                        header.producer_epoch,
+                        header.base_sequence,
+                        header.record_count,
+                        next_offset,
+                        now_ms,
+                    )
+                next_offset = Offset(next_offset + header.last_offset_delta + 1)
+            admitted.append(pending)
+        self.appending.clear()
+        self._admitted = admitted
+        return admitted
+
+    def _refuse_for_room(self, pending: PendingAppend, refuse: Callable[[str], None], no_room: str) -> None:
+        """A batch that comes again is in the log already. What is refused comes again too, and before what is behind it."""
+        first = pending.headers[0]
+        if first.producer_id != NO_PRODUCER:
+            repeated = self.producers.find(first.producer_id, first.producer_epoch, first.base_sequence, first.record_count)
+            if repeated is not None:
+                self._wait_for(repeated.end_offset, repeated.base_offset, pending)
+                return
+            self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
+        refuse(no_room)
+
+    def _reject(self, pending: PendingAppend, code: ErrorCode, prove: Prove) -> None:
+        """A gap is told only by a leader that proves itself. One that was replaced without knowing it lacks what its successor
+        has appended, and a client takes a gap for lost records."""
+        if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            pending.done(code, -1)
+            return
+        prove(self.group, lambda leads: pending.done(code if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER, -1))
+
+    def _check_sequence(self, pending: PendingAppend) -> AppendedBatch | None:
+        header = pending.headers[0]
+        return self.producers.check(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            history_trimmed=self.core.log_start > 0,
+        )
+
+    def append_records(self, action: AppendRecords) -> None:
+        """Stamp base offsets and the epoch into the batches' headers (the CRC does not cover them) and write them."""
+        admitted: list[PendingAppend] = action.payload  # type: ignore[assignment]
+        self._admitted = []
+        chunks: list[bytearray | memoryview | bytes] = []
+        spans: list[BatchSpan] = []
+        written: list[tuple[PendingAppend, Offset, Offset]] = []
+        offset = action.base_offset
+        for pending in admitted:
+            first_offset, position = offset, 0
+            for header in pending.headers:
+                stamp(pending.buffer, position, offset, action.epoch)
+                end = Offset(offset + header.last_offset_delta + 1)
+                spans.append(BatchSpan(offset, end, action.epoch, header.timestamp_ms_max, header.size))
+                position += header.size
+                offset = end
+            chunks.append(pending.buffer)
+            written.append((pending, first_offset, offset))
+        try:
+            begun = self._append(chunks, spans)
+        except DiskFull as full:
+            # None of it is in the log, and the group starts anew.
+            for pending in admitted:
+                _refuse(pending, f"nothing was appended: {full.for_clients}")
+            raise
+        for pending, first_offset, end_offset in written:
+            if pending.waits:
+                self._wait_for(end_offset, first_offset, pending)
+        self._facts.appended(begun)
+        for pending, first_offset, _ in written:
+            if not pending.waits:
+                pending.done(ErrorCode.NONE, first_offset)
+
+    def _wait_for(self, end_offset: int, base_offset: int, pending: PendingAppend) -> None:
+        if end_offset <= self.high_watermark or not pending.waits:
+            pending.done(ErrorCode.NONE, base_offset)
+            return
+        entry = WaitingAppend(end_offset, base_offset, pending)
+        if self.waiting and self.waiting[-1].end_offset > end_offset:
+            # A duplicate of an older batch: keep the queue ordered by what it waits for.
+            self.waiting.insert(bisect_right(self.waiting, end_offset, key=lambda waiting: waiting.end_offset), entry)
+        else:
+            self.waiting.append(entry)
+
+    # --- other writes ---
+
+    def append_control(self, action: AppendLeaderChange | AppendVoters) -> None:
+        """Write a control batch without a timestamp: it must not answer a search for records by time."""
+        batch = control_batch(action)
+        end_offset = action.offset + parse_header(batch).record_count
+        self._facts.appended(
+            self._append([batch], [BatchSpan(action.offset, end_offset, action.epoch, NO_TIMESTAMP, len(batch))])
+        )
+
+    def append_fetched(self, action: AppendFetched) -> None:
+        """Write batches from the leader as they came; neighbours of one answer are written as one piece."""
+        chunks: list[memoryview] = []
+        spans: list[BatchSpan] = []
+        run_of: memoryview | None = None
+        run_start = run_end = 0
+        for batch in action.batches:
+            received: ReceivedBatch = batch.payload
+            header = received.header
+            if received.answer is not run_of or received.position != run_end:
+                if run_of is not None:
+                    chunks.append(run_of[run_start:run_end])
+                run_of, run_start = received.answer, received.position
+            run_end = received.position + header.size
+            spans.append(BatchSpan(batch.base_offset, batch.end_offset, batch.epoch, header.timestamp_ms_max, header.size))
+        if run_of is not None:
+            chunks.append(run_of[run_start:run_end])
+        begun = self._append(chunks, spans)
+        now_ms = self._wall_ms()
+        for batch in action.batches:
+            self._facts.remember(batch.payload.header, now_ms)
+        self._facts.appended(begun)
+
+    def truncate(self, end_offset: Offset) -> None:
+        self.log.truncate_to(end_offset)
+        self.rebuild_producers()
+        self.needs_flush = True
+
+    def reset(self, start: OffsetAndEpoch, inherited: KnownProducers | None) -> None:
+        """Begin anew at `start`: the leader no longer has what lies before it. `inherited` is what it knew of producers."""
+        self.log.reset(start)
+        self._facts.reset(inherited)
+        self.needs_flush = True
+
+    # --- answers ---
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Answer everything that waited for offsets below `high_watermark`."""
+        self.high_watermark = Offset(high_watermark)
+        waiting = self.waiting
+        while waiting and waiting[0].end_offset <= high_watermark:
+            entry = waiting.popleft()
+            entry.pending.done(ErrorCode.NONE, entry.base_offset)
+        if self._watermark_waiters:
+            for key, waiter in list(self._watermark_waiters.items()):
+                if waiter(high_watermark):
+                    self._watermark_waiters.pop(key, None)
+
+    def wait_for_watermark(self, waiter: Callable[[int], bool]) -> Callable[[], None]:
+        """Call `waiter` with each new high watermark until it returns True or the returned function is called."""
+        self._waiter_counter += 1
+        key = self._waiter_counter
+        self._watermark_waiters[key] = waiter
+
+        def stop() -> None:
+            self._watermark_waiters.pop(key, None)
+
+        return stop
+
+    def refuse_appends(self) -> None:
+        """Nothing of what waits to be appended was proposed: say so."""
+        refused, self.appending = self.appending, []
+        for pending in refused:
+            pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    def on_leadership_lost(self, *, keep_new: bool = False) -> None:
+        """Whatever was appended and is not committed may be kept or cut by the next leader: its outcome is unknown. What
+        was not yet appended is refused, or goes on waiting with `keep_new`."""
+        self.producers.forget_sent_back()
+        if not keep_new:
+            self.refuse_appends()
+        waiting, self.waiting = self.waiting, deque()
+        for entry in waiting:
+            retry_is_safe = entry.pending.idempotent
+            entry.pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER if retry_is_safe else ErrorCode.REQUEST_TIMED_OUT, -1)
+
+    def on_deleted(self) -> None:
+        """The group is gone: let go of everybody who waits for its high watermark, or to be written in this very turn."""
+        refused, self._admitted = self._admitted, []
+        for pending in refused:
+            pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        waiters, self._watermark_waiters = self._watermark_waiters, {}
+        for waiter in waiters.values():
+            waiter(self.high_watermark)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer the appends that waited longer than their producer wanted."""
+        if not any(entry.pending.deadline_ms <= now_ms for entry in self.waiting):
+            return
+        waiting, self.waiting = self.waiting, deque()
+        for entry in waiting:
+            if entry.pending.deadline_ms <= now_ms:
+                entry.pending.done(ErrorCode.REQUEST_TIMED_OUT, -1)
+            else:
+                self.waiting.append(entry)
+
+
+def _nothing(_size: int) -> None:
+    """Nobody counts."""
+
+
+def _refuse(pending: PendingAppend, why: str) -> None:
+    if pending.refuse is None:
+        pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    else:
+        pending.refuse(why)
+
+
+def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[FetchedBatch]:
+    """Cut received log bytes into one value per batch, without copying; up to a control batch that cannot be read."""
+    batches: list[FetchedBatch] = []
+    position = 0
+    for header in headers:
+        try:
+            voters = read_batch_voters(answer[position : position + header.size]) if header.is_control else None
+        except CorruptBatch:
+            break
+        batches.append(
+            FetchedBatch(
+                base_offset=Offset(header.base_offset),
+                end_offset=Offset(header.base_offset + header.last_offset_delta + 1),
+                epoch=Epoch(header.leader_epoch),
+                payload=ReceivedBatch(answer, position, header),
+                voters=voters,
+            )
+        )
+        position += header.size
+    return batches

@@ -1,0 +1,272 @@
+"""What a log's records say of producers and voters, kept beside it at some offsets, so that a start reads only what follows.
+
+A point is saved where a segment begins and at a clean stop. Owns the content of both its parts, the choice of the one to begin
+with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and voters together. Points that
+the reading passes and that are missing are saved again. Invariant: what is restored is what reading the whole log would give,
+and for a log that retention has trimmed also what its lost beginning said of producers.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from raftlake.errors import CorruptBatch, DamagedData, DiskFull, StorageError
+from raftlake.ports.driver import LogStore
+from raftlake.raft.types import Epoch, Offset, VoterSet
+from raftlake.raft.voters import VoterHistory
+from raftlake.replica.partition.intact import headers_from
+from raftlake.replica.partition.producer_state import NO_PRODUCER, ProducerStates
+from raftlake.replica.partition.voter_log import NO_TIMESTAMP, entries_of, read_batch_voters
+from raftlake.wire import producer_snapshot
+from raftlake.wire.batches import BatchHeader, validate, voters_batch
+from raftlake.wire.producer_snapshot import ProducerRow
+
+logger = logging.getLogger("raftlake.start_points")
+
+READ_BYTES = 1024 * 1024
+VERSION = 1
+#: Version, CRC-32C of all that follows, whether producers were forgotten, from which offset on the voters are complete.
+_NOTES = struct.Struct(">hI?q")
+_COUNTED_FROM = 6
+#: How a record of a snapshot begins that tells the producers.
+_PRODUCERS_MARK = b"producers-1:"
+
+#: Sets by their offset, each with the batch that says it.
+EncodedVoters = dict[Offset, tuple[VoterSet, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """Our own part of a point."""
+
+    has_forgotten: bool
+    #: Of the records before it nothing is said: a snapshot stands for them.
+    voters_from: Offset
+    voters: tuple[tuple[Offset, VoterSet], ...]
+
+    def encode(self, known: EncodedVoters | None = None) -> bytes:
+        """`known`: batches that were made before, to be used again and added to; what is of no use any more is dropped."""
+        data = bytearray(_NOTES.pack(VERSION, 0, self.has_forgotten, self.voters_from))
+        used: EncodedVoters = {}
+        for offset, voters in self.voters:
+            entry = None if known is None else known.get(offset)
+            if entry is None or entry[0] is not voters:
+                batch = voters_batch(offset, Epoch(0), NO_TIMESTAMP, entries_of(voters), kraft_version=1)
+                entry = (voters, bytes(batch))
+            used[offset] = entry
+            data += entry[1]
+        if known is not None:
+            known.clear()
+            known.update(used)
+        struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_COUNTED_FROM:]))
+        return bytes(data)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Notes:
+        """Raises CorruptBatch."""
+        if len(data) < _NOTES.size:
+            raise CorruptBatch(f"{len(data)} bytes are no notes of voters")
+        version, crc, has_forgotten, voters_from = _NOTES.unpack_from(data)
+        if version != VERSION or crc != crc32c(memoryview(data)[_COUNTED_FROM:]):
+            raise CorruptBatch(f"notes of voters: version {version}, or a CRC that does not match")
+        batches = memoryview(data)[_NOTES.size :]
+        voters = []
+        for header in validate(batches):
+            found = read_batch_voters(batches[header.position : header.end_position])
+            if found is None:
+                raise CorruptBatch(f"notes of voters: none at {header.base_offset}")
+            voters.append((Offset(header.base_offset), found))
+        return cls(has_forgotten=has_forgotten, voters_from=Offset(voters_from), voters=tuple(voters))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProducers:
+    """What all records below an offset say of producers: a data record in the snapshot that stands for them."""
+
+    rows: tuple[ProducerRow, ...]
+    has_forgotten: bool
+
+    def encode(self) -> bytes:
+        return _PRODUCERS_MARK + bytes([self.has_forgotten]) + producer_snapshot.encode(self.rows)
+
+    @classmethod
+    def decode(cls, value: bytes) -> KnownProducers | None:
+        """None where the record is something else. Raises CorruptBatch."""
+        if not value.startswith(_PRODUCERS_MARK) or len(value) == len(_PRODUCERS_MARK):
+            return None
+        start = len(_PRODUCERS_MARK)
+        return cls(tuple(producer_snapshot.decode(value[start + 1 :])), has_forgotten=value[start] != 0)
+
+
+class LogFacts:
+    """Of one open log: its producers, and from where on `history` knows all of its voters."""
+
+    def __init__(
+        self,
+        name: object,
+        log: LogStore,
+        history: VoterHistory,
+        voters_from: Offset,
+        inherited: KnownProducers | None = None,
+    ) -> None:
+        """`inherited` is what the snapshot at the log's start tells."""
+        self._name = name
+        self._log = log
+        self._history = history
+        self._voters_from = voters_from
+        self.producers = ProducerStates()
+        self._inherited = inherited
+        self._inherited_at = log.start_offset
+        #: Of the point saved last: the next one, a segment later, says nearly the same.
+        self._encoded_voters: EncodedVoters = {}
+
+    def remember(self, header: BatchHeader, now_ms: int) -> None:
+        """Note the sequence numbers of a batch that is in the log."""
+        if header.producer_id != NO_PRODUCER and not header.is_control:
+            self.producers.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.record_count,
+                header.base_offset,
+                now_ms,
+            )
+
+    # --- saving ---
+
+    def save(self, offset: Offset, *, sync: bool = True) -> None:
+        """Save a point at `offset`, which the log reaches. Raises StorageError."""
+        log = self._log
+        voters_from = max(self._voters_from, log.start_offset)
+        notes = Notes(
+            has_forgotten=self.producers.has_forgotten,
+            voters_from=voters_from,
+            voters=tuple(each for each in self._history.entries if voters_from <= each[0] < offset),
+        )
+        rows = self.producers.at(offset)
+        log.start_points.save(offset, producer_snapshot.encode(rows), notes.encode(self._encoded_voters), sync=sync)
+
+    def _save_if_room(self, offset: Offset, *, sync: bool = True) -> bool:
+        """A start reads more where a point is missing, and saves it then. Raises StorageError, but not for want of room."""
+        try:
+            self.save(offset, sync=sync)
+        except DiskFull as full:
+            logger.warning("%s: the state at offset %d is not saved: %s", self._name, offset, full)
+            return False
+        return True
+
+    def save_at_stop(self) -> None:
+        """Save a point at the log's end unless there is one; nothing else relies on it. Raises StorageError."""
+        end = self._log.end_offset
+        is_missing = end > self._log.start_offset and end not in self._log.start_points.offsets
+        if is_missing and self._save_if_room(end, sync=False):
+            self._drop_strays(end)
+
+    def appended(self, begun: Sequence[Offset]) -> None:
+        """The log has grown, and began segments at `begun`. Raises StorageError."""
+        for offset in begun:
+            if self._save_if_room(offset):
+                self._drop_strays(offset)
+        self.producers.settle(self._log.end_offset)
+
+    def _drop_strays(self, saved: Offset) -> None:
+        """Of the points of clean stops only one behind the last segment's start is worth anything."""
+        bases = self._log.segment_bases
+        points = self._log.start_points
+        points.delete([each for each in points.offsets if each < saved and each > self._log.start_offset and each not in bases])
+
+    # --- restoring ---
+
+    def reset(self, inherited: KnownProducers | None) -> None:
+        """The log was emptied, and begins behind a snapshot that tells the voters, and the producers too if it can."""
+        self._voters_from = self._inherited_at = self._log.start_offset
+        self._inherited = inherited
+        self.producers = ProducerStates()
+        self._inherit()
+
+    def _inherit(self) -> None:
+        if self._inherited is not None and self._inherited_at == self._log.start_offset:
+            self.producers.restore(list(self._inherited.rows))
+            self.producers.has_forgotten = self._inherited.has_forgotten
+
+    def producers_at(self, offset: Offset) -> KnownProducers | None:
+        """What the point at `offset`, or the snapshot there, tells of producers; None where neither does."""
+        if offset not in self._log.start_points.offsets:
+            return self._inherited if self._inherited_at == offset else None
+        try:
+            producers, notes = self._log.start_points.load(offset)
+            return KnownProducers(tuple(producer_snapshot.decode(producers)), Notes.decode(notes).has_forgotten)
+        except (CorruptBatch, StorageError) as error:
+            logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
+            return None
+
+    def restore(self, now_ms: int, *, with_voters: bool) -> None:
+        """Begin with the newest intact point and read on. `with_voters`: record in the history what the log says from where it
+        is complete. Raises DamagedData, StorageError."""
+        self.producers = ProducerStates()
+        log, read_voters_from = self._log, self._voters_from
+        point = self._begin()
+        producers_from = log.start_offset
+        if point is not None:
+            producers_from, rows, notes = point
+            self.producers.restore(rows)
+            self.producers.has_forgotten = notes.has_forgotten
+            if notes.voters_from <= self._voters_from:
+                read_voters_from = max(producers_from, self._voters_from)
+                for offset, voters in notes.voters if with_voters else ():
+                    if offset >= self._voters_from:
+                        self._history.record(offset, voters)
+        else:
+            self._inherit()
+        if not with_voters:
+            read_voters_from = log.end_offset
+        missing = [base for base in log.segment_bases if base > producers_from and base not in log.start_points.offsets]
+        for chunk, header in self._read(min(producers_from, read_voters_from)):
+            if missing and header.base_offset == missing[0]:
+                self._save_if_room(missing.pop(0))
+            if header.position == 0:
+                self.producers.settle(header.base_offset)
+            if header.base_offset >= producers_from:
+                self.remember(header, now_ms)
+            if header.is_control and header.base_offset >= read_voters_from:
+                self._read_voters(chunk, header)
+        self.producers.settle(log.end_offset)
+
+    def _begin(self) -> tuple[Offset, list[ProducerRow], Notes] | None:
+        """The newest intact point within the log; those that are of no use are deleted."""
+        log, points = self._log, self._log.start_points
+        useless = [offset for offset in points.offsets if not log.start_offset <= offset <= log.end_offset]
+        points.delete(useless)
+        for offset in reversed(points.offsets):
+            try:
+                producers, notes = points.load(offset)
+                return offset, producer_snapshot.decode(producers), Notes.decode(notes)
+            except (CorruptBatch, StorageError) as error:
+                logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
+                points.delete([offset])
+        return None
+
+    def _read(self, offset: Offset) -> Iterator[tuple[bytes, BatchHeader]]:
+        """The headers from `offset` on, each with the bytes that it stands in."""
+        end = self._log.end_offset
+        while offset < end:
+            chunk = self._log.read(offset, end, READ_BYTES)
+            if not chunk:
+                return
+            for header in headers_from(self._name, chunk, offset):
+                yield chunk, header
+                offset = Offset(header.end_offset)
+
+    def _read_voters(self, chunk: bytes, header: BatchHeader) -> None:
+        try:
+            voters = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
+        except CorruptBatch as error:
+            offset = header.base_offset
+            raise DamagedData(f"{self._name}: damaged at offset {offset}: {error}", offset=offset) from error
+        if voters is not None:
+            self._history.record(Offset(header.base_offset), voters)

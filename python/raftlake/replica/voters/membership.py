@@ -1,0 +1,212 @@
+"""What nodes tell each other through the key-value space: the cluster's id and where each node is reached.
+
+`/raftlake/cluster` is written once, by the first leader of a quorum that was formatted without an id (KIP-595 "Cluster
+Bootstrapping"); `/raftlake/nodes/<id>` by each node when its addresses are new or its key is gone. The leader deletes the keys
+of nodes that neither vote nor fetch any more, so that nobody is sent to them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.kv.history import Compacted
+from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, node_key
+from raftlake.raft.roles import Leader
+from raftlake.raft.types import NO_LEADER, NodeId
+from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.reserved import NodeAddresses, Refused, decode_cluster, decode_node
+from raftlake.wire.ids import id_to_text
+
+if TYPE_CHECKING:
+    from raftlake.replica.node import ReplicaNode
+
+RETRY_INTERVAL_MS = 2_000
+#: How often a leader looks for nodes that are gone.
+LOOK_INTERVAL_MS = 10_000
+#: Keys that one transaction of the leader deletes at most.
+DELETED_AT_ONCE = 100
+
+
+def addresses_value(config: NodeConfig) -> bytes:
+    """What a node writes under its own key."""
+    http = config.http_listener
+    fields: dict[str, object] = {"host": config.listener.host, "port": config.listener.port}
+    if http is not None:
+        fields |= {"http_host": http.host, "http_port": http.port}
+    return json.dumps(fields, sort_keys=True).encode()
+
+
+def cluster_value(cluster_id: str) -> bytes:
+    """What stands under the key of the cluster."""
+    return json.dumps({"cluster_id": cluster_id}).encode()
+
+
+class Membership:
+    def __init__(self, node: ReplicaNode) -> None:
+        self._node = node
+        #: What the keys say that mean something.
+        self._known: dict[str, NodeAddresses] = {}
+        self._http: dict[NodeId, Endpoint] = {}
+        self._listeners: dict[NodeId, Endpoint] = {}
+        self._next_attempt_ms = 0
+        self._under_way = False
+        #: Called once with the cluster id when it was not known at the start.
+        self.cluster_id_listeners: list[Callable[[str], None]] = []
+        node.kv.listeners.append(self._on_applied)
+        self._seen_version = -1
+        self._own_key, self._own_value = node_key(node.config.node_id), addresses_value(node.config)
+        #: The epoch that this node leads or led last, and since when.
+        self._led_epoch, self._leads_since_ms = -1, 0
+        self._next_look_ms = 0
+
+    # --- what is known ---
+
+    def nodes(self) -> dict[NodeId, Endpoint]:
+        """Where clients reach each node that has said so, by ascending id.
+
+        The voter set says where peers reach a voter. That may be a listener which refuses clients, so it is taken for a
+        client's address only where nodes cannot say anything (`NodeConfig.is_opaque`).
+        """
+        config = self._node.config
+        told = self._node.quorum.addresses() if config.is_opaque else self._listeners
+        known = {**told, config.node_id: config.listener}
+        return {node_id: known[node_id] for node_id in sorted(known)}
+
+    def endpoint(self, node_id: NodeId) -> Endpoint | None:
+        return self.nodes().get(node_id)
+
+    def http_endpoint(self, node_id: NodeId) -> Endpoint | None:
+        """Where a node's HTTP front listens; None until it has said so."""
+        if node_id == self._node.config.node_id:
+            return self._node.config.http_listener
+        return self._http.get(node_id)
+
+    def _on_applied(self, applied_offset: int) -> None:
+        machine = self._node.kv.machine
+        self._learn_cluster_id()
+        try:
+            while changes := machine.changes_since(NODES_PREFIX, self._seen_version):
+                for change in changes:
+                    self._seen_version = change.version
+                    self._on_change(change.key, change.value)
+        except Compacted:
+            present = dict(machine.list(NODES_PREFIX, None, 1 << 31)[0])
+            for key in [known for known in self._known if known not in present]:
+                self._on_change(key, None)
+            for key, entry in present.items():
+                self._on_change(key, entry.value)
+        self._seen_version = max(self._seen_version, applied_offset - 1)
+        if not self._has_told():
+            # Clients cannot be sent here before: the next round of the house would cost them a quarter of a second.
+            self._node.timers.schedule(self._node.now_ms, self.tick)
+
+    def _learn_cluster_id(self) -> None:
+        if self._node.cluster_id is not None:
+            return
+        entry = self._node.kv.machine.get(CLUSTER_KEY)
+        cluster_id = None if entry is None else decode_cluster(entry.value)
+        if isinstance(cluster_id, str):
+            self._node.cluster_id = cluster_id
+            for listener in self.cluster_id_listeners:
+                listener(cluster_id)
+
+    def _on_change(self, key: str, value: bytes | None) -> None:
+        """A key got a value, or is gone (None). One that means nothing is as good as none."""
+        before = self._known.pop(key, None)
+        if before is not None:
+            del self._listeners[before.node_id]
+            self._http.pop(before.node_id, None)
+        found = None if value is None else decode_node(key, value)
+        if isinstance(found, NodeAddresses):
+            self._known[key] = found
+            self._listeners[found.node_id] = found.listener
+            if found.http is not None:
+                self._http[found.node_id] = found.http
+
+    # --- telling ---
+
+    def tick(self) -> None:
+        """Called a few times a second: write what is missing, one attempt at a time."""
+        node = self._node
+        partition = node.partitions.get(node.config.quorum_group)
+        if node.config.is_opaque:
+            return
+        if self._under_way or node.now_ms < self._next_attempt_ms or partition is None:
+            return
+        # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
+        if partition.core.leader_id == NO_LEADER or partition.high_watermark == 0:
+            return
+        txn = self._missing() or self._spoilt_cluster() or self._gone()
+        if txn is not None:
+            self._under_way = True
+            self._next_attempt_ms = node.now_ms + RETRY_INTERVAL_MS
+            node.kv.propose_anywhere(txn, self._on_outcome)
+
+    def _has_told(self) -> bool:
+        entry = self._node.kv.machine.get(self._own_key)
+        return entry is not None and entry.value == self._own_value
+
+    def _missing(self) -> Txn | None:
+        node = self._node
+        machine = node.kv.machine
+        if node.cluster_id is None:
+            if not node.partitions[node.config.quorum_group].is_serving:
+                return None
+            cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
+            return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
+        if self._has_told():
+            return None
+        entry = machine.get(self._own_key)
+        return Txn(
+            compares=(Compare(self._own_key, 0 if entry is None else entry.version),),
+            ops=(Put(self._own_key, self._own_value),),
+        )
+
+    def _spoilt_cluster(self) -> Txn | None:
+        """Write the cluster's id again where something else stands in its place: only nodes that know the id may."""
+        entry, cluster_id = self._node.kv.machine.get(CLUSTER_KEY), self._node.cluster_id
+        if entry is None or cluster_id is None or not isinstance(decode_cluster(entry.value), Refused):
+            return None
+        value = cluster_value(cluster_id)
+        if isinstance(decode_cluster(value), Refused):
+            return None
+        return Txn(compares=(Compare(CLUSTER_KEY, entry.version),), ops=(Put(CLUSTER_KEY, value),))
+
+    def _gone(self) -> Txn | None:
+        """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until whoever is
+        there has fetched from it."""
+        node, now_ms = self._node, self._node.now_ms
+        partition = node.partitions[node.config.quorum_group]
+        core = partition.core
+        if not isinstance(core.role, Leader) or not partition.is_serving:
+            return None
+        if self._led_epoch != core.epoch:
+            self._led_epoch, self._leads_since_ms = core.epoch, now_ms
+        expired_ms = now_ms - node.config.node_expiration_ms
+        if self._leads_since_ms > expired_ms or now_ms < self._next_look_ms:
+            return None
+        self._next_look_ms = now_ms + LOOK_INTERVAL_MS
+        node.fetch_server.confirm(partition.group)
+        doomed: list[tuple[str, int]] = []
+        for key, entry in node.kv.machine.list(NODES_PREFIX, None, 10_000)[0]:
+            known = self._known.get(key)
+            is_there = known is not None and (known.node_id == core.local.id or known.node_id in core.voters)
+            seen = None if known is None else core.role.observers.get(known.node_id)
+            if not is_there and (seen is None or seen.fetched_at_ms <= expired_ms):
+                doomed.append((key, entry.version))
+        if not doomed:
+            return None
+        self._next_look_ms = now_ms
+        chosen = doomed[:DELETED_AT_ONCE]
+        return Txn(
+            compares=tuple(Compare(key, version) for key, version in chosen), ops=tuple(Delete(key) for key, _ in chosen)
+        )
+
+    def _on_outcome(self, outcome: ProposeOutcome) -> None:
+        self._under_way = False
+        if outcome.status is ProposeStatus.DONE:
+            self._next_attempt_ms = 0

@@ -1,0 +1,40 @@
+"""Whether a damaged node votes alone is said by its group's own voters, not by the settings that it was started with."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.raft.types import NodeId
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.disk.alone import votes_alone
+from replica_cluster import Cluster, batch
+
+SERVERS = (Endpoint("127.0.0.1", 1),)
+
+
+@pytest.mark.parametrize("servers", [(), SERVERS], ids=["quorum.voters names this node", "bootstrap servers"])
+@pytest.mark.parametrize("number", [0, -1], ids=["the first batch", "the last batch"])
+def test_a_member_of_three_is_repaired_whatever_its_settings_say(servers: tuple[Endpoint, ...], number: int) -> None:
+    cluster = Cluster(3, directories=True)
+    (group,) = cluster.create_topic("orders")
+    for value in (b"one", b"two", b"three"):
+        cluster.produce(group, batch(value))
+    cluster.run(2_000)
+    follower = cluster.followers()[0].config.node_id
+    cluster.stop(follower)
+    log = cluster.disks[follower].logs[METADATA_GROUP]
+    assert log.damage(number % len(log.batches), -1) is not None
+    cluster.voters = {} if servers else {follower: Endpoint("127.0.0.1", 9)}
+    restarted = cluster.start(follower, bootstrap_servers=servers)
+    assert restarted.fatal is None
+    assert METADATA_GROUP in restarted.damage.impaired
+    cluster.run(20_000, until=lambda: log.decay.is_sound and not restarted.damage.impaired)
+    assert restarted.partitions[METADATA_GROUP].core.voters.ids == (1, 2, 3)
+
+
+def test_who_is_the_only_voter_is_alone() -> None:
+    cluster = Cluster(1, directories=True)
+    cluster.run(1_000)
+    node = cluster.nodes[NodeId(1)]
+    assert votes_alone(node, METADATA_GROUP, None)
+    assert votes_alone(node, METADATA_GROUP, node.partitions[METADATA_GROUP].core.voters)

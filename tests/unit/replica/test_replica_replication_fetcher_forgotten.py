@@ -1,0 +1,84 @@
+"""What a follower tells a peer of groups that it fetches there no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId
+from raftlake.raft.messages import FetchRequest
+from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
+from raftlake.replica.replication.fetcher import PeerFetcher
+
+LEFT, KEPT = GroupId("left", 0, b"l" * 16), GroupId("kept", 0, b"k" * 16)
+
+
+def request(epoch: int) -> FetchRequest:
+    return FetchRequest(
+        replica=ReplicaKey(NodeId(3)),
+        leader_epoch=Epoch(epoch),
+        fetch_offset=Offset(5),
+        last_fetched_epoch=Epoch(1),
+        high_watermark=Offset(5),
+    )
+
+
+class Rounds:
+    """A fetcher, and the rounds that it sends."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[FetchRpc, Callable[[FetchReply], None]]] = []
+        node: Any = SimpleNamespace(
+            mark_fetcher=lambda fetcher: None,
+            begin_input=lambda: None,
+            network=SimpleNamespace(send=lambda peer, rpc, done: self.sent.append((rpc, done))),
+            config=SimpleNamespace(node_id=NodeId(3), replica_fetch_wait_ms=500, replica_fetch_bytes_max=1),
+            disk=SimpleNamespace(is_low=False),
+            cluster_id=None,
+            now_ms=0,
+            partitions={},
+        )
+        self.fetcher = PeerFetcher(node, NodeId(1))
+
+    def round(self) -> tuple[list[GroupId], list[GroupId]]:
+        """Sends the next round: the groups that it lists, and those that it forgets. The answer brings nothing."""
+        self.fetcher.send_round()
+        rpc, done = self.sent.pop()
+        done(FetchReply(error=ErrorCode.NONE, session_id=7, messages=()))
+        return [message.group for message in rpc.messages], list(rpc.forgotten)
+
+
+@pytest.fixture
+def rounds() -> Rounds:
+    rounds = Rounds()
+    for group in (LEFT, KEPT):
+        rounds.fetcher.want(group, request(1))
+    assert rounds.round() == ([LEFT, KEPT], [])
+    return rounds
+
+
+def test_a_group_that_is_left_is_forgotten_with_the_next_round(rounds: Rounds) -> None:
+    rounds.fetcher.forget(LEFT)
+    assert rounds.round() == ([], [LEFT])
+    assert rounds.round() == ([], []), "it is told once"
+
+
+def test_a_group_that_was_wanted_for_a_moment_is_forgotten_all_the_same(rounds: Rounds) -> None:
+    """Simulator, seed 799001465: a voter left a leader, wanted to ask it in the next epoch, and heard of the new leader before
+    it did. The peer was never told: it counted each later round as one of a follower, and answered a linearizable read."""
+    rounds.fetcher.forget(LEFT)
+    rounds.fetcher.want(LEFT, request(2))
+    rounds.fetcher.forget(LEFT)
+    assert rounds.round() == ([], [LEFT])
+
+
+def test_a_group_that_is_wanted_again_takes_the_place_of_what_the_peer_holds(rounds: Rounds) -> None:
+    rounds.fetcher.forget(LEFT)
+    rounds.fetcher.want(LEFT, request(2))
+    assert rounds.round() == ([LEFT], [])
+    rounds.fetcher.forget(LEFT)
+    assert rounds.round() == ([], [LEFT])

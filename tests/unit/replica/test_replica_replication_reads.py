@@ -1,0 +1,142 @@
+"""Linearizable reads (KIP-650 ReadOffset) at the leader and at followers."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlake.errors import ErrorCode
+from raftlake.ports.driver import PeerConnection
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, PeerMessage, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
+from raftlake.raft.messages import FetchRequest
+from raftlake.raft.types import Epoch, ReplicaKey
+from replica_cluster import Cluster, batch
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def _read(cluster: Cluster, node: object, group: object) -> ReadOffsetResult:
+    results: list[ReadOffsetResult] = []
+    node.begin_input()  # type: ignore[attr-defined]
+    node.reads.read(group, results.append)  # type: ignore[attr-defined]
+    cluster.run(20_000, until=lambda: bool(results))
+    return results[0]
+
+
+def test_a_linearizable_read_covers_every_acknowledged_append_wherever_it_is_asked(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("linearizable")
+    for node in cluster.nodes.values():
+        acknowledged = cluster.produce(group, batch(b"x")).base_offset
+        result = _read(cluster, node, group)
+        assert result.error is ErrorCode.NONE
+        assert result.applied_offset > acknowledged
+        assert node.partitions[group].high_watermark >= result.applied_offset
+
+
+def test_reads_at_one_node_share_rounds() -> None:
+    cluster = Cluster()
+    follower = cluster.followers()[0]
+    sent: list[object] = []
+    send = follower.network.send
+    follower.network.send = lambda peer, rpc, done: (  # type: ignore[method-assign]
+        sent.append(rpc) if isinstance(rpc, ReadOffsetRpc) else None,
+        send(peer, rpc, done),
+    )[1]
+    results: list[ReadOffsetResult] = []
+    for _ in range(64):
+        follower.kv.read(True, results.append)
+    cluster.run(1000, until=lambda: len(results) == 64)
+    assert len(sent) == 2, "one for the first, one for all that gathered behind it"
+
+
+def test_a_leader_cut_off_from_the_majority_never_answers_a_read() -> None:
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    old = cluster.leader(group)
+    me = old.config.node_id
+    cluster.cut = {(me, other) for other in cluster.voters if other != me}
+    answers: list[ReadOffsetReply] = []
+    rpc = ReadOffsetRpc(cluster_id=None, read_timestamp_ms=0, groups=(group,))
+    old.receive(PeerConnection(), rpc, answers.append)  # type: ignore[arg-type]
+    cluster.run(9_000)
+    assert not answers
+    cluster.run(3_000, until=lambda: bool(answers))
+    assert answers[0].results[0].error is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("epochs_ahead", [0, 1])
+def test_a_round_with_a_fetch_of_a_later_epoch_proves_no_leader(epochs_ahead: int) -> None:
+    """Simulator, seeds 797008267 and 797011128: a leader that had been replaced answered a read. A voter that had elected
+    another asked it for records too, in the session of before. The refused Fetch counted as one that stood."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    old = cluster.leader(group)
+    me, core = old.config.node_id, old.partitions[group].core
+    cluster.run(100)
+    cluster.cut = {link for other in cluster.voters if other != me for link in ((me, other), (other, me))}
+    voter, connection = next(other for other in cluster.voters if other != me), PeerConnection()
+
+    def fetch(session_id: int, session_epoch: int, epoch: int) -> FetchReply:
+        replies: list[FetchReply] = []
+        request = FetchRequest(
+            replica=ReplicaKey(voter),
+            leader_epoch=Epoch(epoch),
+            fetch_offset=core.log_end,
+            last_fetched_epoch=core.epoch,
+            high_watermark=core.high_watermark,
+        )
+        rpc = FetchRpc(
+            cluster_id=None,
+            replica_id=voter,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            wait_ms_max=0,
+            size_max=1 << 20,
+            messages=(PeerMessage(group, request),),
+        )
+        old.receive(connection, rpc, replies.append)  # type: ignore[arg-type]
+        cluster.run(50, until=lambda: bool(replies))
+        return replies[0]
+
+    session_id = fetch(0, 0, core.epoch).session_id
+    results: list[ReadOffsetResult] = []
+    old.reads.read(group, results.append)
+    fetch(session_id, 1, core.epoch + epochs_ahead)
+    fetch(session_id, 2, core.epoch + epochs_ahead)
+    assert [result.error for result in results] == ([] if epochs_ahead else [ErrorCode.NONE])
+
+
+def test_a_single_voter_answers_reads_by_itself() -> None:
+    cluster = Cluster(1)
+    (group,) = cluster.create_topic("alone")
+    cluster.produce(group, batch(b"x"))
+    assert _read(cluster, cluster.leader(group), group).applied_offset == 2
+
+
+def test_more_reads_than_a_node_will_hold_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlake.replica.replication.reads.READS_MAX", 3)
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    results: list[ReadOffsetResult] = []
+    for _ in range(5):
+        leader.reads.read(group, results.append)
+    assert [result.error for result in results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 2
+    cluster.run(1_000, until=lambda: len(results) == 5)
+    assert [result.error for result in results[2:]] == [ErrorCode.NONE] * 3
+    assert _read(cluster, leader, group).error is ErrorCode.NONE, "their room is free again"
+
+
+def test_reads_that_end_without_an_answer_free_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raftlake.replica.replication.reads.READS_MAX", 1)
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    leader = cluster.leader(group)
+    me = leader.config.node_id
+    cluster.cut = {(me, other) for other in cluster.voters if other != me}
+    assert _read(cluster, leader, group).error is ErrorCode.REQUEST_TIMED_OUT
+    cluster.cut = set()
+    cluster.run(5_000)
+    assert _read(cluster, leader, group).error is ErrorCode.NONE
