@@ -226,8 +226,8 @@ def test_nothing_to_append_is_no_append(cluster: Cluster) -> None:
     cluster.run(500)
     writes = counted_appends(leader, group)
     for _ in range(50):
-        leader.begin_input()
-        leader.request_turn()
+        leader.engine.begin_input()
+        leader.engine.request_turn()
         cluster.run(10)
     assert writes == []
 

@@ -90,7 +90,7 @@ def test_a_deposed_leader_never_answers(seed: int) -> None:
 def read(cluster: NodeCluster, node: ReplicaNode, group: GroupId) -> list[ReadOffsetResult]:
     """A linearizable read at `node`; the list gets its answer."""
     answers: list[ReadOffsetResult] = []
-    node.begin_input()
+    node.engine.begin_input()
     node.reads.read(group, answers.append)
     return answers
 
@@ -155,7 +155,7 @@ def test_a_read_waits_until_the_follower_has_applied_enough() -> None:
     follower = cluster.followers(group)[0]
     cluster.run(500)
     marked = Offset(follower.partitions[group].high_watermark + 2)
-    send = follower.network.send
+    send = follower.engine.network.send
 
     def leader_is_ahead(peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         if not isinstance(rpc, ReadOffsetRpc):
@@ -166,7 +166,7 @@ def test_a_read_waits_until_the_follower_has_applied_enough() -> None:
         )
         cluster.after(1, lambda: done(ReadOffsetReply(error=ErrorCode.NONE, results=(result,))))
 
-    follower.network.send = leader_is_ahead  # type: ignore[method-assign]
+    follower.engine.network.send = leader_is_ahead  # type: ignore[method-assign]
     answers = read(cluster, follower, group)
     cluster.produce(group, batch(b"one"))
     cluster.run(1_000)

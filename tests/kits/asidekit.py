@@ -36,7 +36,8 @@ class Held:
 def hold(cluster: Cluster, group: GroupId = METADATA_GROUP) -> Held:
     """Let the leader of `group` check aside with what is returned."""
     held = Held()
-    cluster.leader(group).record_checks.line.aside = held
+    leader = cluster.leader(group)
+    leader.record_checks.line.aside = leader.time_searches.aside = held
     return held
 
 

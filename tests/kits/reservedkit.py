@@ -16,10 +16,10 @@ def commit(cluster: Cluster, commands: Sequence[bytes], *, without: Collection[N
     """Let the leader append records that no gate has seen, and all other nodes apply them. Returns the outcomes."""
     leader = cluster.leader()
     outcomes: list[Any] = []
-    leader.begin_input()
+    leader.engine.begin_input()
     for value in commands:
         leader.kv._collected.append((value, outcomes.append))
-    leader.mark_appending(leader.partitions[METADATA_GROUP])
+    leader.engine.mark_appending(leader.partitions[METADATA_GROUP])
     cluster.run(5_000, until=lambda: len(outcomes) == len(commands))
     applied = leader.kv.machine.applied_offset
     nodes = [node for node_id, node in cluster.nodes.items() if node_id not in without]
@@ -41,8 +41,8 @@ def trim(cluster: Cluster, *, without: Collection[NodeId] = ()) -> None:
 
 def view(node: ReplicaNode) -> tuple[object, ...]:
     """What a node makes of the reserved keys, but for what it knows without them."""
-    topics_known = {topic.name: topic for topic in node.topics.all()}
-    assert node.kv.partition_count == 1 + sum(topic.partitions for topic in node.kv.topics.values())
+    topics_known = {topic.name: topic for topic in node.names.all()}
+    assert node.kv.state.partition_count == 1 + sum(topic.partitions for topic in node.kv.state.topics.values())
     hosted = sorted(group for group in node.partitions if group != METADATA_GROUP)
     return topics_known, hosted, node.membership._known, node.cluster_id
 

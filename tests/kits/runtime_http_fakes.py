@@ -18,7 +18,7 @@ from raftlake.kv.machine import StateMachine
 from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.raft.types import ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.quorum import static_voters
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock
@@ -103,10 +103,8 @@ class FakeHttpNode:
         self.described = described_quorum()
         #: What was asked of other nodes: whom, what, and where the answer goes.
         self.sent: list[tuple[int, Any, Callable[[Any], None]]] = []
-        self.network = SimpleNamespace(send=lambda peer, rpc, done: self.sent.append((peer, rpc, done)))
-
-    def begin_input(self) -> None:
-        """There is no clock to read."""
+        network = SimpleNamespace(send=lambda peer, rpc, done: self.sent.append((peer, rpc, done)))
+        self.engine = SimpleNamespace(network=network, begin_input=lambda: None)
 
     def is_ready(self) -> bool:
         return self.ready

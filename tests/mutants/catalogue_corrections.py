@@ -208,7 +208,7 @@ LATE_ANSWERS = (
         edits=(
             Edit(
                 FETCHER,
-                "        self._wanted[group] = request\n        self._node.mark_fetcher(self)\n",
+                "        self._wanted[group] = request\n        self._mark(self)\n",
                 "        self._forgotten.pop(group, None)\n        self._wanted[group] = request\n",
             ),
         ),
@@ -228,8 +228,8 @@ LATE_ANSWERS = (
         edits=(
             Edit(
                 "raftlake.replica.replication.fetch_server",
-                "self._node.step(partition, confirmed)",
-                "confirmed.leader_epoch = partition.core.epoch; self._node.step(partition, confirmed)",
+                "self._engine.step(partition, confirmed)",
+                "confirmed.leader_epoch = partition.core.epoch; self._engine.step(partition, confirmed)",
             ),
         ),
     ),

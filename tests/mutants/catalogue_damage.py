@@ -133,9 +133,9 @@ DAMAGE: tuple[Mutant, ...] = (
         source="simulator, seed 770002119",
         by_tests=True,
         edits=(
-            Edit("raftlake.replica.node", "        self.voter_changes.drop(partition)\n", ""),
+            Edit("raftlake.replica.node", "            self.voter_changes.drop,\n", ""),
             Edit(
-                "raftlake.replica.disk.damage",
+                "raftlake.replica.turn.restart",
                 "AnswerFetch, AnswerRead, AnswerVoterChange, Release",
                 "AnswerFetch, AnswerRead, Release",
             ),
@@ -149,7 +149,7 @@ DAMAGE: tuple[Mutant, ...] = (
             Edit(
                 "raftlake.replica.handover",
                 "if partition is not None:\n            partition.refuse",
-                "if partition is not None and not self._node.damage.impaired:\n            partition.refuse",
+                "if partition is not None and self._engine.logs.impairment(group) is None:\n            partition.refuse",
             ),
         ),
     ),
@@ -183,7 +183,13 @@ DAMAGE: tuple[Mutant, ...] = (
         name="repaired-log-shows-what-it-has-so-far",
         source="simulator, seed 780000362",
         by_tests=True,
-        edits=(Edit("raftlake.replica.node", "if shown >= max(partition.shown_before, 1):", "if shown > 0:"),),
+        edits=(
+            Edit(
+                "raftlake.replica.partition.partition",
+                "if high_watermark >= max(self.shown_before, 1):",
+                "if high_watermark > 0:",
+            ),
+        ),
     ),
     Mutant(
         name="log-repaired-twice-forgets-what-it-showed",
@@ -191,7 +197,7 @@ DAMAGE: tuple[Mutant, ...] = (
         by_tests=True,
         edits=(
             Edit(
-                "raftlake.replica.disk.damage",
+                "raftlake.replica.turn.restart",
                 "max(partition.shown_before, partition.high_watermark)",
                 "partition.high_watermark",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.plant import Edit, Mutant
 
-NODE = "raftlake.replica.node"
+TURN = "raftlake.replica.turn.turn"
 PARTITION = "raftlake.replica.partition.partition"
 HOSTING = "raftlake.replica.hosting.hosting"
 PRODUCERS = "raftlake.replica.partition.producer_state"
@@ -19,15 +19,16 @@ ORDER_OF_EFFECTS = (
         source="the ordering contract: what is said depends on what is on disk",
         edits=(
             Edit(
-                NODE,
-                "        if states:\n            dirty = self.disk.save(dirty, states)\n"
+                TURN,
+                "        if states:\n            dirty = self._disk.save(dirty, states)\n"
                 "        for partition in dirty.values():\n            actions",
                 "        for partition in dirty.values():\n            actions",
             ),
             Edit(
-                NODE,
+                TURN,
                 "                self._syncer.mark(partition)\n",
-                "                self._syncer.mark(partition)\n        if states:\n            self.elections.save(states)\n",
+                "                self._syncer.mark(partition)\n"
+                "        if states:\n            self._engine.elections.save(states)\n",
             ),
         ),
     ),
@@ -45,7 +46,7 @@ ORDER_OF_EFFECTS = (
                 "        self._under_way = True\n",
                 "        self._under_way = True\n"
                 "        for partition, end_offset, generation in covered:\n"
-                "            self._node.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))\n",
+                "            self._engine.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))\n",
             ),
         ),
     ),

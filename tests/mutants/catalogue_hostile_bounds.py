@@ -38,7 +38,7 @@ TOPICS = (
         "new-leader-creates-before-it-can-count",
         "the topics of two leaders took the same room",
         ROOM,
-        "        if not core.has_caught_up(Offset(self._node.kv.machine.applied_offset)):\n",
+        "        if not core.has_caught_up(Offset(self._state.machine.applied_offset)):\n",
         "        if False:\n",
         PARTITIONS,
     ),

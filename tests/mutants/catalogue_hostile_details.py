@@ -126,7 +126,7 @@ LOGGED = (
         "alarms-of-deleted-topics-stay",
         "a hundred of them were all alarms that are told, and the metrics of a node stayed red",
         "raftlake.replica.hosting.hosting",
-        "            self._node.reports.forget(group)\n",
+        "            self._reports.forget(group)\n",
         "",
         "unit/replica/test_replica_reports.py",
     ),

@@ -35,8 +35,8 @@ CLIENTS_ADDRESSES = (
         "clients-sent-to-the-listener-of-peers",
         "an append failed for good at a node that had not told its address yet",
         "raftlake.replica.voters.membership",
-        "        told = self._node.quorum.addresses() if config.is_opaque else self._listeners",
-        "        told = {**self._node.quorum.addresses(), **self._listeners}",
+        "        told = self._quorum.addresses() if config.is_opaque else self._listeners",
+        "        told = {**self._quorum.addresses(), **self._listeners}",
         TOLD_ADDRESSES,
     ),
     mutant(
@@ -50,9 +50,9 @@ CLIENTS_ADDRESSES = (
     mutant(
         "clients-port-described-as-a-controller-s",
         "DescribeQuorum: Nodes are the voter set's listeners",
-        "raftlake.replica.apis.describe",
-        "in node.quorum.addresses().items()",
-        "in node.membership.nodes().items()",
+        "raftlake.replica.voters.describe",
+        "in self._quorum.addresses().items()",
+        "in {**self._quorum.addresses(), self._engine.config.node_id: self._engine.config.listener}.items()",
         TOLD_ADDRESSES,
     ),
     mutant(

@@ -253,14 +253,14 @@ FULL_DISKS = (
     Mutant(
         name="full-node-fetches-on",
         source="what cannot be written is fetched again and again",
-        edits=(Edit("raftlake.replica.replication.fetcher", "    if node.disk.is_full:\n", "    if False:\n"),),
+        edits=(Edit("raftlake.replica.replication.fetcher", "        if self._disk.is_full:\n", "        if False:\n"),),
         by_tests=True,
         places=IN_WATCH,
     ),
     Mutant(
         name="waiting-fetch-forgotten-by-a-group-that-begins-anew",
         source="a replica would wait for ever in a session whose other groups are answered",
-        edits=(Edit("raftlake.replica.disk.damage", "        node.fetch_server.begun_anew(partition.group)\n", ""),),
+        edits=(Edit("raftlake.replica.turn.restart", "        self._fetch_server.begun_anew(partition.group)\n", ""),),
         by_tests=True,
         places=("sim/test_sim_full_disks.py", *IN_WATCH),
     ),

@@ -90,7 +90,7 @@ PRODUCE = (
     mutant(
         "allowance-of-a-turn-never-renewed",
         "after 2 MiB every compressed append would go aside for ever",
-        "raftlake.replica.node",
+        "raftlake.replica.turn.turn",
         "        self._allowance.renew()\n",
         "",
         CHECKED,
@@ -267,7 +267,7 @@ OUTSIDE_THE_LOG = (
         "foreign-log-decoded-at-once",
         "a batch of 150,000 records for another program's log was decoded within one turn",
         CHECKS,
-        " or self._node.config.is_opaque):",
+        " or self._engine.config.is_opaque):",
         "):",
         ("unit/replica/test_replica_opaque.py",),
     ),

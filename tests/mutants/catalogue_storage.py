@@ -291,9 +291,9 @@ NAMES_AND_POINTS = (
         edits=(
             Edit(
                 "raftlake.replica.disk.syncer",
-                "                if not partition.deleted:\n                    self._node.step",
+                "                if not partition.deleted:\n                    self._engine.step",
                 "                if partition.deleted:\n                    return\n                else:\n"
-                "                    self._node.step",
+                "                    self._engine.step",
             ),
         ),
     ),

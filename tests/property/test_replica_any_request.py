@@ -132,7 +132,7 @@ class Served:
         frame = bytearray(b"".join(encode_request(key, version, 7, client_id, message)))[4:]
         header, decoded = decode_request(frame)
         codec = PeerCodec(node_id=node.config.node_id, peers=self.cluster.voters)
-        codec.attach(node)
+        codec.attach(node.names)
         answers: list[object] = []
         try:
             rpc = codec.decode_request(header, decoded)

@@ -127,7 +127,7 @@ class Story:
     def agrees(self, node: ReplicaNode) -> bool:
         hosted = set(node.partitions) - {METADATA_GROUP}
         on_disk = set(self.cluster.disks[node.config.node_id].groups()) - {METADATA_GROUP}
-        known = {topic.name: topic for topic in node.topics.all()}
+        known = {topic.name: topic for topic in node.names.all()}
         # A node that has missed a deletion cannot tell it from what earlier releases did to a key that was spoilt.
         left = {group for group in on_disk - self.groups() if group.topic not in self.keys - set(self.topics)}
         return known == self.topics and hosted == self.groups() and hosted <= on_disk and not left

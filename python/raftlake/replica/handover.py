@@ -10,16 +10,15 @@ at once and need not look around while nobody leads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.events import ResignRequested
 from raftlake.raft.types import NO_LEADER
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.reports import Reports
 
 SETTLE_MS = 100
 #: An election takes a few round trips. Without one until then it takes longer than a client should be kept in the dark.
@@ -27,38 +26,40 @@ HOLD_MS = 500
 
 
 class Handover:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, quorum: Quorum, reports: Reports) -> None:
+        self._engine = engine
+        self._quorum = quorum
+        self._reports = reports
         #: Groups whose last records are on their way to a majority.
         self._settling: dict[GroupId, Partition] = {}
         #: Groups that were led here when the stop began and have no other leader yet, in an order that is no hash's.
         self._leaderless: dict[GroupId, None] = {}
 
     def begin(self) -> None:
-        node = self._node
-        node.is_resigning = True
-        partitions = list(node.partitions.values())
-        if len(node.quorum.latest) > 1:
+        engine = self._engine
+        engine.is_resigning = True
+        partitions = list(engine.partitions.values())
+        if len(self._quorum.latest) > 1:
             self._leaderless = {partition.group: None for partition in partitions if partition.core.is_leader}
         for partition in partitions:
             if partition.core.is_leader and partition.high_watermark < partition.core.log_end:
                 self._settling[partition.group] = partition
                 partition.wait_for_watermark(self._watcher(partition))
             else:
-                node.step(partition, ResignRequested())
+                engine.step(partition, ResignRequested())
         if self._settling:
-            node.timers.schedule(node.now_ms + SETTLE_MS, self._end_settling)
+            engine.timers.schedule(engine.now_ms + SETTLE_MS, self._end_settling)
         if self._leaderless:
-            node.reports.role_listeners.append(self._on_role)
-            node.timers.schedule(node.now_ms + HOLD_MS, self._end_holding)
+            self._reports.role_listeners.append(self._on_role)
+            engine.timers.schedule(engine.now_ms + HOLD_MS, self._end_holding)
 
     def is_drained(self) -> bool:
         """Graceful stop, second half: every group has another leader (or never had more voters than this node)."""
-        return len(self._node.quorum.latest) == 1 or self._is_done()
+        return len(self._quorum.latest) == 1 or self._is_done()
 
     def _is_done(self) -> bool:
-        nobody_else = (NO_LEADER, self._node.config.node_id)
-        return all(hosted.core.leader_id not in nobody_else for hosted in self._node.partitions.values())
+        nobody_else = (NO_LEADER, self._engine.config.node_id)
+        return all(hosted.core.leader_id not in nobody_else for hosted in self._engine.partitions.values())
 
     def holds(self, partition: Partition) -> bool:
         """What arrives for this group is to wait: until it has resigned, then for its next leader."""
@@ -70,7 +71,7 @@ class Handover:
             if not partition.deleted and partition.core.is_leader and high_watermark < partition.core.log_end:
                 return False
             if self._settling.pop(partition.group, None) is not None and not partition.deleted:
-                self._node.step(partition, ResignRequested())
+                self._engine.step(partition, ResignRequested())
             return True
 
         return advanced
@@ -79,10 +80,10 @@ class Handover:
         settling, self._settling = self._settling, {}
         for partition in settling.values():
             if not partition.deleted:
-                self._node.step(partition, ResignRequested())
+                self._engine.step(partition, ResignRequested())
 
     def _on_role(self, group: GroupId, report: ReportRole) -> None:
-        if report.leader_id not in (NO_LEADER, self._node.config.node_id) and group in self._leaderless:
+        if report.leader_id not in (NO_LEADER, self._engine.config.node_id) and group in self._leaderless:
             del self._leaderless[group]
             self._refuse(group)
 
@@ -93,6 +94,6 @@ class Handover:
 
     def _refuse(self, group: GroupId) -> None:
         """What was held for the group, which may have been opened anew since the stop began."""
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         if partition is not None:
             partition.refuse_appends()

@@ -7,14 +7,12 @@ one is what other groups and new topics are given. Knows nothing of how a set ch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from raftlake.raft.types import NodeId, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.raft.types import NO_LEADER, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.replica.engine import Engine
+from raftlake.replica.partition.partition import Partition
 from raftlake.wire.ids import id_to_text
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: The name of the peers' listener: Kafka's own nodes look for the endpoint of their CONTROLLER listener.
 LISTENER_NAME = "CONTROLLER"
@@ -58,24 +56,40 @@ def voters_to_json(voters: VoterSet) -> list[dict[str, object]]:
 
 
 class Quorum:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        self.static = static_voters(node.config)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.static = static_voters(engine.config)
+
+    @property
+    def partition(self) -> Partition | None:
+        """The quorum's log; None before it is opened, and while it is opened anew because it was found damaged."""
+        return self._engine.partitions.get(self._engine.config.quorum_group)
+
+    @property
+    def leader_id(self) -> NodeId:
+        """The leader of the quorum's log (Kafka's "controller"), NO_LEADER when none is known."""
+        partition = self.partition
+        return NO_LEADER if partition is None else partition.core.leader_id
+
+    def is_ready(self) -> bool:
+        """The leader of the quorum's log is there and this node has applied up to its high watermark at least once."""
+        partition = self.partition
+        return partition is not None and partition.core.hears_leader and partition.high_watermark > 0
 
     @property
     def latest(self) -> VoterSet:
         """Who votes on the quorum's log, committed or not."""
-        partition = self._node.partitions.get(self._node.config.quorum_group)
+        partition = self.partition
         return self.static if partition is None else partition.core.voters
 
     @property
     def committed(self) -> VoterSet | None:
         """Who votes on the quorum's log for good; None while that is not in the log (kraft.version 0)."""
-        partition = self._node.partitions.get(self._node.config.quorum_group)
+        partition = self.partition
         return None if partition is None else partition.core.voter_history.at(partition.high_watermark)
 
     def addresses(self) -> dict[NodeId, Endpoint]:
         """Where the voters are reached by their peers, by ascending id; what the log says goes before the settings."""
         latest = self.latest
-        found = {node_id: address_in(latest, node_id) or self._node.config.voters.get(node_id) for node_id in latest.ids}
+        found = {node_id: address_in(latest, node_id) or self._engine.config.voters.get(node_id) for node_id in latest.ids}
         return {node_id: address for node_id, address in found.items() if address is not None}

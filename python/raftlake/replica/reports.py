@@ -11,15 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRefusedEpoch, ReportRole
 from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, Epoch
-from raftlake.replica.partition.partition import Partition
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.engine import Engine
 
 logger = logging.getLogger("raftlake.epochs")
 
@@ -56,8 +52,8 @@ class _Refusals:
 class Reports:
     """`alarms` says by group what is wrong with its epochs; `refused_epochs` counts all that were refused since the start."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.role_listeners: list[Callable[[GroupId, ReportRole], None]] = []
         self.refused_epochs = 0
         self._refusals: dict[GroupId, _Refusals] = {}
@@ -66,7 +62,7 @@ class Reports:
     @property
     def alarms(self) -> dict[GroupId, str]:
         """At most `ALARMS_MAX`, those of groups whose epochs come to an end first."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._engine.clock.now_ms()
         found = dict(self._nearly_over)
         for group, refusals in self._refusals.items():
             if refusals.alarm is not None and not refusals.is_over(now_ms):
@@ -78,12 +74,7 @@ class Reports:
         self._refusals.pop(group, None)
         self._nearly_over.pop(group, None)
 
-    def role(self, partition: Partition, report: ReportRole) -> None:
-        node = self._node
-        if not partition.core.is_leader:
-            partition.on_leadership_lost(keep_new=node.handover.holds(partition))
-        node.tell_fetchers(partition.group, report.leader_id)
-        group = partition.group
+    def role(self, group: GroupId, report: ReportRole) -> None:
         refusals = self._refusals.get(group)
         if refusals is not None and report.epoch >= refusals.awaited:
             refusals.alarm = None
@@ -99,7 +90,7 @@ class Reports:
             logger.error("%s: %s", group, told)
 
     def refused_epoch(self, group: GroupId, report: ReportRefusedEpoch) -> None:
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._engine.clock.now_ms()
         self.refused_epochs += 1
         refusals = self._refusals.setdefault(group, _Refusals())
         if refusals.is_over(now_ms):

@@ -196,7 +196,7 @@ class NodeServer:
             request_turn=self._driver.request_turn,
             aside=self._aside,
         )
-        self._codec.attach(node, self._network.addresses)
+        self._codec.attach(node.names, self._network.addresses)
         self._driver.attach(node)
         log = NodeLog(settings.node_id, settings.quorum_group)
         log.listen_to(node)

@@ -12,7 +12,6 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import DescribeRpc
 from raftlake.replica.apis.answers import Answers
-from raftlake.replica.apis.describe import describe_quorum
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
@@ -90,7 +89,7 @@ def test_the_leader_does_not_fetch_and_has_caught_up_just_now(cluster: Cluster) 
     cluster.run(1_000)
     leader = cluster.leader()
     for asked in cluster.nodes.values():
-        wall_ms = leader.clock.wall_ms()
+        wall_ms = leader.engine.clock.wall_ms()
         part = cluster.ask(asked, ApiKey.DESCRIBE_QUORUM, request, version=2).topics[0].partitions[0]
         fetched = {replica.replica_id: replica.last_fetch_timestamp for replica in part.current_voters}
         assert fetched.pop(leader.config.node_id) == -1
@@ -98,7 +97,7 @@ def test_the_leader_does_not_fetch_and_has_caught_up_just_now(cluster: Cluster) 
         (caught_up_ms,) = (
             replica.last_caught_up_timestamp for replica in part.current_voters if replica.replica_id == part.leader_id
         )
-        assert wall_ms <= caught_up_ms <= leader.clock.wall_ms()
+        assert wall_ms <= caught_up_ms <= leader.engine.clock.wall_ms()
 
 
 def test_describe_quorum_of_another_node_s_client_is_never_passed_on(cluster: Cluster) -> None:
@@ -141,7 +140,7 @@ def test_a_follower_that_stops_fetching_shows_its_lag_in_offsets_and_time() -> N
     cluster.stop(down)
     cluster.create_topic("t")
     cluster.run(5000)
-    described = describe_quorum(cluster.leader(), cluster.leader().partitions[METADATA_GROUP])
+    described = cluster.leader().describer.of(cluster.leader().partitions[METADATA_GROUP])
     lagging = next(row for row in replication_facts(described) if row["nodeId"] == down)
     lag, lag_ms = max_follower_lag(described)
     assert lag == lagging["lag"] > 0
@@ -159,7 +158,7 @@ def test_a_voter_that_a_leader_has_never_seen_lacks_the_whole_log() -> None:
     cluster.run(10_000, until=lambda: any(node.is_ready() for node in cluster.nodes.values()))
     cluster.run(1000)
     leader = cluster.leader()
-    described = describe_quorum(leader, leader.partitions[METADATA_GROUP])
+    described = leader.describer.of(leader.partitions[METADATA_GROUP])
     never_seen = next(row for row in replication_facts(described) if row["nodeId"] == everybody[0])
     assert (never_seen["logEndOffset"], never_seen["lastCaughtUpTimestamp"]) == (-1, -1)
     assert max_follower_lag(described) == (leader.partitions[METADATA_GROUP].log.end_offset + 1, -1)
@@ -169,17 +168,17 @@ def test_an_idle_quorum_has_no_lag_and_one_with_a_dead_voter_shows_since_when() 
     cluster = Cluster()
     cluster.run(60_000)
     leader = cluster.leader()
-    assert max_follower_lag(describe_quorum(leader, leader.partitions[METADATA_GROUP]))[1] <= 1000
+    assert max_follower_lag(leader.describer.of(leader.partitions[METADATA_GROUP]))[1] <= 1000
     cluster.stop(cluster.followers()[0].config.node_id)
     cluster.run(5000)
-    lag, lag_ms = max_follower_lag(describe_quorum(leader, leader.partitions[METADATA_GROUP]))
+    lag, lag_ms = max_follower_lag(leader.describer.of(leader.partitions[METADATA_GROUP]))
     assert lag == 0
     assert 4900 <= lag_ms <= 6000
 
 
 def test_a_follower_knows_who_votes_and_leads_and_nothing_of_the_replicas(cluster: Cluster) -> None:
     follower = cluster.followers()[0]
-    described = describe_quorum(follower, follower.partitions[METADATA_GROUP])
+    described = follower.describer.of(follower.partitions[METADATA_GROUP])
     assert [voter.replica_id for voter in described.voters] == [1, 2, 3]
     assert described.leader_id == cluster.leader().config.node_id
     assert (described.leader, replication_facts(described), max_follower_lag(described)) == (None, [], (-1, -1))

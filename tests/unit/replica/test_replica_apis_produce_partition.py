@@ -63,7 +63,7 @@ def test_an_append_is_answered_whose_topic_is_deleted_in_the_same_turn(cluster: 
     leader = cluster.leader(group)
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"late")))
     partition = leader.partitions[group]
-    leader._step_appends()
+    leader.turn.step_appends()
     assert not answers and any(isinstance(action, AppendRecords) for action in partition.outbox)
     leader.hosting.close([group])
     cluster.run(1000, until=lambda: bool(answers))

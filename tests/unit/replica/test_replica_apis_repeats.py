@@ -32,7 +32,7 @@ def schema(name: str, version: int) -> Any:
 
 
 def topic_id(cluster: Cluster, name: str) -> Any:
-    topic = cluster.leader().topics.get(name)
+    topic = cluster.leader().names.topic(name)
     assert topic is not None
     return id_to_kio(topic.topic_id)
 
@@ -83,14 +83,14 @@ def test_describe_quorum_answers_a_partition_once(cluster: Cluster) -> None:
 def test_a_repeated_question_is_passed_on_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     follower = cluster.followers()[0]
     passed_on: list[Any] = []
-    send = follower.network.send
+    send = follower.engine.network.send
 
     def noted(peer: Any, rpc: Any, done: Any) -> None:
         if hasattr(rpc, "request"):
             passed_on.append(rpc.request)
         send(peer, rpc, done)
 
-    monkeypatch.setattr(follower.network, "send", noted)
+    monkeypatch.setattr(follower.engine.network, "send", noted)
     assert describe_quorum(cluster, follower, (OWN, []), *[(OWN, [0] * 10)] * 10) == [(OWN, [(0, 0)])]
     (request,) = passed_on
     assert [len(topic.partitions) for topic in request.topics] == [1]
@@ -153,7 +153,7 @@ def test_a_topic_that_is_to_be_deleted_twice_is_refused_as_by_kafka(cluster: Clu
     # A hole among the answers crashes librdkafka.
     spread = delete(cluster, version, ("d", None), ("d", None), ("none", None))
     assert spread == [refused[0], refused[0], refused[1]]
-    assert cluster.leader().topics.get("d") is not None
+    assert cluster.leader().names.topic("d") is not None
     assert cluster.leader().partitions[cluster.leader().config.quorum_group].log.end_offset == end, "nothing was proposed"
     assert delete(cluster, version, ("d", None)) == [("d", 0)]
 

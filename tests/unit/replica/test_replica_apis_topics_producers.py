@@ -44,7 +44,7 @@ def test_any_node_creates_a_topic_and_all_nodes_host_it(cluster: Cluster) -> Non
         assert result.num_partitions == 3
         cluster.run(1000)
         for other in cluster.nodes.values():
-            topic = other.topics.get(name)
+            topic = other.names.topic(name)
             assert topic is not None
             assert topic.topic_id == result.topic_id.bytes
             assert all(group in other.partitions for group in topic.groups())
@@ -84,7 +84,7 @@ def test_a_topic_is_created_once(cluster: Cluster) -> None:
 
 def test_validate_only_changes_nothing(cluster: Cluster) -> None:
     assert int(_create(cluster, cluster.leader(), "only-validated", validate_only=True).error_code) == ErrorCode.NONE
-    assert cluster.leader().topics.get("only-validated") is None
+    assert cluster.leader().names.topic("only-validated") is None
 
 
 def test_a_topic_of_many_partitions_is_opened_in_parts_and_its_leaders_are_spread() -> None:
@@ -235,7 +235,7 @@ def test_who_names_a_producer_gets_a_new_one(version: int, named: int) -> None:
         taken.append(int(answer.producer_id))
     assert len({producer_id, 5_000, *taken}) == 5
     following = batch(b"y", producer_id=producer_id, producer_epoch=3, base_sequence=1)
-    assert cluster.produce(cluster.leader().resolve_group("t", 0), following).error is ErrorCode.NONE
+    assert cluster.produce(cluster.leader().names.resolve_group("t", 0), following).error is ErrorCode.NONE
 
 
 def test_asking_for_an_id_looks_at_no_partition() -> None:
@@ -275,5 +275,5 @@ def test_a_name_that_stands_twice_in_one_request_is_not_created(asked: list[str]
         expected = ErrorCode.NONE if topic.name == "single" else ErrorCode.INVALID_REQUEST
         assert int(topic.error_code) == expected
     cluster.run(1000)
-    assert cluster.leader().topics.get("doubled") is None
-    assert (cluster.leader().topics.get("single") is not None) == ("single" in asked)
+    assert cluster.leader().names.topic("doubled") is None
+    assert (cluster.leader().names.topic("single") is not None) == ("single" in asked)

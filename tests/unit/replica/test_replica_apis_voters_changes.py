@@ -35,7 +35,7 @@ def grown(size: int = 3) -> Cluster:
 def remove(cluster: Cluster, asked: ReplicaNode, node_id: int) -> AnswerVoterChange:
     answers: list[AnswerVoterChange] = []
     voter = asked.quorum.latest.voters[cluster.nodes[node_id].config.node_id]  # type: ignore[index]
-    asked.begin_input()
+    asked.engine.begin_input()
     asked.voter_changes.request(asked.partitions[METADATA_GROUP], RemoveVoter(voter=voter), answers.append)
     cluster.run(5_000, lambda: bool(answers))
     assert len(answers) == 1
@@ -206,7 +206,7 @@ def test_while_an_endpoint_is_being_asked_there_is_no_other_addition() -> None:
     change = AddVoter(voter=key(4, directory_of(cluster, 4)), endpoints=(VoterEndpoint("CONTROLLER", "127.0.0.1", 9094),))
     answers: list[AnswerVoterChange] = []
     partition = leader.partitions[METADATA_GROUP]
-    leader.begin_input()
+    leader.engine.begin_input()
     leader.voter_changes.admit(partition, change, answers.append)
     leader.voter_changes.admit(partition, change, answers.append)
     (refused,) = answers
@@ -219,7 +219,7 @@ def test_who_no_longer_leads_when_the_endpoint_has_answered_adds_nobody() -> Non
     cluster, leader = joining()
     change = AddVoter(voter=key(4, directory_of(cluster, 4)), endpoints=(VoterEndpoint("CONTROLLER", "127.0.0.1", 9094),))
     answers: list[AnswerVoterChange] = []
-    leader.begin_input()
+    leader.engine.begin_input()
     leader.voter_changes.admit(leader.partitions[METADATA_GROUP], change, answers.append)
     leader.resign()
     cluster.run(2_000, lambda: bool(answers))
@@ -283,7 +283,7 @@ def test_a_leader_with_an_old_view_of_the_voters_does_not_steer_its_group_back()
     cluster.run(1_000, lambda: gone not in held.voters)
     assert gone in cluster.nodes[second].quorum.latest, "it has not heard of it"
     cluster.cut |= {(first.config.node_id, metadata_leader), (metadata_leader, first.config.node_id)}
-    first.step(first.partitions[group], ResignRequested())
+    first.engine.step(first.partitions[group], ResignRequested())
     cluster.run(1_000, lambda: held.is_serving_leader)
     assert gone in cluster.nodes[second].quorum.latest, "it still has not"
     sets = len(held.voter_history.entries)
@@ -313,7 +313,7 @@ def test_a_group_that_is_repaired_amid_a_change_goes_on_following_the_quorum() -
     cluster.run(1_000)
     leader, gone = under_way(cluster, group)
     cluster.disks[leader.config.node_id].logs[group].damage(0, -1)
-    leader.damage.found(group, DamagedData("a read came upon it", offset=0))
+    leader.findings.found(group, DamagedData("a read came upon it", offset=0))
     cluster.run(1)
     assert group in leader.damage.impaired
     assert group not in leader.voter_changes._under_way
@@ -332,7 +332,7 @@ def test_a_change_of_a_group_that_is_closed_is_answered_once() -> None:
     cluster.cut |= {(me, other) for other in cluster.voters} | {(other, me) for other in cluster.voters}
     answers: list[AnswerVoterChange] = []
     voter = next(voter for node_id, voter in leader.quorum.latest.voters.items() if node_id != me)
-    leader.begin_input()
+    leader.engine.begin_input()
     leader.voter_changes.request(leader.partitions[group], RemoveVoter(voter=voter), answers.append)
     cluster.run(1)
     assert not answers
@@ -359,7 +359,7 @@ def test_a_topic_begins_with_the_voters_that_are_committed_when_it_is_created(st
         cluster.cut |= {(other, asked) for other in others}
         assert remove(cluster, cluster.leader(), gone).error is ErrorCode.NONE
     node = cluster.nodes[asked]
-    node.begin_input()
+    node.engine.begin_input()
     created: list[Any] = []
     node.topics.create("t", 1, {}, lambda *outcome: created.append(outcome))
     cluster.cut.clear()

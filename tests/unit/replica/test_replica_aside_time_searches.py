@@ -105,7 +105,7 @@ def test_damage_is_told_and_not_taken_for_an_answer() -> None:
 
     leader.partitions[group].log.read = damaged  # type: ignore[method-assign]
     assert found(ask(cluster, group, 1_000)) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1, -1)]
-    assert leader.damage.has_found
+    assert leader.findings.has_found
 
 
 # --- work ----------------------------------------------------------------------------------------------------------------

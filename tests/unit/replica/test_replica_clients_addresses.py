@@ -12,7 +12,6 @@ from raftlake.kv.commands import Delete, Txn
 from raftlake.kv.keys import node_key
 from raftlake.ports.driver import Origin
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.apis.describe import describe_quorum
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.turn.housekeeping import INTERVAL_MS
@@ -87,7 +86,7 @@ def test_a_description_of_the_quorum_names_the_listeners_of_its_voters(node_id: 
     cluster.leader()
     cluster.run(5_000, until=lambda: all(len(node.membership.nodes()) == 3 for node in cluster.nodes.values()))
     node = cluster.nodes[NodeId(node_id)]
-    described = describe_quorum(node, node.partitions[METADATA_GROUP])
+    described = node.describer.of(node.partitions[METADATA_GROUP])
     assert described.listeners == {voter: (f"CONTROLLER://{at}",) for voter, at in cluster.voters.items()}
     schema = importlib.import_module("kio.schema.describe_quorum.v2.request")
     asked = schema.TopicData(topic_name="__cluster_metadata", partitions=(schema.PartitionData(partition_index=0),))

@@ -6,7 +6,7 @@ import pytest
 
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.disk.alone import votes_alone
+from raftlake.replica.disk.alone import Solitude
 from replica_cluster import Cluster, batch
 
 SERVERS = (Endpoint("127.0.0.1", 1),)
@@ -36,5 +36,6 @@ def test_who_is_the_only_voter_is_alone() -> None:
     cluster = Cluster(1, directories=True)
     cluster.run(1_000)
     node = cluster.nodes[NodeId(1)]
-    assert votes_alone(node, METADATA_GROUP, None)
-    assert votes_alone(node, METADATA_GROUP, node.partitions[METADATA_GROUP].core.voters)
+    solitude = Solitude(node.engine, node.names, node.quorum)
+    assert solitude.votes_alone(METADATA_GROUP, None)
+    assert solitude.votes_alone(METADATA_GROUP, node.partitions[METADATA_GROUP].core.voters)

@@ -9,9 +9,9 @@ from raftlake.kv.commands import put
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.disk import damage
+from raftlake.replica.disk import scrub
 from raftlake.replica.handover import HOLD_MS
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.replication.recent_appends import RecentAppends
 from raftlake.sim.disk.decay import Decay
@@ -43,7 +43,7 @@ def byte(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(autouse=True)
 def _no_scrub(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would find everything in a second; each test has its own finder."""
-    monkeypatch.setattr(damage, "SCRUB_BYTES_PER_SECOND", 0)
+    monkeypatch.setattr(scrub, "SCRUB_BYTES_PER_SECOND", 0)
 
 
 class Quorum:
@@ -149,7 +149,7 @@ def test_the_scrub_finds_what_nobody_reads(byte: int, monkeypatch: pytest.Monkey
     quorum.damage(follower, 1, byte)
     quorum.cluster.run(5_000)
     assert quorum.events == [], "no budget, no reading"
-    monkeypatch.setattr(damage, "SCRUB_BYTES_PER_SECOND", 500)
+    monkeypatch.setattr(scrub, "SCRUB_BYTES_PER_SECOND", 500)
     quorum.cluster.run(10_000, until=lambda: bool(quorum.events))
     assert quorum.events[0][0] == follower.config.node_id
     quorum.cluster.run(5_000, until=lambda: quorum.is_whole(follower))
@@ -290,7 +290,7 @@ def found_damaged(quorum: Quorum, node: ReplicaNode, number: int = 0) -> None:
     """A batch of the node is damaged, and a read has come upon it."""
     quorum.damage(node, number, UNREADABLE)
     log = node.partitions[quorum.group].log
-    assert node.damage.guarded(quorum.group, lambda: log.read(Offset(number), Offset(number + 1), 1)) is None
+    assert node.findings.guarded(quorum.group, lambda: log.read(Offset(number), Offset(number + 1), 1)) is None
 
 
 def stopped_amid_an_append(quorum: Quorum) -> ReplicaNode:
@@ -352,7 +352,7 @@ def test_a_repaired_log_shows_consumers_no_less_than_they_saw_before() -> None:
         repaired = follower.partitions[quorum.group]
         assert repaired.log.end_offset == number
         for high_watermark in (1, shown - 1):
-            follower.advance(repaired, Offset(high_watermark))
+            repaired.show(high_watermark)
             assert quorum.cluster.fetch(follower, quorum.group, 0).error is ErrorCode.OFFSET_NOT_AVAILABLE
     quorum.cluster.cut -= links
     quorum.cluster.run(10_000, until=lambda: quorum.is_whole(follower) and repaired.high_watermark >= shown)

@@ -13,7 +13,8 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.produce import NO_ROOM
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.disk.space import BALLAST_BYTES
 from raftlake.wire.api import ApiKey
@@ -157,7 +158,7 @@ def test_deletions_topics_elections_and_reads_go_on(cluster: Cluster) -> None:
     leader = cluster.leader()
     cluster.leader(group)
     answers: list[Any] = []
-    topic = leader.topics.get("orders")
+    topic = leader.names.topic("orders")
     assert topic is not None
     leader.topics.delete(topic, lambda *answer: answers.append(answer))
     cluster.run(5_000, until=lambda: bool(answers))
@@ -368,11 +369,11 @@ def test_a_snapshot_without_room_is_taken_later_and_the_log_is_cut_then() -> Non
     space.fill(100)
     space._has_ballast = False
     cluster.run(3_000)
-    assert leader.fatal is None and not leader.logs.snapshots.ids(METADATA_GROUP)
+    assert leader.fatal is None and not leader.engine.logs.snapshots.ids(METADATA_GROUP)
     assert leader.kv.bytes_since_snapshot > 5_000
     space.empty()
     cluster.run(35_000)
-    assert leader.logs.snapshots.ids(METADATA_GROUP)
+    assert leader.engine.logs.snapshots.ids(METADATA_GROUP)
 
 
 def test_a_low_disk_takes_a_snapshot_only_where_it_leaves_half() -> None:

@@ -14,9 +14,9 @@ def test_groups_on_disk_are_known_by_name_and_id_before_the_metadata_log_is_repl
     for node_id in list(cluster.nodes):
         cluster.stop(node_id)
     node = cluster.start(1)
-    assert node.topics.get("t") is None
-    assert node.resolve_group("t", 0) == group
-    assert node.resolve_topic(group.topic_id) == "t"
+    assert node.names.topic("t") is None
+    assert node.names.resolve_group("t", 0) == group
+    assert node.names.resolve_topic(group.topic_id) == "t"
 
 
 def test_a_directory_of_another_incarnation_is_left_alone() -> None:
@@ -26,8 +26,8 @@ def test_a_directory_of_another_incarnation_is_left_alone() -> None:
     other = GroupId("t", 0, bytes(15) + b"\x05")
     assert not node.hosting.open(other)
     assert other not in node.partitions
-    assert node.hosting.why_unknown(other) is ErrorCode.UNKNOWN_TOPIC_ID
-    assert node.hosting.why_unknown(GroupId("none", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.names.why_unknown(other) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert node.names.why_unknown(GroupId("none", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_closing_a_group_answers_appends_fetches_and_reads_that_wait_for_it() -> None:

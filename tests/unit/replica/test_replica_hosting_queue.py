@@ -11,8 +11,8 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.hosting.queue import DELETED_AT_ONCE, OPENED_AT_ONCE
-from raftlake.replica.hosting.topics import Topic
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.reserved import Topic
 from replica_cluster import Cluster, batch
 
 PARTITIONS = 5 * DELETED_AT_ONCE
@@ -45,7 +45,7 @@ def remove(cluster: Cluster, name: str) -> None:
     """Delete the topic; returns once its deletion is committed and known to the leader."""
     leader = cluster.leader()
     results: list[tuple[Topic | None, ErrorCode, str]] = []
-    topic = leader.topics.get(name)
+    topic = leader.names.topic(name)
     assert topic is not None
     leader.topics.delete(topic, lambda *result: results.append(result))
     cluster.run(1000, until=lambda: bool(results))
@@ -65,7 +65,7 @@ def test_a_topic_is_created_and_deleted_in_parts(monkeypatch: pytest.MonkeyPatch
     remove(cluster, "wide")
     assert hosts_only_metadata(leader), "nobody writes to what is deleted"
     assert len(cluster.disks[leader.config.node_id].logs) > 1, "though the disk has it still"
-    assert leader.resolve_group("wide", 0) not in leader.partitions
+    assert leader.names.resolve_group("wide", 0) not in leader.partitions
     cluster.run(1000)
     assert (sum(work.deleted), max(work.deleted)) == (len(groups), DELETED_AT_ONCE)
     assert len(set(work.deleted_at_ms)) == len(work.deleted), "time passed between any two"

@@ -108,7 +108,7 @@ def test_a_spoilt_key_deletes_nothing_and_a_restart_and_a_snapshot_change_that_i
     cluster: Cluster, spoilt: bytes
 ) -> None:
     groups = filled(cluster)
-    before = cluster.leader().topics.get("kept")
+    before = cluster.leader().names.topic("kept")
     away = cluster.followers()[0].config.node_id
     commit(cluster, [encode(put(topic_key("kept"), spoilt))])
     require_data(cluster, groups)
@@ -122,7 +122,7 @@ def test_a_spoilt_key_deletes_nothing_and_a_restart_and_a_snapshot_change_that_i
     roll(cluster)
     require_data(cluster, groups)
     wait_for_one_view(cluster)
-    assert before is not None and all(node.topics.get("kept") == before for node in cluster.nodes.values())
+    assert before is not None and all(node.names.topic("kept") == before for node in cluster.nodes.values())
     assert cluster.produce(groups[-1], batch(b"more")).error is ErrorCode.NONE
 
 
@@ -150,7 +150,7 @@ def test_one_spoilt_operation_leaves_the_others_of_its_transaction_in_effect(clu
     for node in cluster.nodes.values():
         entries = [node.kv.machine.get(key) for key in ("mine", topic_key("kept"), topic_key("new"))]
         assert {entry and entry.version for entry in entries} == {outcome.result.offset}
-        assert node.topics.get("new") == Topic("new", OTHER_ID, 1)
+        assert node.names.topic("new") == Topic("new", OTHER_ID, 1)
 
 
 def test_what_takes_no_effect_is_counted_by_each_node_and_told_once(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -163,7 +163,7 @@ def test_what_takes_no_effect_is_counted_by_each_node_and_told_once(cluster: Clu
 
 
 def _id_of(cluster: Cluster, name: str) -> bytes:
-    topic = cluster.leader().topics.get(name)
+    topic = cluster.leader().names.topic(name)
     assert topic is not None
     return topic.topic_id
 
@@ -173,7 +173,7 @@ def test_a_committed_deletion_is_one_and_stays(cluster: Cluster) -> None:
     commit(cluster, [encode(put(topic_key("kept"), b"{}")), encode(Txn((), (Delete(topic_key("kept")),)))])
     for _ in range(2):
         cluster.run(5_000, until=lambda: not any(on_disk(cluster, node_id) for node_id in cluster.nodes))
-        assert all(node.topics.all() == [] for node in cluster.nodes.values())
+        assert all(node.names.all() == [] for node in cluster.nodes.values())
         # What is put there afterwards begins anew, and only if it is good.
         commit(cluster, [encode(put(topic_key("kept"), b"{}"))])
         trim(cluster)
@@ -188,7 +188,7 @@ def test_spoiling_the_older_of_two_names_with_one_id_deletes_nothing(cluster: Cl
     require_data(cluster, groups)
     roll(cluster)
     require_data(cluster, groups)
-    assert all([topic.name for topic in node.topics.all()] == ["kept"] for node in cluster.nodes.values())
+    assert all([topic.name for topic in node.names.all()] == ["kept"] for node in cluster.nodes.values())
 
 
 # --- the way out -----------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_a_snapshot_with_a_spoilt_key_deletes_nothing_of_a_node_that_runs(
     cluster.cut.clear()
     cluster.run(20_000, until=lambda: away.topics.is_spoilt("kept") and away.is_ready())
     assert on_disk(cluster, away_id) >= set(groups)
-    assert [topic.name for topic in away.topics.all()] == ["twin"] * is_twin, "no node knows what stood there"
+    assert [topic.name for topic in away.names.all()] == ["twin"] * is_twin, "no node knows what stood there"
     assert not any(group in away.partitions for group in groups)
     roll(cluster)
     assert on_disk(cluster, away_id) >= set(groups)

@@ -11,7 +11,8 @@ from raftlake.kv.commands import put
 from raftlake.ports.peer_rpcs import PeerReply, PeerRpc, ProposeReply, ProposeRpc
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
-from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER, Forwarding, ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from replica_cluster import Cluster
 
@@ -24,7 +25,7 @@ def forwarded(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> tuple[Propos
     cluster.leader()
     follower: ReplicaNode = cluster.followers()[0]
     tries: list[ProposeRpc] = []
-    real = follower.network.send
+    real = follower.engine.network.send
 
     def send(peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
         if not isinstance(rpc, ProposeRpc):
@@ -34,9 +35,9 @@ def forwarded(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> tuple[Propos
         answer = answers[min(len(tries), len(answers)) - 1]
         cluster.after(1, lambda: done(answer))
 
-    monkeypatch.setattr(follower.network, "send", send)
+    monkeypatch.setattr(follower.engine.network, "send", send)
     outcomes: list[ProposeOutcome] = []
-    Forwarding(follower, put("k", b"v"), outcomes.append).attempt()
+    follower.kv.propose_anywhere(put("k", b"v"), outcomes.append)
     cluster.run(30_000, until=lambda: bool(outcomes))
     return outcomes[0], len(tries)
 

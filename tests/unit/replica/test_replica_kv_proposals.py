@@ -14,7 +14,7 @@ from raftlake.ports.driver import ListenerUse, Origin, PeerConnection
 from raftlake.ports.peer_rpcs import ProposeReply, ProposeRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, Topic
 from raftlake.replica.voters.membership import LOOK_INTERVAL_MS, cluster_value
@@ -194,7 +194,7 @@ def test_a_follower_judges_nothing(cluster: Cluster) -> None:
 
 def test_of_two_topics_with_one_id_the_older_key_counts_on_all_nodes_and_after_a_restart(cluster: Cluster) -> None:
     def view(node: ReplicaNode) -> list[str]:
-        return [topic.name for topic in node.topics.all()]
+        return [topic.name for topic in node.names.all()]
 
     def seen_by_all(names: list[str]) -> None:
         cluster.run(5_000, until=lambda: all(view(node) == names for node in cluster.nodes.values()))
@@ -263,8 +263,8 @@ def test_a_topic_with_the_name_of_the_quorums_own_log_replaces_nothing(cluster: 
         cluster.run(1_000)
         for node in cluster.nodes.values():
             assert list(node.partitions) == [METADATA_GROUP]
-            assert node.resolve_group(name, 0) == METADATA_GROUP
-            assert node.topics.by_id(TOPIC_ID) is None
+            assert node.names.resolve_group(name, 0) == METADATA_GROUP
+            assert node.names.by_id(TOPIC_ID) is None
     cluster.create_topic("afterwards")
 
 

@@ -9,7 +9,8 @@ from raftlake.kv.commands import Delete, Put, Txn, encode, put
 from raftlake.kv.keyspace import entry_bytes
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import PeerReply, ProposeReply, ProposeRpc
-from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER, ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.forwarding import NO_ROOM_AT_THE_LEADER
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.kv.room import Admission
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.batches import Record, build_batch

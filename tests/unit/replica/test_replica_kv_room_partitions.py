@@ -75,7 +75,7 @@ def _error(reply: object) -> ErrorCode:
 
 
 def partitions_of(node: ReplicaNode) -> list[int]:
-    return [topic.partitions for topic in node.topics.all()]
+    return [topic.partitions for topic in node.names.all()]
 
 
 def test_two_creations_of_one_turn_do_not_both_take_the_last_room(cluster: Cluster) -> None:
@@ -143,7 +143,7 @@ def test_a_deletion_makes_room(cluster: Cluster) -> None:
     answers: list[ErrorCode] = []
     for number, name in enumerate(("first", "second"), start=1):
         assert create(cluster, (leader, name, LIMIT - 1)) == [ErrorCode.NONE]
-        topic = leader.topics.get(name)
+        topic = leader.names.topic(name)
         assert topic is not None
         leader.topics.delete(topic, lambda _topic, error, _message: answers.append(error))
         assert create(cluster, (leader, "other", LIMIT - 1)) == [ErrorCode.INVALID_PARTITIONS], "not before it is applied"
@@ -236,7 +236,7 @@ def test_the_count_follows_restarts_and_snapshots() -> None:
         cluster.start(node_id)
     leader = cluster.leader()
     cluster.run(2_000)
-    assert [node.kv.partition_count for node in cluster.nodes.values()] == [1 + WIDE + 3] * 3
+    assert [node.kv.state.partition_count for node in cluster.nodes.values()] == [1 + WIDE + 3] * 3
     left = LIMIT - 1 - WIDE - 3
     assert create(cluster, (leader, "c", left + 1)) == [ErrorCode.INVALID_PARTITIONS]
     assert create(cluster, (leader, "c", left)) == [ErrorCode.NONE]

@@ -8,7 +8,7 @@ from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv import service as kv_service
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.faults.damage import FLIPPED_BYTE
 from replica_cluster import Cluster
@@ -94,7 +94,7 @@ def test_a_result_that_this_node_does_not_come_to_apply_is_unknown_after_a_while
     cluster = Cluster()
     follower = cluster.followers()[0]
     outcomes: list[ProposeOutcome] = []
-    follower.begin_input()
+    follower.engine.begin_input()
     follower.kv.await_result(10_000, outcomes.append)
     cluster.run(follower.config.propose_timeout_ms - 100)
     assert outcomes == []

@@ -12,7 +12,7 @@ from asidekit import hold, result, send
 from raftlake.errors import ErrorCode, StorageError
 from raftlake.kv.commands import Put, Txn
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.opaque import no_keys, require_raft_records
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch, validate
@@ -92,7 +92,7 @@ def test_there_is_no_key_value_space(cluster: Cluster) -> None:
     results: list[Any] = []
     leader.topics.create("another", 1, {}, lambda *result: results.append(result))
     assert results == [(None, ErrorCode.POLICY_VIOLATION, no_keys(leader.config))]
-    leader.topics.delete(leader.topics.all()[0], lambda *result: results.append(result))
+    leader.topics.delete(leader.names.all()[0], lambda *result: results.append(result))
     assert results[1][1] is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

@@ -55,9 +55,9 @@ def test_a_round_trims_every_topic_but_the_one_that_is_damaged_and_never_the_met
     put_keys(cluster, 10)
     node = cluster.leader()
     if broken is not None:
-        guarded = node.damage.guarded
+        guarded = node.findings.guarded
         damaged = groups[broken]
-        node.damage.guarded = lambda group, read: None if group == damaged else guarded(group, read)  # type: ignore[method-assign]
+        node.findings.guarded = lambda group, read: None if group == damaged else guarded(group, read)  # type: ignore[method-assign]
     for group in groups:
         write(cluster, group, 4)
     cluster.run(5 * ROUND_MS)
@@ -71,7 +71,7 @@ def test_a_round_without_anything_to_delete_leaves_no_snapshot() -> None:
     (group,) = cluster.create_topic("t")
     write(cluster, group, 5)
     cluster.run(5 * ROUND_MS)
-    assert [list(node.logs.snapshots.ids(group)) for node in cluster.nodes.values()] == [[], [], []]
+    assert [list(node.engine.logs.snapshots.ids(group)) for node in cluster.nodes.values()] == [[], [], []]
 
 
 def test_what_is_not_committed_stays_however_much_it_is() -> None:
@@ -102,7 +102,7 @@ def test_one_trim_deletes_every_segment_that_it_was_asked_to(count: int) -> None
         node.snapshots.trim(partition, keep_from)
         cluster.run(20 + count * SLICE_INTERVAL_MS)
         assert partition.log.start_offset == partition.core.log_start == keep_from
-        assert [each.offset for each in node.logs.snapshots.ids(group)] == [keep_from]
+        assert [each.offset for each in node.engine.logs.snapshots.ids(group)] == [keep_from]
 
 
 def test_a_trim_that_came_to_nothing_does_not_stand_in_the_way_of_the_next() -> None:
@@ -115,7 +115,7 @@ def test_a_trim_that_came_to_nothing_does_not_stand_in_the_way_of_the_next() -> 
     node.snapshots.trim(partition, keep_from)
     known, partition.core.high_watermark = partition.core.high_watermark, Offset(keep_from - 1)
     cluster.run(20)
-    assert partition.log.start_offset == 0 and list(node.logs.snapshots.ids(group)) == []
+    assert partition.log.start_offset == 0 and list(node.engine.logs.snapshots.ids(group)) == []
     partition.core.high_watermark = known
     node.snapshots.trim(partition, keep_from)
     cluster.run(20)
@@ -174,7 +174,7 @@ def test_a_snapshot_is_begun_and_kept_up_to_the_high_watermark_itself(missing: i
     node.snapshots.take(partition)
     partition.core.high_watermark = Offset(known - missing)
     cluster.run(20)
-    assert [each.offset for each in node.logs.snapshots.ids(METADATA_GROUP)] == ([] if missing else [known])
+    assert [each.offset for each in node.engine.logs.snapshots.ids(METADATA_GROUP)] == ([] if missing else [known])
     node.kv.bytes_since_snapshot = 1 << 31
     partition.core.snapshot_id = None
     node.snapshots.tick()
@@ -201,7 +201,7 @@ def test_a_first_snapshot_alone_deletes_nothing_and_a_second_what_lies_before_th
     cluster.run(1_000)
     second = taken(cluster, node)
     assert 0 < log.start_offset <= first.offset < second.offset
-    assert list(node.logs.snapshots.ids(METADATA_GROUP)) == [first, second]
+    assert list(node.engine.logs.snapshots.ids(METADATA_GROUP)) == [first, second]
 
 
 @pytest.mark.parametrize("which", ["newest", "older"])
@@ -241,11 +241,11 @@ def test_a_log_that_begins_anew_behind_the_leaders_snapshot_keeps_none_of_its_ow
     cluster.run(1_000)
     assert leader.partitions[METADATA_GROUP].core.log_start > old[-1].offset
     node = cluster.start(node_id)
-    assert list(node.logs.snapshots.ids(METADATA_GROUP)) == old
+    assert list(node.engine.logs.snapshots.ids(METADATA_GROUP)) == old
     core = node.partitions[METADATA_GROUP].core
     cluster.run(10_000, until=lambda: core.log_start > old[-1].offset)
     cluster.run(20)
-    assert list(node.logs.snapshots.ids(METADATA_GROUP)) == [core.snapshot_id]
+    assert list(node.engine.logs.snapshots.ids(METADATA_GROUP)) == [core.snapshot_id]
 
 
 def test_the_voters_come_with_a_fetched_snapshot_and_stay_over_a_restart() -> None:

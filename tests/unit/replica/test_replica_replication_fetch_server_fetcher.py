@@ -132,7 +132,7 @@ def test_a_read_takes_the_waiting_high_watermark_along_at_once(fetching: Fetchin
     replies = fetching.send(opened.session_id, 1, request)
     fetching.cluster.run(1)
     assert not replies
-    fetching.leader.begin_input()
+    fetching.leader.engine.begin_input()
     fetching.leader.reads.read(fetching.group, lambda result: None)
     fetching.leader.run_turn()
     assert len(replies) == 1
@@ -249,7 +249,7 @@ def _follows_of(fetching: Fetching, act: Callable[[], object]) -> int:
     """The `follows` that the core of the group is told when `act` sends a round."""
     seen: list[int] = []
     core = fetching.leader.partitions[fetching.group].core
-    step = fetching.leader.step
+    step = fetching.leader.engine.step
 
     def spy(partition: object, event: object) -> None:
         follows = getattr(event, "follows", None)
@@ -257,9 +257,9 @@ def _follows_of(fetching: Fetching, act: Callable[[], object]) -> int:
             seen.append(follows)
         step(partition, event)  # type: ignore[arg-type]
 
-    fetching.leader.step = spy  # type: ignore[method-assign, assignment]
+    fetching.leader.engine.step = spy  # type: ignore[method-assign, assignment]
     act()
-    fetching.leader.step = step  # type: ignore[method-assign]
+    fetching.leader.engine.step = step  # type: ignore[method-assign]
     assert core is fetching.leader.partitions[fetching.group].core
     return seen[-1]
 
@@ -387,9 +387,9 @@ def test_an_answer_does_not_speak_for_a_group_that_was_asked_about_after_it() ->
     leader = cluster.leader(group)
     cluster.run(1000)
     follower = next(node for node in cluster.nodes.values() if node is not leader)
-    fetcher = follower._fetchers[leader.config.node_id]
+    fetcher = follower.fetchers._fetchers[leader.config.node_id]
     assert fetcher.confirm(group)
-    follower.begin_input()
+    follower.engine.begin_input()
     fetcher.want(group, fetcher._parked[group])
     assert not fetcher.confirm(group), "the question has not left yet"
     cluster.run(600, until=lambda: group not in fetcher._wanted)

@@ -223,7 +223,7 @@ def test_a_position_that_the_core_has_not_judged_is_told_nothing_of(two_ways: Tw
 def test_a_read_is_proven_in_whichever_session_waits_for_the_group(two_ways: TwoWays) -> None:
     first, second = two_ways.open(0), two_ways.open(1)
     rounds = [two_ways.send(0, first, 1, two_ways.request()), two_ways.send(1, second, 1)]
-    two_ways.leader.begin_input()
+    two_ways.leader.engine.begin_input()
     two_ways.leader.reads.read(two_ways.group, lambda result: None)
     two_ways.leader.run_turn()
     assert [len(replies) for replies in rounds] == [1, 1]

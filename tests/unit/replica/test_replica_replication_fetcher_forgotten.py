@@ -32,17 +32,16 @@ class Rounds:
 
     def __init__(self) -> None:
         self.sent: list[tuple[FetchRpc, Callable[[FetchReply], None]]] = []
-        node: Any = SimpleNamespace(
-            mark_fetcher=lambda fetcher: None,
+        engine: Any = SimpleNamespace(
             begin_input=lambda: None,
             network=SimpleNamespace(send=lambda peer, rpc, done: self.sent.append((rpc, done))),
             config=SimpleNamespace(node_id=NodeId(3), replica_fetch_wait_ms=500, replica_fetch_bytes_max=1),
-            disk=SimpleNamespace(is_low=False),
             cluster_id=None,
             now_ms=0,
             partitions={},
         )
-        self.fetcher = PeerFetcher(node, NodeId(1))
+        disk: Any = SimpleNamespace(is_low=False)
+        self.fetcher = PeerFetcher(engine, disk, NodeId(1), lambda fetcher: None)
 
     def round(self) -> tuple[list[GroupId], list[GroupId]]:
         """Sends the next round: the groups that it lists, and those that it forgets. The answer brings nothing."""

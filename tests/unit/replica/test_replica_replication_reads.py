@@ -19,7 +19,7 @@ def cluster() -> Cluster:
 
 def _read(cluster: Cluster, node: object, group: object) -> ReadOffsetResult:
     results: list[ReadOffsetResult] = []
-    node.begin_input()  # type: ignore[attr-defined]
+    node.engine.begin_input()  # type: ignore[attr-defined]
     node.reads.read(group, results.append)  # type: ignore[attr-defined]
     cluster.run(20_000, until=lambda: bool(results))
     return results[0]
@@ -39,8 +39,8 @@ def test_reads_at_one_node_share_rounds() -> None:
     cluster = Cluster()
     follower = cluster.followers()[0]
     sent: list[object] = []
-    send = follower.network.send
-    follower.network.send = lambda peer, rpc, done: (  # type: ignore[method-assign]
+    send = follower.engine.network.send
+    follower.engine.network.send = lambda peer, rpc, done: (  # type: ignore[method-assign]
         sent.append(rpc) if isinstance(rpc, ReadOffsetRpc) else None,
         send(peer, rpc, done),
     )[1]

@@ -68,7 +68,7 @@ def test_an_alarm_is_raised_before_epochs_have_come_to_an_end() -> None:
     partition = node.partitions[METADATA_GROUP]
     usable = EPOCH_MAX - EPOCH_LEAP_MAX
     for epoch, is_alarming in ((usable, False), (usable + 1, True)):
-        node.reports.role(partition, ReportRole(role="Leader", epoch=Epoch(epoch), leader_id=NodeId(1), reason="test"))
+        node.reports.role(partition.group, ReportRole(role="Leader", epoch=Epoch(epoch), leader_id=NodeId(1), reason="test"))
         alarm = node.reports.alarms.get(METADATA_GROUP, "")
         assert ("raftlake recover" in alarm and "Keep the data of the others" in alarm) is is_alarming
 
@@ -87,7 +87,7 @@ def test_the_alarm_about_a_refused_epoch_ends_when_the_node_has_caught_up(caplog
             refuse(node, epoch)
         assert "refused epoch" in node.reports.alarms[METADATA_GROUP]
         for epoch, is_over in ((7_000_008, False), (7_000_009, True), (7_000_010, True)):
-            node.reports.role(partition, ReportRole(role="Follower", epoch=Epoch(epoch), leader_id=VOTER, reason="test"))
+            node.reports.role(partition.group, ReportRole(role="Follower", epoch=Epoch(epoch), leader_id=VOTER, reason="test"))
             assert (METADATA_GROUP not in node.reports.alarms) is is_over
     told = [record for record in caplog.records if record.name == "raftlake.epochs"]
     assert len(told) == 3, "of six the first, second and fourth: an alarm that comes and goes fills no disk"
@@ -107,7 +107,7 @@ def test_the_alarm_about_refused_epochs_ends_a_while_after_the_last_one() -> Non
     refuse(node, 5_000_000)
     assert "refused epoch 5000000" in node.reports.alarms[METADATA_GROUP]
     report = ReportRole(role="Follower", epoch=Epoch(5_000_000), leader_id=VOTER, reason="test")
-    node.reports.role(node.partitions[METADATA_GROUP], report)
+    node.reports.role(METADATA_GROUP, report)
     assert not node.reports.alarms, "the epoch of the alarm that is over is not waited for"
 
 
@@ -115,7 +115,7 @@ def test_that_epochs_come_to_an_end_is_told_before_and_after_refusals() -> None:
     cluster = Cluster(1)
     node = cluster.leader()
     report = ReportRole(role="Leader", epoch=EPOCH_MAX, leader_id=NodeId(1), reason="test")
-    node.reports.role(node.partitions[METADATA_GROUP], report)
+    node.reports.role(METADATA_GROUP, report)
     refuse(node, EPOCH_MAX)
     assert "raftlake recover" in node.reports.alarms[METADATA_GROUP]
     cluster.run(REFUSAL_ALARM_MS)
@@ -127,7 +127,7 @@ def test_no_alarm_advises_to_give_the_data_of_a_voter_up(is_near_the_end: bool) 
     node = Cluster(1).leader()
     if is_near_the_end:
         report = ReportRole(role="Leader", epoch=EPOCH_MAX, leader_id=NodeId(1), reason="test")
-        node.reports.role(node.partitions[METADATA_GROUP], report)
+        node.reports.role(METADATA_GROUP, report)
     else:
         refuse(node, EPOCH_MAX)
     alarm = node.reports.alarms[METADATA_GROUP].lower()
@@ -145,9 +145,9 @@ def test_alarms_of_a_deleted_topic_are_over_and_those_of_others_stay() -> None:
         node.reports.refused_epoch(groups[0], refused)
         node.reports._end(groups[1], EPOCH_MAX)
     assert set(node.reports.alarms) == {*gone, *kept}
-    topic = node.topics.get("gone")
+    topic = node.names.topic("gone")
     assert topic is not None
     node.topics.delete(topic, lambda *_: None)
-    cluster.run(1_000, until=lambda: node.topics.get("gone") is None)
+    cluster.run(1_000, until=lambda: node.names.topic("gone") is None)
     assert set(node.reports.alarms) == {*kept}
     assert (node.reports.refused_epochs, len(node.reports._refusals)) == (2, 1)

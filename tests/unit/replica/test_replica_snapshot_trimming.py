@@ -30,7 +30,7 @@ def test_a_log_is_trimmed_a_segment_a_turn() -> None:
     begins = [segment.base_offset for segment in segments]
     steps = [begins.index(after) - begins.index(before) for before, after in itertools.pairwise(starts)]
     assert set(steps) == {0, 1}, "one segment at most in each millisecond"
-    assert [each.offset for each in node.logs.snapshots.ids(group)] == [keep_from]
+    assert [each.offset for each in node.engine.logs.snapshots.ids(group)] == [keep_from]
     cluster.run(100)
     assert partition.log.start_offset == keep_from
     cluster.produce(group, batch(b"more"))
@@ -46,7 +46,7 @@ def test_a_topic_that_is_deleted_while_its_log_is_trimmed_is_left_alone() -> Non
     partition = node.partitions[group]
     node.snapshots.trim(partition, partition.log.segments()[-2].end_offset)
     cluster.run(100, until=lambda: partition.core.log_start > 0)
-    topic = node.topics.get("t")
+    topic = node.names.topic("t")
     assert topic is not None
     gone: list[object] = []
     node.topics.delete(topic, lambda topic, error, message: gone.append(error))

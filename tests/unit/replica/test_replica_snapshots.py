@@ -15,7 +15,7 @@ from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv import restore as kv_restore
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import snapshot_files
 from raftlake.replica.snapshots import snapshots
@@ -70,10 +70,10 @@ def test_snapshots_are_taken_the_log_is_trimmed_and_two_snapshots_stay() -> None
     cluster = trimmed_cluster()
     for node in cluster.nodes.values():
         core = node.partitions[METADATA_GROUP].core
-        ids = list(node.logs.snapshots.ids(METADATA_GROUP))
+        ids = list(node.engine.logs.snapshots.ids(METADATA_GROUP))
         assert len(ids) == 2 and core.snapshot_id == ids[-1]
         assert 0 < core.log_start <= ids[0].offset < ids[1].offset <= core.high_watermark
-        checked = snapshot_files.check(node.logs.snapshots, METADATA_GROUP, ids[-1])
+        checked = snapshot_files.check(node.engine.logs.snapshots, METADATA_GROUP, ids[-1])
         assert checked.snapshot_id == ids[-1]
 
 
@@ -81,11 +81,13 @@ def test_nothing_is_taken_before_enough_was_written_and_an_interval_takes_one_an
     cluster = Cluster(3, snapshot_bytes_between=1 << 30, snapshot_interval_ms=60_000)
     write(cluster, "a")
     cluster.run(50_000)
-    assert all(not node.logs.snapshots.ids(METADATA_GROUP) for node in cluster.nodes.values())
+    assert all(not node.engine.logs.snapshots.ids(METADATA_GROUP) for node in cluster.nodes.values())
     cluster.run(20_000)
-    assert all(len(node.logs.snapshots.ids(METADATA_GROUP)) == 1 for node in cluster.nodes.values())
+    assert all(len(node.engine.logs.snapshots.ids(METADATA_GROUP)) == 1 for node in cluster.nodes.values())
     cluster.run(200_000)
-    assert all(len(node.logs.snapshots.ids(METADATA_GROUP)) == 1 for node in cluster.nodes.values()), "nothing new to keep"
+    assert all(len(node.engine.logs.snapshots.ids(METADATA_GROUP)) == 1 for node in cluster.nodes.values()), (
+        "nothing new to keep"
+    )
 
 
 def test_commands_go_on_while_a_snapshot_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,10 +173,10 @@ def test_fetch_snapshot_is_answered_as_kafka_does() -> None:
     node = cluster.leader()
     snapshot_id = node.partitions[METADATA_GROUP].core.snapshot_id
     assert snapshot_id is not None
-    size = node.logs.snapshots.size(METADATA_GROUP, snapshot_id)
+    size = node.engine.logs.snapshots.size(METADATA_GROUP, snapshot_id)
     assert size is not None
     piece = fetch_piece(node, snapshot_id, 10)
-    whole = node.logs.snapshots.read(METADATA_GROUP, snapshot_id, 0, size)
+    whole = node.engine.logs.snapshots.read(METADATA_GROUP, snapshot_id, 0, size)
     assert (piece.error, piece.size, piece.position, piece.data) == (ErrorCode.NONE, size, 10, whole[10:110])
     assert fetch_piece(node, OffsetAndEpoch(Offset(3), Epoch(1))).error is ErrorCode.SNAPSHOT_NOT_FOUND
     assert fetch_piece(node, OffsetAndEpoch(Offset(0), Epoch(0))).error is ErrorCode.SNAPSHOT_NOT_FOUND
@@ -200,7 +202,7 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_older_one() -> None:
     cluster.stop(follower)
     damaged = damage(cluster, follower, -1)
     node = cluster.start(follower)
-    assert damaged not in node.logs.snapshots.ids(METADATA_GROUP)
+    assert damaged not in node.engine.logs.snapshots.ids(METADATA_GROUP)
     cluster.run(10_000, until=lambda: agree(cluster) and not node.kv.is_restoring)
 
 
@@ -247,7 +249,7 @@ def test_a_topic_that_was_born_again_behind_the_snapshot_keeps_its_data_over_a_r
     follower = cluster.followers()[0]
     follower.snapshots.take(follower.partitions[METADATA_GROUP])
     cluster.run(1_000)
-    topic = cluster.leader().topics.get("t")
+    topic = cluster.leader().names.topic("t")
     assert topic is not None
     gone: list[object] = []
     cluster.leader().topics.delete(topic, lambda topic, error, message: gone.append(error))
@@ -263,7 +265,7 @@ def test_a_topic_that_was_born_again_behind_the_snapshot_keeps_its_data_over_a_r
     disk.delete = lambda group: (deleted.append(group), delete_group(group))[1]  # type: ignore[method-assign]
     node = cluster.start(follower.config.node_id)
     assert node.kv.is_restoring
-    cluster.run(5_000, until=lambda: node.topics.get("t") is not None and present in node.partitions)
+    cluster.run(5_000, until=lambda: node.names.topic("t") is not None and present in node.partitions)
     assert deleted == [] and former not in node.partitions
     assert node.partitions[present].log.end_offset >= 2
 
@@ -273,7 +275,7 @@ def test_a_topic_that_ended_while_a_node_fell_behind_is_deleted_there() -> None:
     (group,) = cluster.create_topic("t")
     follower = cluster.followers()[0].config.node_id
     cluster.stop(follower)
-    topic = cluster.leader().topics.get("t")
+    topic = cluster.leader().names.topic("t")
     assert topic is not None
     gone: list[object] = []
     cluster.leader().topics.delete(topic, lambda topic, error, message: gone.append(error))
@@ -296,11 +298,11 @@ def test_a_snapshot_that_ends_above_what_a_repaired_log_reaches_is_dropped() -> 
     known = partition.core.high_watermark
     partition.core.high_watermark = Offset(known - 3)
     cluster.run(2 * snapshots.SLICE_INTERVAL_MS + 2)
-    assert list(node.logs.snapshots.ids(METADATA_GROUP)) == [] and partition.core.snapshot_id is None
+    assert list(node.engine.logs.snapshots.ids(METADATA_GROUP)) == [] and partition.core.snapshot_id is None
     write(cluster, "more")
     node.kv.bytes_since_snapshot = 1 << 31
     cluster.run(1_000)
-    assert len(node.logs.snapshots.ids(METADATA_GROUP)) == 1, "the next one is taken when the log is back"
+    assert len(node.engine.logs.snapshots.ids(METADATA_GROUP)) == 1, "the next one is taken when the log is back"
 
 
 # --- data partitions --------------------------------------------------------------------------------------------------
@@ -320,7 +322,7 @@ def test_retention_leaves_a_snapshot_exactly_at_the_log_start() -> None:
     cluster, group = trimmed_topic()
     for node in cluster.nodes.values():
         core = node.partitions[group].core
-        (snapshot_id,) = node.logs.snapshots.ids(group)
+        (snapshot_id,) = node.engine.logs.snapshots.ids(group)
         assert core.snapshot_id == snapshot_id
         assert snapshot_id == OffsetAndEpoch(core.log_start, core.history.start_epoch)
 
@@ -338,7 +340,7 @@ def test_a_follower_behind_the_log_start_of_a_topic_begins_there() -> None:
         until=lambda: group in node.partitions and node.partitions[group].core.log_end == leader.partitions[group].core.log_end,
     )
     assert node.partitions[group].core.log_start > 0
-    assert list(node.logs.snapshots.ids(group)) == [node.partitions[group].core.snapshot_id]
+    assert list(node.engine.logs.snapshots.ids(group)) == [node.partitions[group].core.snapshot_id]
 
 
 def test_the_log_is_not_trimmed_before_the_snapshot_is_durable() -> None:
@@ -396,7 +398,7 @@ def test_a_state_that_was_replaced_is_freed_over_many_turns(monkeypatch: pytest.
     cluster, space = Cluster(), KeySpace()
     for number in range(20 * LEAF_KEYS_MAX):
         space.put(f"{number:06d}", pack(1, b""))
-    kv_restore.release(cluster.leader(), space)
+    kv_restore.release(cluster.leader().engine, space)
     left = []
     while leaves := len(space.freeze()):
         left.append(leaves)

@@ -8,7 +8,7 @@ from raftlake.kv.commands import put
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv.service import ProposeOutcome
+from raftlake.replica.kv.outcomes import ProposeOutcome
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition import snapshot_files
 from raftlake.replica.snapshots import check as snapshot_check
@@ -81,7 +81,7 @@ def test_a_follower_gets_through_although_the_leaders_snapshot_was_damaged(topic
     cluster.run(30_000, until=lambda: trimmed.has_all(node))
     assert trimmed.leader is leader and leader.partitions[group].core.epoch == epoch
     assert leader.damage.impaired == {}
-    assert snapshot_files.check(leader.logs.snapshots, group, trimmed.newest())
+    assert snapshot_files.check(leader.engine.logs.snapshots, group, trimmed.newest())
 
 
 @pytest.mark.parametrize("topic", [None, "orders"], ids=["keys", "partition"])
@@ -115,15 +115,15 @@ def test_a_snapshot_that_is_intact_is_looked_at_and_left_alone(monkeypatch: pyte
     monkeypatch.setattr(snapshot_check, "SLICE_BYTES", 1)
     trimmed = Trimmed(None)
     leader, snapshot_id = trimmed.leader, trimmed.newest()
-    check = snapshot_check.SnapshotCheck(leader)
-    before = leader.logs.snapshots.ids(METADATA_GROUP)
+    check = snapshot_check.SnapshotCheck(leader.engine, leader.snapshots)
+    before = leader.engine.logs.snapshots.ids(METADATA_GROUP)
     for _ in range(3):
         check.on_begun(METADATA_GROUP, snapshot_id, trimmed.away)
     assert check._under_way == {METADATA_GROUP: snapshot_id}
     trimmed.cluster.run(500, until=lambda: not check._under_way)
-    assert leader.logs.snapshots.ids(METADATA_GROUP) == before
+    assert leader.engine.logs.snapshots.ids(METADATA_GROUP) == before
     for _ in range(2):
         check.on_begun(METADATA_GROUP, snapshot_id, trimmed.away)
-    leader.logs.snapshots.delete(METADATA_GROUP, snapshot_id)
+    leader.engine.logs.snapshots.delete(METADATA_GROUP, snapshot_id)
     trimmed.cluster.run(500, until=lambda: not check._under_way)
     assert leader.fatal is None

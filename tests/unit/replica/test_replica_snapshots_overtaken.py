@@ -25,7 +25,7 @@ def test_a_snapshot_that_ends_beside_a_later_fetched_one_is_dropped(monkeypatch:
     cluster.run(1_000)
     node = cluster.followers()[0]
     partition = node.partitions[METADATA_GROUP]
-    core, store = partition.core, node.logs.snapshots
+    core, store = partition.core, node.engine.logs.snapshots
     later = OffsetAndEpoch(Offset(core.high_watermark + 5), core.epoch)
     honest = node.snapshots._on_taken
     told: list[OffsetAndEpoch] = []
@@ -54,9 +54,9 @@ def test_a_log_that_is_about_to_begin_behind_a_fetched_snapshot_is_not_trimmed_b
     cluster.run(1_000)
     node = cluster.followers(group)[0]
     partition = node.partitions[group]
-    core, ids = partition.core, list(node.logs.snapshots.ids(group))
+    core, ids = partition.core, list(node.engine.logs.snapshots.ids(group))
     ends = [segment.end_offset for segment in partition.log.segments()[:-1]]
     fetch_snapshot._begin_at(core, OffsetAndEpoch(Offset(core.high_watermark + 5), core.epoch), core.voters)
     node.snapshots.trim(partition, Offset(ends[-1]))
     cluster.run(1)
-    assert list(node.logs.snapshots.ids(group)) == ids and not node.snapshots._trimming
+    assert list(node.engine.logs.snapshots.ids(group)) == ids and not node.snapshots._trimming

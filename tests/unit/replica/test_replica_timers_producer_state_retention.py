@@ -269,7 +269,7 @@ def test_a_topic_whose_times_do_not_ascend_is_trimmed_up_to_the_first_young_segm
     """On each replica, and again after a restart: the time of a closed segment then comes from what is on its disk."""
     cluster = Cluster(3, segment_bytes=400, retention_check_interval_ms=500, retention_ms=600_000)
     (group,) = cluster.create_topic("t")
-    wall_ms = cluster.leader(group).clock.wall_ms()
+    wall_ms = cluster.leader(group).engine.clock.wall_ms()
     ends = []
     for time in (*times, 0):
         made = cluster.produce(group, batch(bytes(300), timestamp_ms=wall_ms - (0 if time else 700_000)))

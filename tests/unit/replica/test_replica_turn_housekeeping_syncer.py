@@ -18,8 +18,8 @@ from replica_cluster import Cluster, batch, produce_request
 def _count_syncs(node: ReplicaNode) -> list[int]:
     """How many logs each sync of the node covers, from now on."""
     syncs: list[int] = []
-    flush = node.logs.flush
-    node.logs.flush = lambda logs, done, *, may_wait: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign, assignment]
+    flush = node.engine.logs.flush
+    node.engine.logs.flush = lambda logs, done, *, may_wait: (syncs.append(len(logs)), flush(logs, done))[1]  # type: ignore[method-assign, assignment]
     return syncs
 
 
@@ -42,7 +42,7 @@ def test_an_append_is_not_acknowledged_before_the_sync_that_covers_it() -> None:
     leader = cluster.leader(group)
     cluster.run(50)
     held: list[object] = []
-    leader.logs.flush = lambda logs, done, *, may_wait: held.append(done)  # type: ignore[method-assign, assignment]
+    leader.engine.logs.flush = lambda logs, done, *, may_wait: held.append(done)  # type: ignore[method-assign, assignment]
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
     cluster.run(1000)
     assert held
@@ -60,7 +60,7 @@ def test_a_failed_sync_stops_the_node_and_is_not_tried_again() -> None:
         tries.append(1)
         done(StorageError("no sync"))  # type: ignore[operator]
 
-    leader.logs.flush = fail  # type: ignore[method-assign, assignment]
+    leader.engine.logs.flush = fail  # type: ignore[method-assign, assignment]
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x")))
     leader.run_turn()
     leader.run_turn()
@@ -77,13 +77,13 @@ def test_a_group_that_is_deleted_during_a_sync_keeps_no_other_from_hearing_of_it
     leader = cluster.leader(groups[0])
     cluster.run(50)
     held: list[Any] = []
-    flush = leader.logs.flush
-    leader.logs.flush = lambda logs, done, *, may_wait: held.append((list(logs), done))  # type: ignore[method-assign, assignment]
+    flush = leader.engine.logs.flush
+    leader.engine.logs.flush = lambda logs, done, *, may_wait: held.append((list(logs), done))  # type: ignore[method-assign, assignment]
     answers = [cluster.send(leader, ApiKey.PRODUCE, produce_request(group, batch(b"x"))) for group in groups]
     leader.run_turn()
     ((logs, done),) = held
     assert [log.group for log in logs] == groups
-    leader.logs.flush = flush  # type: ignore[method-assign]
+    leader.engine.logs.flush = flush  # type: ignore[method-assign]
     leader.partitions[groups[gone]].deleted = True
     done(None)
     leader.run_turn()
@@ -97,7 +97,7 @@ def test_only_a_node_that_leads_no_appends_waits_for_its_disk() -> None:
     led_ms = dict.fromkeys(cluster.nodes, cluster.now_ms)
 
     def watch(node: ReplicaNode) -> None:
-        flush, me = node.logs.flush, node.config.node_id
+        flush, me = node.engine.logs.flush, node.config.node_id
 
         def flush_and_note(logs: Any, done: Any, *, may_wait: bool) -> None:
             if any(node.partitions[log.group].core.is_leader for log in logs):
@@ -105,7 +105,7 @@ def test_only_a_node_that_leads_no_appends_waits_for_its_disk() -> None:
             waits[me].append((len(logs), cluster.now_ms - led_ms[me], may_wait))
             flush(logs, done)
 
-        node.logs.flush = flush_and_note  # type: ignore[method-assign]
+        node.engine.logs.flush = flush_and_note  # type: ignore[method-assign]
 
     for node in cluster.nodes.values():
         watch(node)

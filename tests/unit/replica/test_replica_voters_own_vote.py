@@ -47,7 +47,7 @@ def listen(node: ReplicaNode) -> list[tuple[str, str]]:
 def remove(cluster: Cluster, node_id: NodeId) -> None:
     leader = cluster.leader()
     answers: list[AnswerVoterChange] = []
-    leader.begin_input()
+    leader.engine.begin_input()
     voter = leader.quorum.latest.voters[node_id]
     leader.voter_changes.request(leader.partitions[METADATA_GROUP], RemoveVoter(voter=voter), answers.append)
     cluster.run(5_000, lambda: bool(answers))
@@ -211,7 +211,7 @@ def test_the_address_of_another_voter_does_not_go_into_the_log() -> None:
         leader_epoch=partition.core.epoch,
     )
     answers: list[AnswerVoterChange] = []
-    leader.begin_input()
+    leader.engine.begin_input()
     leader.voter_changes.admit(partition, change, answers.append)
     assert answers[0].error is ErrorCode.INVALID_REQUEST and "is the address of node" in answers[0].message
 

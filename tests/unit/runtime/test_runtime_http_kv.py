@@ -11,7 +11,7 @@ import pytest
 
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.kv.commands import ANY, Compare, Delete, Put, Txn
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.runtime.http.base import ByteBudget, HttpError
 from raftlake.runtime.http.kv import CONDITION_FAILED
 from runtime_fakes import run

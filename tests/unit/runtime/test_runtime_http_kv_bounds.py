@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftlake.kv.commands import Put, Txn
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.runtime.http.base import ByteBudget, HttpError
 from raftlake.runtime.http.exchange import PIECE_BYTES
 from raftlake.runtime.http.kv import LIST_BYTES_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX

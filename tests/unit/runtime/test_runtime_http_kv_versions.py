@@ -10,7 +10,7 @@ import pytest
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.replica.config import Endpoint
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.runtime.http.kv import CONDITION_FAILED
 from runtime_fakes import run
 from runtime_http_fakes import Front, http_front

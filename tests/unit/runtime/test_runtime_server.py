@@ -109,9 +109,9 @@ def test_a_failed_disk_ends_with_exit_code_1_and_names_the_file(tmp_path: Path, 
 
     async def test(server: NodeServer, client: httpx.AsyncClient) -> None:
         await until(server.node.is_ready)
-        server.node.fail(StorageError("cannot sync /data/x.log: No space left on device"))
+        server.node.engine.fail(StorageError("cannot sync /data/x.log: No space left on device"))
         assert (await client.get("/health/live")).status_code == 503
-        server.node.request_turn()
+        server.node.engine.request_turn()
 
     with caplog.at_level(logging.CRITICAL):
         assert with_server(settings_of(tmp_path), test) == 1

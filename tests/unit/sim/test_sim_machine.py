@@ -12,7 +12,7 @@ from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
 from raftlake.kv.commands import put
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clients.calls import CallFailure
 from raftlake.sim.clock import US_PER_MS
@@ -153,7 +153,7 @@ def stop_with(cluster: Cluster, error: RaftlakeError) -> None:
     run(cluster, 1_000)
     node = machine_of(cluster).node
     assert node is not None
-    machine_of(cluster).run(lambda: node.fail(error))
+    machine_of(cluster).run(lambda: node.engine.fail(error))
 
 
 @pytest.mark.parametrize("ends", ["slow disk ends", "all faults end"])
@@ -216,10 +216,10 @@ def test_a_driver_that_spins_is_told() -> None:
 
     def spinning() -> None:
         honest()
-        node.request_turn()
+        node.engine.request_turn()
 
     node.run_turn = spinning  # type: ignore[method-assign]
-    node.request_turn()
+    node.engine.request_turn()
     with pytest.raises(Violation, match="spins"):
         run(cluster, 1_000)
 

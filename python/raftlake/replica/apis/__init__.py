@@ -14,7 +14,7 @@ Reading order:
 - `find_quorum`: FindQuorum (KIP-595).
 
 Callers: `replica/node.py` builds `Apis` and calls `Apis.handle`. `replica/peer_requests.py` and `own_vote` use
-`cluster` and `voters` for requests of nodes. The handlers call the services of `ReplicaNode`.
+`cluster` and `voters` for requests of nodes. The handlers call the services of `Services`.
 
 Invariants:
 
@@ -27,27 +27,26 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import InvariantViolation
+from raftlake.ports.peer_rpcs import DescribeRpc, PeerReply, VoterRpc
 from raftlake.replica.apis import cluster, groups, offsets, topics, voters
+from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.config import ClientContext
+from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.produce import ProduceRequest
 
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
-
-Reply = Callable[[object], None]
-Handler = Callable[["ReplicaNode", Any, Reply], None]
+Handler = Callable[[Services, Any, Reply], None]
 
 
 class Apis:
-    def __init__(self, node: ReplicaNode) -> None:
+    def __init__(self, node: Services) -> None:
         self._node = node
         producer_ids, parked = ProducerIds(node), ParkedFetches()
         self._handlers: dict[int, Handler] = {
@@ -83,3 +82,11 @@ class Apis:
         if handler is None:
             raise InvariantViolation(f"no handler for API key {header.api_key} of {client.host}")
         handler(self._node, message, reply)
+
+    def describe_for_peer(self, rpc: DescribeRpc, reply: Callable[[PeerReply], None]) -> None:
+        """The question of another node's client: answered from here, never passed on again."""
+        cluster.describe_for_peer(self._node, rpc, reply)
+
+    def change_for_peer(self, rpc: VoterRpc, reply: Callable[[PeerReply], None]) -> None:
+        """A node asks about its own vote."""
+        voters.change_for_peer(self._node, rpc, reply)

@@ -21,6 +21,8 @@ from raftlake.errors import ErrorCode, for_clients
 NO_THROTTLE = datetime.timedelta(0)
 
 T = TypeVar("T")
+#: Told the answer to a request.
+Reply = Callable[[object], None]
 
 
 @lru_cache(maxsize=512)

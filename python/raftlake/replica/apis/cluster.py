@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, GroupId, PeerReply
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.apis.answers import Answers, kafka_error, once
-from raftlake.replica.apis.describe import describe_quorum
+from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.config import METADATA_TOPIC
-from raftlake.replica.hosting.topics import NO_LEADER_YET, Topic
+from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
+from raftlake.replica.reserved import Topic
+from raftlake.replica.services import Services
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
 from raftlake.wire.quorum import ReplicaDescription
 
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
-
-Reply = Callable[[object], None]
 BROKERS, CONTROLLERS = 1, 2
 RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
 CONFIG_SOURCE_DEFAULT, CONFIG_SOURCE_STATIC_BROKER, CONFIG_SOURCE_TOPIC = 5, 4, 1
@@ -38,11 +35,11 @@ NODE_ID_DIGITS = 10
 # --- Metadata ---
 
 
-def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def metadata(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     nodes = node.membership.nodes()
     if request.topics is None or (not request.topics and _version(request) == 0):
-        topics = [_known_topic(node, nodes, _version(request), topic) for topic in node.topics.all()]
+        topics = [_known_topic(node, nodes, _version(request), topic) for topic in node.names.all()]
     else:
         topics = [_asked_topic(node, nodes, _version(request), asked) for asked in once(request.topics, _name_or_id)]
     reply(
@@ -52,9 +49,9 @@ def metadata(node: ReplicaNode, request: Any, reply: Reply) -> None:
                 answers.make("MetadataResponseBroker", node_id=node_id, host=endpoint.host, port=endpoint.port, rack=None)
                 for node_id, endpoint in nodes.items()
             ),
-            cluster_id=node.cluster_id,
+            cluster_id=node.engine.cluster_id,
             # A node that does not know yet which topics exist names no controller: a list of all has no other place to say so.
-            controller_id=node.metadata_leader_id if node.topics.is_current else NO_LEADER,
+            controller_id=node.quorum.leader_id if node.topics.is_current else NO_LEADER,
             error_code=kafka_error(ErrorCode.NONE),
             topics=tuple(topics),
         )
@@ -70,10 +67,10 @@ def _name_or_id(asked: Any) -> str | bytes:
     return topic_id if any(topic_id) else asked.name or ""
 
 
-def _asked_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
+def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
-    topic = node.topics.by_id(topic_id) if by_id else node.topics.get(asked.name or "")
+    topic = node.names.by_id(topic_id) if by_id else node.names.topic(asked.name or "")
     if topic is not None:
         return _known_topic(node, nodes, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -83,11 +80,11 @@ def _asked_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, aske
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
 
 
-def _known_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, topic: Topic) -> TopicMetadata:
+def _known_topic(node: Services, nodes: Container[NodeId], version: int, topic: Topic) -> TopicMetadata:
     """What is known of a topic. A leader that is not among the `nodes` of the answer is not available to clients yet."""
     partitions = []
     for group in topic.groups():
-        hosted = node.partitions.get(group)
+        hosted = node.engine.partitions.get(group)
         leader_id = NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else hosted.core.leader_id
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
         epoch = -1 if hosted is None else hosted.core.epoch
@@ -100,7 +97,7 @@ def _known_topic(node: ReplicaNode, nodes: Container[NodeId], version: int, topi
 # --- cluster and quorum ---
 
 
-def describe_cluster(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def describe_cluster(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     error, message = ErrorCode.NONE, None
@@ -112,8 +109,8 @@ def describe_cluster(node: ReplicaNode, request: Any, reply: Reply) -> None:
             error_code=kafka_error(error),
             error_message=message,
             endpoint_type=endpoint_type,
-            cluster_id=node.cluster_id or "",
-            controller_id=node.metadata_leader_id,
+            cluster_id=node.engine.cluster_id or "",
+            controller_id=node.quorum.leader_id,
             brokers=tuple(
                 answers.make(
                     "DescribeClusterBroker",
@@ -129,22 +126,22 @@ def describe_cluster(node: ReplicaNode, request: Any, reply: Reply) -> None:
     )
 
 
-def describe_quorum_api(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def describe_quorum_api(node: Services, request: Any, reply: Reply) -> None:
     """The leader alone knows the lags. A question about one group goes to its leader, as Kafka's brokers pass it on to their
     controller (its tools ask any broker and do not look further); where that fails, and for several groups at once, the
     answer is NOT_LEADER with the leader's name."""
     asked = _partitions_described(request)
     one = next(iter(asked.items())) if len(asked) == 1 else ("", [])
-    partition = node.partitions.get(_group_described(node, one[0], one[1][0])) if len(one[1]) == 1 else None
+    partition = node.engine.partitions.get(_group_described(node, one[0], one[1][0])) if len(one[1]) == 1 else None
     if partition is None or partition.core.is_leader or partition.core.leader_id == NO_LEADER:
         reply(_describe_locally(node, request))
         return
 
     def answered(outcome: PeerReply | FailureReason) -> None:
-        node.begin_input()
+        node.engine.begin_input()
         reply(outcome.response if isinstance(outcome, DescribeReply) else _describe_locally(node, request))
 
-    node.network.send(partition.core.leader_id, DescribeRpc(request=_about_one(request)), answered)
+    node.engine.network.send(partition.core.leader_id, DescribeRpc(request=_about_one(request)), answered)
 
 
 def _partitions_described(request: Any) -> dict[str, list[int]]:
@@ -161,12 +158,12 @@ def _about_one(request: Any) -> Any:
     return replace(request, topics=(replace(topic, partitions=topic.partitions[:1]),))
 
 
-def describe_for_peer(node: ReplicaNode, rpc: DescribeRpc, reply: Callable[[PeerReply], None]) -> None:
+def describe_for_peer(node: Services, rpc: DescribeRpc, reply: Callable[[PeerReply], None]) -> None:
     """The question of another node's client: answered from here, never passed on again."""
     reply(DescribeReply(response=_describe_locally(node, rpc.request)))
 
 
-def _describe_locally(node: ReplicaNode, request: Any) -> object:
+def _describe_locally(node: Services, request: Any) -> object:
     answers = Answers(request)
     topics = []
     for name, indexes in _partitions_described(request).items():
@@ -190,20 +187,20 @@ def _describe_locally(node: ReplicaNode, request: Any) -> object:
     )
 
 
-def _group_described(node: ReplicaNode, topic: str, partition: int) -> GroupId:
+def _group_described(node: Services, topic: str, partition: int) -> GroupId:
     """Kafka's quorum tool knows the metadata log alone; to it, any other log that a quorum may keep goes by that name."""
-    own = node.config.quorum_group
-    return own if (topic, partition) == (METADATA_TOPIC, own.partition) else node.resolve_group(topic, partition)
+    own = node.engine.config.quorum_group
+    return own if (topic, partition) == (METADATA_TOPIC, own.partition) else node.names.resolve_group(topic, partition)
 
 
-def _quorum_partition(node: ReplicaNode, answers: Answers, group: GroupId) -> Any:
-    partition = node.partitions.get(group)
+def _quorum_partition(node: Services, answers: Answers, group: GroupId) -> Any:
+    partition = node.engine.partitions.get(group)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     leader_id, epoch, high_watermark = int(NO_LEADER), 0, -1
     voters: list[Any] = []
     observers: list[Any] = []
     if partition is not None:
-        described = describe_quorum(node, partition)
+        described = node.describer.of(partition)
         leader_id, epoch = described.leader_id, described.leader_epoch
         error = ErrorCode.NONE if partition.core.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if partition.core.is_leader:
@@ -237,7 +234,7 @@ def _replica_state(answers: Answers, replica: ReplicaDescription) -> Any:
 # --- configs ---
 
 
-def describe_configs(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def describe_configs(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     reply(
         answers.make(
@@ -263,7 +260,7 @@ def _resources(request: Any) -> dict[tuple[int, str], tuple[Any, Wanted]]:
     return found
 
 
-def _described_resource(node: ReplicaNode, answers: Answers, resource: Any, wanted: Wanted) -> Any:
+def _described_resource(node: Services, answers: Answers, resource: Any, wanted: Wanted) -> Any:
     configs, error, message = _configs_of(node, resource.resource_type, resource.resource_name)
     return answers.make(
         "DescribeConfigsResult",
@@ -289,11 +286,11 @@ def _described_resource(node: ReplicaNode, answers: Answers, resource: Any, want
     )
 
 
-def _configs_of(node: ReplicaNode, kind: int, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
+def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
     if kind == RESOURCE_BROKER:
         return _broker_configs(node, name)
     if kind == RESOURCE_TOPIC:
-        topic = node.topics.get(name)
+        topic = node.names.topic(name)
         if topic is None:
             if node.topics.may_miss_some:
                 return [], ErrorCode.LEADER_NOT_AVAILABLE, f"{NO_LEADER_YET}; topic {name!r} is not known so far"
@@ -301,9 +298,9 @@ def _configs_of(node: ReplicaNode, kind: int, name: str) -> tuple[list[tuple[str
         configs = {
             "cleanup.policy": "delete",
             "compression.type": "producer",
-            "max.message.bytes": str(node.config.message_bytes_max),
-            "retention.bytes": str(node.config.retention_bytes),
-            "retention.ms": str(node.config.retention_ms),
+            "max.message.bytes": str(node.engine.config.message_bytes_max),
+            "retention.bytes": str(node.engine.config.retention_bytes),
+            "retention.ms": str(node.engine.config.retention_ms),
         }
         described = [(key, value, CONFIG_SOURCE_DEFAULT) for key, value in configs.items() if key not in topic.configs]
         return (
@@ -319,11 +316,11 @@ def _is_node_id(name: str) -> bool:
     return name.isascii() and name.isdigit() and len(name) <= NODE_ID_DIGITS and (name == "0" or name[0] != "0")
 
 
-def _broker_configs(node: ReplicaNode, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
+def _broker_configs(node: Services, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
     """A broker resource names a node by id. The HTTP address of every node is known; the rest only of this one."""
     if name and not _is_node_id(name):
         return [], ErrorCode.INVALID_REQUEST, f"a broker is named by its node id, not by {name!r}"
-    node_id = NodeId(int(name)) if name else node.config.node_id
+    node_id = NodeId(int(name)) if name else node.engine.config.node_id
     endpoint = node.membership.endpoint(node_id)
     if endpoint is None:
         return [], ErrorCode.INVALID_REQUEST, f"node {node_id} is not part of this quorum"
@@ -331,12 +328,12 @@ def _broker_configs(node: ReplicaNode, name: str) -> tuple[list[tuple[str, str, 
     configs = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{endpoint}"}
     if http is not None:
         configs["http.listener"] = str(http)
-    if node_id == node.config.node_id:
-        raft = node.config.raft
+    if node_id == node.engine.config.node_id:
+        raft = node.engine.config.raft
         configs |= {
-            "message.max.bytes": str(node.config.message_bytes_max),
-            "retention.bytes": str(node.config.retention_bytes),
-            "retention.ms": str(node.config.retention_ms),
+            "message.max.bytes": str(node.engine.config.message_bytes_max),
+            "retention.bytes": str(node.engine.config.retention_bytes),
+            "retention.ms": str(node.engine.config.retention_ms),
             "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in node.quorum.addresses().items()),
             "quorum.election.timeout.ms": str(raft.election_timeout_ms),
             "quorum.fetch.timeout.ms": str(raft.fetch_timeout_ms),

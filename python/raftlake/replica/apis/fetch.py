@@ -13,21 +13,17 @@ and KIP-392 for Fetch).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from raftlake.errors import DamagedData, ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
-from raftlake.replica.apis.produce import group_of
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.services import Services
 from raftlake.replica.timers import Timer
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartition, FetchRequest
 from raftlake.wire.fetch_response import EpochEndOffset, FetchPartitionResult, FetchResponse, FetchTopicResult
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 WAIT_MS_MAX = 60_000
 READ_COMMITTED = 1
@@ -74,7 +70,7 @@ class ParkedFetch:
 
     def __init__(
         self,
-        node: ReplicaNode,
+        node: Services,
         parked: ParkedFetches,
         request: FetchRequest,
         groups: list[list[GroupId]],
@@ -92,19 +88,19 @@ class ParkedFetch:
         #: After a look in vain: until then no move of a high watermark calls it. And what the look saw.
         self._pause: Timer | None = None
         self._seen: list[int] = []
-        self._deadline_ms = node.now_ms + min(max(request.wait_ms_max, 0), WAIT_MS_MAX)
+        self._deadline_ms = node.engine.now_ms + min(max(request.wait_ms_max, 0), WAIT_MS_MAX)
 
     def start(self) -> None:
-        if self._attempt(final=self._node.now_ms >= self._deadline_ms):
+        if self._attempt(final=self._node.engine.now_ms >= self._deadline_ms):
             return
-        self._timer = self._node.timers.schedule(self._deadline_ms, self.finish)
+        self._timer = self._node.engine.timers.schedule(self._deadline_ms, self.finish)
         self._watch()
         self._parked.add(self, _size(self._request))
 
     def _watch(self) -> None:
         for groups in self._groups:
             for group in groups:
-                partition = self._node.partitions.get(group)
+                partition = self._node.engine.partitions.get(group)
                 if partition is not None:
                     self._stops.append(partition.wait_for_watermark(self._on_watermark))
 
@@ -121,11 +117,11 @@ class ParkedFetch:
         self._parked.in_vain += 1
         # All that look in vain share the time: twenty of them look as often together as one would.
         pause_ms = 1 + len(self._seen) * self._parked.in_vain // PARTITIONS_LOOKED_AT_PER_MS
-        self._pause = self._node.timers.schedule(self._node.now_ms + pause_ms, self._end_pause)
+        self._pause = self._node.engine.timers.schedule(self._node.engine.now_ms + pause_ms, self._end_pause)
         return True
 
     def _watermarks(self) -> list[int]:
-        hosted = (self._node.partitions.get(group) for groups in self._groups for group in groups)
+        hosted = (self._node.engine.partitions.get(group) for groups in self._groups for group in groups)
         return [-1 if partition is None else partition.high_watermark for partition in hosted]
 
     def _end_pause(self) -> None:
@@ -174,9 +170,9 @@ class ParkedFetch:
         return size, urgent, topics
 
     def _read_partition(self, group: GroupId, part: FetchPartition, budget: int, *, first: bool) -> FetchPartitionResult:
-        partition = self._node.partitions.get(group)
+        partition = self._node.engine.partitions.get(group)
         if partition is None:
-            return FetchPartitionResult(part.index, self._node.hosting.why_unknown(group))
+            return FetchPartitionResult(part.index, self._node.names.why_unknown(group))
         error = fence(partition, part.current_leader_epoch)
         if error is not ErrorCode.NONE:
             leader_id = partition.core.leader_id
@@ -204,7 +200,7 @@ class ParkedFetch:
             try:
                 result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
             except DamagedData as damage:
-                self._node.damage.found(group, damage)
+                self._node.findings.found(group, damage)
                 result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
 
@@ -227,7 +223,7 @@ class ParkedFetch:
     def _may_pass(self, group: GroupId, part: FetchPartition, error: ErrorCode) -> bool:
         """What is not available yet and likely to be before the wait is over. A follower without the offset sends the
         consumer to the leader at once."""
-        partition = self._node.partitions.get(group)
+        partition = self._node.engine.partitions.get(group)
         if error is not ErrorCode.OFFSET_NOT_AVAILABLE or partition is None:
             return False
         if partition.core.is_leader:
@@ -259,11 +255,13 @@ def _size(request: FetchRequest) -> int:
     return sum(max(1, len(topic.partitions)) for topic in request.topics)
 
 
-def fetch(node: ReplicaNode, parked: ParkedFetches, request: FetchRequest, reply: Callable[[object], None]) -> None:
+def fetch(node: Services, parked: ParkedFetches, request: FetchRequest, reply: Callable[[object], None]) -> None:
     if _size(request) > PARTITIONS_MAX:
         reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))
         return
-    groups = [[group_of(node, topic.name, topic.topic_id, part.index) for part in topic.partitions] for topic in request.topics]
+    groups = [
+        [node.names.group_of(topic.name, topic.topic_id, part.index) for part in topic.partitions] for topic in request.topics
+    ]
     if len({group for of_topic in groups for group in of_topic}) < sum(map(len, groups)):
         # No client asks for a partition twice, and each mention would be a look and a waiter of its own.
         reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NO_LEADER
+from raftlake.replica.services import Services
 from raftlake.wire.common import NodeEndpoint
 from raftlake.wire.find_quorum import (
     FindQuorumPartitionResult,
@@ -15,12 +15,9 @@ from raftlake.wire.find_quorum import (
     FindQuorumTopicResult,
 )
 
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
-
-def find_quorum(node: ReplicaNode, request: FindQuorumRequest, reply: Callable[[object], None]) -> None:
-    if request.cluster_id is not None and node.cluster_id is not None and request.cluster_id != node.cluster_id:
+def find_quorum(node: Services, request: FindQuorumRequest, reply: Callable[[object], None]) -> None:
+    if request.cluster_id is not None and node.engine.cluster_id is not None and request.cluster_id != node.engine.cluster_id:
         reply(FindQuorumResponse(error=ErrorCode.INCONSISTENT_CLUSTER_ID, topics=[]))
         return
     voters = [NodeEndpoint(voter, endpoint.host, endpoint.port) for voter, endpoint in node.quorum.addresses().items()]
@@ -34,8 +31,8 @@ def find_quorum(node: ReplicaNode, request: FindQuorumRequest, reply: Callable[[
     reply(FindQuorumResponse(error=ErrorCode.NONE, topics=topics))
 
 
-def _find(node: ReplicaNode, topic: str, index: int, voters: list[NodeEndpoint]) -> FindQuorumPartitionResult:
-    partition = node.partitions.get(node.resolve_group(topic, index))
+def _find(node: Services, topic: str, index: int, voters: list[NodeEndpoint]) -> FindQuorumPartitionResult:
+    partition = node.engine.partitions.get(node.names.resolve_group(topic, index))
     if partition is None:
         return FindQuorumPartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, -1, voters=[])
     leader_id = partition.core.leader_id

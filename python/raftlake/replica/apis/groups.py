@@ -9,18 +9,14 @@ that all clients take for final.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import ErrorCode
-from raftlake.replica.apis.answers import Answers, kafka_error
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.services import Services
 
 logger = logging.getLogger("raftlake.groups")
 
-Reply = Callable[[object], None]
 GROUP, TRANSACTION = 0, 1
 #: No client goes on asking after these.
 NO_GROUPS = ErrorCode.INVALID_REQUEST
@@ -28,12 +24,12 @@ NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 WHY = "raftlake has no consumer groups and no transactions: assign partitions and keep offsets in your checkpoint"
 
 
-def find_coordinator(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def find_coordinator(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     kind = getattr(request, "key_type", GROUP)
     if kind == GROUP:
-        listener = node.config.listener
-        error, place = ErrorCode.NONE, {"node_id": node.config.node_id, "host": listener.host, "port": listener.port}
+        listener = node.engine.config.listener
+        error, place = ErrorCode.NONE, {"node_id": node.engine.config.node_id, "host": listener.host, "port": listener.port}
     else:
         error = NO_TRANSACTIONS if kind == TRANSACTION else ErrorCode.INVALID_REQUEST
         place = {"node_id": -1, "host": "", "port": -1}
@@ -46,7 +42,7 @@ def find_coordinator(node: ReplicaNode, request: Any, reply: Reply) -> None:
         reply(answers.make("FindCoordinatorResponse", **found))
 
 
-def join_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def join_group(node: Services, request: Any, reply: Reply) -> None:
     # The answer has no room for a reason.
     logger.warning("refused to let a consumer join group %.200r: %s", request.group_id, WHY)
     reply(
@@ -61,19 +57,19 @@ def join_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
     )
 
 
-def sync_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def sync_group(node: Services, request: Any, reply: Reply) -> None:
     reply(Answers(request).make("SyncGroupResponse", error_code=kafka_error(NO_GROUPS), assignment=b""))
 
 
-def heartbeat(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def heartbeat(node: Services, request: Any, reply: Reply) -> None:
     reply(Answers(request).make("HeartbeatResponse", error_code=kafka_error(NO_GROUPS)))
 
 
-def leave_group(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def leave_group(node: Services, request: Any, reply: Reply) -> None:
     reply(Answers(request).make("LeaveGroupResponse", error_code=kafka_error(NO_GROUPS), members=()))
 
 
-def offset_commit(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def offset_commit(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     topics = tuple(
         answers.make(
@@ -93,7 +89,7 @@ def offset_commit(node: ReplicaNode, request: Any, reply: Reply) -> None:
     reply(answers.make("OffsetCommitResponse", topics=topics))
 
 
-def offset_fetch(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def offset_fetch(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     refused = {"error_code": kafka_error(NO_GROUPS)}
     topics = tuple(

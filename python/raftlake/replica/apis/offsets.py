@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
@@ -18,9 +18,7 @@ from raftlake.raft.types import Epoch
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.aside.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question
 from raftlake.replica.partition.partition import Partition
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.services import Services
 
 
 class Special(IntEnum):
@@ -44,7 +42,7 @@ def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def list_offsets(node: ReplicaNode, request: Any, reply: Callable[[object], None]) -> None:
+def list_offsets(node: Services, request: Any, reply: Callable[[object], None]) -> None:
     found = [[NOTHING] * len(topic.partitions) for topic in request.topics]
     missing = sum(map(len, found)) + 1
     together = node.time_searches.begin()
@@ -61,7 +59,7 @@ def list_offsets(node: ReplicaNode, request: Any, reply: Callable[[object], None
 
     for topic, row in zip(request.topics, found, strict=True):
         for index, asked in enumerate(topic.partitions):
-            group = node.resolve_group(topic.name, asked.partition_index)
+            group = node.names.resolve_group(topic.name, asked.partition_index)
             _ask(node, together, group, asked, partial(put, row, index))
     # Only now: an answer that came at once must not end a request that is not read to its end.
     decided()
@@ -86,7 +84,7 @@ def _listed(request: Any, found: list[list[FoundOffset]]) -> object:
     return answers.make("ListOffsetsResponse", topics=tuple(topics))
 
 
-def _ask(node: ReplicaNode, together: AskedTogether, group: GroupId, asked: Any, done: Callable[[FoundOffset], None]) -> None:
+def _ask(node: Services, together: AskedTogether, group: GroupId, asked: Any, done: Callable[[FoundOffset], None]) -> None:
     serving = partial(_serving, node, group, getattr(asked, "current_leader_epoch", -1))
     if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
         node.time_searches.ask(together, Question(group, asked.timestamp, serving, done))
@@ -95,11 +93,11 @@ def _ask(node: ReplicaNode, together: AskedTogether, group: GroupId, asked: Any,
     done(_find_end(partition, asked.timestamp) if isinstance(partition, Partition) else FoundOffset(partition))
 
 
-def _serving(node: ReplicaNode, group: GroupId, current_leader_epoch: int) -> Partition | ErrorCode:
+def _serving(node: Services, group: GroupId, current_leader_epoch: int) -> Partition | ErrorCode:
     """The partition, or why its offsets are not told."""
-    partition = node.partitions.get(group)
+    partition = node.engine.partitions.get(group)
     if partition is None:
-        return node.hosting.why_unknown(group)
+        return node.names.why_unknown(group)
     if not partition.core.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     error = fence(partition, current_leader_epoch)
@@ -131,7 +129,7 @@ def _epoch_at(partition: Partition, offset: int) -> int:
     return epoch
 
 
-def offset_for_leader_epoch(node: ReplicaNode, request: Any, reply: Callable[[object], None]) -> None:
+def offset_for_leader_epoch(node: Services, request: Any, reply: Callable[[object], None]) -> None:
     answers = Answers(request)
     # From version 3 on a request says who asks; an id below 0 is a consumer's.
     is_replica = getattr(request, "replica_id", -1) >= 0
@@ -139,7 +137,7 @@ def offset_for_leader_epoch(node: ReplicaNode, request: Any, reply: Callable[[ob
     for topic in request.topics:
         partitions = []
         for asked in topic.partitions:
-            group = node.resolve_group(topic.topic, asked.partition)
+            group = node.names.resolve_group(topic.topic, asked.partition)
             error, epoch, end_offset = _epoch_end(node, group, asked, is_replica=is_replica)
             partitions.append(
                 answers.make(
@@ -154,10 +152,10 @@ def offset_for_leader_epoch(node: ReplicaNode, request: Any, reply: Callable[[ob
     reply(answers.make("OffsetForLeaderEpochResponse", topics=tuple(topics)))
 
 
-def _epoch_end(node: ReplicaNode, group: GroupId, asked: Any, *, is_replica: bool) -> tuple[ErrorCode, int, int]:
-    partition = node.partitions.get(group)
+def _epoch_end(node: Services, group: GroupId, asked: Any, *, is_replica: bool) -> tuple[ErrorCode, int, int]:
+    partition = node.engine.partitions.get(group)
     if partition is None:
-        return node.hosting.why_unknown(group), -1, -1
+        return node.names.why_unknown(group), -1, -1
     if not partition.core.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1
     error = fence(partition, asked.current_leader_epoch)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected, for_clients
 from raftlake.ports.driver import ClientConnection
@@ -22,6 +21,7 @@ from raftlake.replica.aside.record_checks import RequestBudget
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.partition.partition import Partition, PendingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER
+from raftlake.replica.services import Services
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.produce import (
     ProducePartition,
@@ -31,9 +31,6 @@ from raftlake.wire.produce import (
     ProduceTopic,
     ProduceTopicResult,
 )
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 TIMEOUT_MS_MAX = 600_000
 #: Says that nothing was appended. Of the codes that might say more it is the one after which librdkafka, Java and franz-go try
@@ -46,7 +43,7 @@ class _Collector:
 
     __slots__ = ("_is_silent", "_missing", "_node", "_reply", "_results")
 
-    def __init__(self, node: ReplicaNode, request: ProduceRequest, reply: Callable[[object], None]) -> None:
+    def __init__(self, node: Services, request: ProduceRequest, reply: Callable[[object], None]) -> None:
         self._node = node
         self._reply = reply
         self._is_silent = request.acks == 0
@@ -80,8 +77,8 @@ class _Collector:
             self._reply(_with_endpoints(self._node, self._results))
 
 
-def produce(node: ReplicaNode, request: ProduceRequest, connection: ClientConnection, reply: Callable[[object], None]) -> None:
-    deadline_ms = node.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+def produce(node: Services, request: ProduceRequest, connection: ClientConnection, reply: Callable[[object], None]) -> None:
+    deadline_ms = node.engine.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
     asker = Asker(connection, deadline_ms, request.acks != 0)
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1 and request.acks != 0:
         # The commonest request by far: its answer needs no gathering.
@@ -103,7 +100,7 @@ def produce(node: ReplicaNode, request: ProduceRequest, connection: ClientConnec
 
 
 def _answer_one(
-    node: ReplicaNode,
+    node: Services,
     topic: ProduceTopic,
     index: int,
     reply: Callable[[object], None],
@@ -129,7 +126,7 @@ def _decide(result: ProducePartitionResult, partition: Partition | None) -> Prod
     return result
 
 
-def _with_endpoints(node: ReplicaNode, results: list[ProduceTopicResult]) -> ProduceResponse:
+def _with_endpoints(node: Services, results: list[ProduceTopicResult]) -> ProduceResponse:
     """The answer; where it names leaders it says how they are reached."""
     endpoints: list[NodeEndpoint] = []
     if any(part.current_leader is not None for topic in results for part in topic.partitions):
@@ -143,7 +140,7 @@ Answer = Callable[..., None]
 
 
 def _produce_one(
-    node: ReplicaNode,
+    node: Services,
     request: ProduceRequest,
     topic: ProduceTopic,
     part: ProducePartition,
@@ -151,11 +148,11 @@ def _produce_one(
     asker: Asker,
     answer: Answer,
 ) -> None:
-    group = group_of(node, topic.name, topic.topic_id, part.index)
-    partition = node.partitions.get(group)
+    group = node.names.group_of(topic.name, topic.topic_id, part.index)
+    partition = node.engine.partitions.get(group)
     done = partial(answer, partition)
     if partition is None:
-        done(node.hosting.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
+        done(node.names.why_unknown(group) if topic.topic_id is None else ErrorCode.UNKNOWN_TOPIC_ID, -1)
         return
     try:
         records = _records(node, request, group, part)
@@ -169,12 +166,12 @@ def _produce_one(
     node.record_checks.check(partition, asker, budget, records, append)
 
 
-def _is_elsewhere(node: ReplicaNode, partition: Partition) -> bool:
+def _is_elsewhere(node: Services, partition: Partition) -> bool:
     return not partition.core.is_leader and not node.handover.holds(partition)
 
 
 def _append(
-    node: ReplicaNode,
+    node: Services,
     partition: Partition,
     records: bytearray | memoryview,
     asker: Asker,
@@ -192,17 +189,10 @@ def _append(
         partition.appending.append(
             PendingAppend(records, checked, asker.deadline_ms, done, idempotent, waits=asker.waits, refuse=refuse)
         )
-        node.mark_appending(partition)
+        node.engine.mark_appending(partition)
 
 
-def group_of(node: ReplicaNode, name: str | None, topic_id: bytes | None, partition: int) -> GroupId:
-    """The group that a request names by topic name or by topic id."""
-    if topic_id is not None:
-        return GroupId(node.resolve_topic(topic_id) or "", partition, topic_id)
-    return node.resolve_group(name or "", partition)
-
-
-def _records(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: ProducePartition) -> bytearray | memoryview:
+def _records(node: Services, request: ProduceRequest, group: GroupId, part: ProducePartition) -> bytearray | memoryview:
     """What is to be appended, not looked at yet; RequestRejected names what is wrong with the request."""
     if request.acks not in (-1, 0, 1):
         raise RequestRejected(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, got {request.acks}")
@@ -212,10 +202,10 @@ def _records(node: ReplicaNode, request: ProduceRequest, group: GroupId, part: P
         raise RequestRejected(ErrorCode.INVALID_REQUEST, "transactions are not supported: use an idempotent producer")
     if not part.records:
         raise RequestRejected(ErrorCode.INVALID_RECORD, "the request holds no records")
-    if len(part.records) > node.config.message_bytes_max:
+    if len(part.records) > node.engine.config.message_bytes_max:
         raise RequestRejected(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"{len(part.records)} bytes for one partition exceed message.max.bytes={node.config.message_bytes_max}",
+            f"{len(part.records)} bytes for one partition exceed message.max.bytes={node.engine.config.message_bytes_max}",
         )
     assert isinstance(part.records, bytearray | memoryview)
     return part.records

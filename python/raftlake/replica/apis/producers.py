@@ -8,24 +8,22 @@ what it is given. So nobody moves the epoch of another producer's id by asking, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.apis.groups import NO_TRANSACTIONS
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, first_free_producer_id
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.services import Services
 
 
 class ProducerIds:
     """This node's block of producer ids. A block that is lost with the node is never given out again."""
 
-    def __init__(self, node: ReplicaNode) -> None:
+    def __init__(self, node: Services) -> None:
         self._node = node
         self._next = 0
         self._end = 0
@@ -67,7 +65,7 @@ class ProducerIds:
                 done(None)
 
 
-def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: Callable[[object], None]) -> None:
+def init_producer_id(node: Services, ids: ProducerIds, request: Any, reply: Callable[[object], None]) -> None:
     answers = Answers(request)
 
     def answer(error: ErrorCode, producer_id: int = -1, epoch: int = -1) -> None:
@@ -79,7 +77,7 @@ def init_producer_id(node: ReplicaNode, ids: ProducerIds, request: Any, reply: C
         # Transactions have no coordinator here (FindCoordinator says so too).
         answer(NO_TRANSACTIONS)
         return
-    if node.config.is_opaque:
+    if node.engine.config.is_opaque:
         # The one error that every client takes for final; ids are handed out from a key, and there are none.
         answer(ErrorCode.UNSUPPORTED_VERSION)
         return

@@ -7,26 +7,23 @@ node has applied it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.replica.apis.answers import Answers, kafka_error
-from raftlake.replica.hosting.topics import NO_LEADER_YET, Topic, require_name
+from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.hosting.topics import NO_LEADER_YET, require_name
+from raftlake.replica.reserved import Topic
+from raftlake.replica.services import Services
 from raftlake.wire.ids import id_from_kio, id_to_kio
 
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
-
 T = TypeVar("T")
-Reply = Callable[[object], None]
 #: Kafka's "use the broker's default".
 DEFAULT = -1
 TWICE = "the topic stands in the request more than once"
 
 
-def create_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def create_topics(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     asked_for = {asked.name: asked for asked in request.topics}
     times = Counter(asked.name for asked in request.topics)
@@ -74,7 +71,7 @@ def _to_answer(asked: list[T]) -> list[T]:
     return distinct if asked[: len(distinct)] == distinct else asked
 
 
-def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
+def _checked(node: Services, asked: Any) -> tuple[int, dict[str, str]]:
     """The number of partitions and the configs that a creation asks for; RequestRejected where it cannot be had."""
     require_name(asked.name)
     voters = len(node.quorum.latest)
@@ -96,13 +93,13 @@ def _checked(node: ReplicaNode, asked: Any) -> tuple[int, dict[str, str]]:
     return partitions, {}
 
 
-def _validated(node: ReplicaNode, name: str) -> tuple[ErrorCode, str]:
-    if node.topics.get(name) is not None or node.topics.is_spoilt(name):
+def _validated(node: Services, name: str) -> tuple[ErrorCode, str]:
+    if node.names.topic(name) is not None or node.topics.is_spoilt(name):
         return node.topics.why_taken(name)
     return ErrorCode.NONE, ""
 
 
-def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def delete_topics(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
     mentioned = _asked_for_deletion(request)
     times = Counter(_name_or_id(*mention) for mention in mentioned)
@@ -134,7 +131,7 @@ def delete_topics(node: ReplicaNode, request: Any, reply: Reply) -> None:
         if name is not None and not any(topic_id) and node.topics.is_spoilt(name):
             node.topics.delete_spoilt(name, partial(put, index))
             continue
-        topic = node.topics.by_id(topic_id) if any(topic_id) else node.topics.get(name or "")
+        topic = node.names.by_id(topic_id) if any(topic_id) else node.names.topic(name or "")
         if topic is None:
             error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
             if node.topics.may_miss_some:

@@ -8,35 +8,32 @@ DescribeCluster where the leader is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import PeerReply, VoterReply, VoterRpc
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChange
 from raftlake.raft.types import NO_LEADER, DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint
-from raftlake.replica.apis.answers import Answers, kafka_error
+from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey
 from raftlake.wire.ids import id_from_kio
 
-if TYPE_CHECKING:
-    from raftlake.replica.apis import Reply
-    from raftlake.replica.node import ReplicaNode
 
-
-def add_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def add_raft_voter(node: Services, request: Any, reply: Reply) -> None:
     """Answered when the new set is committed, or appended where `ack_when_committed` is false."""
     waits = getattr(request, "ack_when_committed", True)
     change = AddVoter(voter=_voter(request), endpoints=_listeners(request), ack_when_committed=waits)
     _ask(node, request, change, _answerer(request, "AddRaftVoterResponse", reply))
 
 
-def remove_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def remove_raft_voter(node: Services, request: Any, reply: Reply) -> None:
     """Answered when the smaller set is committed."""
     _ask(node, request, RemoveVoter(voter=_voter(request)), _answerer(request, "RemoveRaftVoterResponse", reply))
 
 
-def update_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
+def update_raft_voter(node: Services, request: Any, reply: Reply) -> None:
     """A voter tells where it is reached; the answer names the leader."""
     answers = Answers(request)
     feature = request.k_raft_version_feature
@@ -61,19 +58,19 @@ def update_raft_voter(node: ReplicaNode, request: Any, reply: Reply) -> None:
     _ask(node, request, change, answer)
 
 
-def change_for_peer(node: ReplicaNode, rpc: VoterRpc, reply: Callable[[PeerReply], None]) -> None:
+def change_for_peer(node: Services, rpc: VoterRpc, reply: Callable[[PeerReply], None]) -> None:
     """A node asks about its own vote."""
     request: Any = rpc.request
     handler = _HANDLERS[int(type(request).__api_key__)]
     handler(node, request, lambda response: reply(VoterReply(response=response)))
 
 
-def _ask(node: ReplicaNode, request: Any, change: VoterChange, answer: Any) -> None:
-    if request.cluster_id is not None and node.cluster_id not in (None, request.cluster_id):
-        message = f"cluster id {request.cluster_id} is not that of this quorum, {node.cluster_id}"
+def _ask(node: Services, request: Any, change: VoterChange, answer: Any) -> None:
+    if request.cluster_id is not None and node.engine.cluster_id not in (None, request.cluster_id):
+        message = f"cluster id {request.cluster_id} is not that of this quorum, {node.engine.cluster_id}"
         answer(_refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
         return
-    partition = node.partitions.get(node.config.quorum_group)
+    partition = node.engine.partitions.get(node.engine.config.quorum_group)
     if partition is None:
         answer(_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node has not opened the quorum's log yet"))
         return
@@ -104,7 +101,7 @@ def _listeners(request: Any) -> tuple[VoterEndpoint, ...]:
     return tuple(VoterEndpoint(each.name, each.host, each.port) for each in request.listeners)
 
 
-_HANDLERS: dict[int, Callable[[ReplicaNode, Any, Reply], None]] = {
+_HANDLERS: dict[int, Callable[[Services, Any, Reply], None]] = {
     ApiKey.ADD_RAFT_VOTER: add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: remove_raft_voter,
     ApiKey.UPDATE_RAFT_VOTER: update_raft_voter,

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports.driver import Aside, ClientConnection
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.replica.engine import Engine
 from raftlake.wire.batches import BatchHeader
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 Checked = list[BatchHeader] | RequestRejected
 #: Told the headers of the batches, or why they are refused.
@@ -50,8 +47,8 @@ class _Check:
 
 
 class CheckLine:
-    def __init__(self, node: ReplicaNode, aside: Aside) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, aside: Aside) -> None:
+        self._engine = engine
         self.aside = aside
         #: In the order of their next turns; each has a check that waits.
         self._lines: dict[ClientConnection, deque[_Check]] = {}
@@ -92,7 +89,7 @@ class CheckLine:
             while self._lines and self._submitted < AT_ONCE:
                 check = self._next()
                 asker = check.asker
-                if self._node.now_ms > asker.deadline_ms or (asker.waits and asker.connection.is_gone):
+                if self._engine.now_ms > asker.deadline_ms or (asker.waits and asker.connection.is_gone):
                     self._finish(check, RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "it was too late to check the records"))
                 else:
                     self._submitted += 1
@@ -111,7 +108,7 @@ class CheckLine:
 
     def _submit(self, check: _Check) -> None:
         def on_done(checked: Checked | None) -> None:
-            self._node.begin_input()
+            self._engine.begin_input()
             self._submitted -= 1
             if checked is None:
                 checked = RequestRejected(ErrorCode.UNKNOWN_SERVER_ERROR, "the records could not be checked")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.engine import Engine
 
 logger = logging.getLogger("raftlake.aside")
 
@@ -29,8 +28,8 @@ def result_of(job: Callable[[], T]) -> T | None:
 class LaterTurns:
     """`ports.Aside` for a node whose shell has no threads: simulated ones, and those of tests."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def submit(self, job: Callable[[], T], done: Callable[[T | None], None]) -> None:
-        self._node.timers.schedule(self._node.now_ms + LATER_MS, lambda: done(result_of(job)))
+        self._engine.timers.schedule(self._engine.now_ms + LATER_MS, lambda: done(result_of(job)))

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports.driver import Aside
 from raftlake.replica.aside.allowance import Allowance
 from raftlake.replica.aside.check_line import Asker, Checked, CheckLine, Done
-from raftlake.replica.aside.later_turns import LaterTurns
+from raftlake.replica.engine import Engine
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import NO_PRODUCER
@@ -32,9 +31,6 @@ from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, PayloadTooLarge, decompress_counting
 from raftlake.wire.primitives import BytesLike
 from raftlake.wire.record_check import require_records
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 DECOMPRESSED_TIMES_MAX = 8
 DECOMPRESSED_BYTES_MIN = 16 << 20
@@ -148,17 +144,17 @@ def _require_clients(header: BatchHeader) -> None:
 
 
 class RecordChecks:
-    """`aside` takes what is large; without one it is done in a later turn."""
+    """`aside` takes what is large."""
 
-    def __init__(self, node: ReplicaNode, allowance: Allowance, aside: Aside | None) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, allowance: Allowance, aside: Aside) -> None:
+        self._engine = engine
         self._allowance = allowance
-        self.line = CheckLine(node, aside or LaterTurns(node))
+        self.line = CheckLine(engine, aside)
 
     def check(self, partition: Partition, asker: Asker, budget: RequestBudget, records: Records, done: Done) -> None:
         """Call `done` now or later; for one partition and connection in the order of the calls."""
         look = partial(self._look, budget, records)
-        if not (budget.is_aside or self.line.is_under_way(asker, partition.group) or self._node.config.is_opaque):
+        if not (budget.is_aside or self.line.is_under_way(asker, partition.group) or self._engine.config.is_opaque):
             try:
                 headers = look(inline=self._allowance)
             except RequestRejected as rejected:
@@ -172,7 +168,7 @@ class RecordChecks:
 
     def _look(self, budget: RequestBudget, records: Records, *, inline: Allowance | None) -> list[BatchHeader] | None:
         headers = budget.check(records, inline)
-        if headers is not None and self._node.config.is_opaque:
+        if headers is not None and self._engine.config.is_opaque:
             require_raft_records(records, headers)
         return headers
 

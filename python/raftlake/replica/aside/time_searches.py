@@ -17,21 +17,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from raftlake.errors import CorruptBatch, ErrorCode, WireError
-from raftlake.ports.driver import TimestampAndOffset
+from raftlake.ports.driver import Aside, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.aside.allowance import Allowance
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, parse_header
 from raftlake.wire.compression import PayloadTooLarge, decompress, decompress_counting
 from raftlake.wire.primitives import BytesLike
 from raftlake.wire.record_times import RecordTimes
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 MAX_TIMESTAMP = -3
 #: What a question takes of the allowance, and a record that is walked over: 0.3 ms and 1 µs.
@@ -85,8 +84,10 @@ Search = Generator[Callable[[], BytesLike | None] | None, BytesLike | None, Foun
 
 
 class TimeSearches:
-    def __init__(self, node: ReplicaNode, allowance: Allowance) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, findings: Findings, allowance: Allowance, aside: Aside) -> None:
+        self._engine = engine
+        self._findings = findings
+        self.aside = aside
         self._allowance = allowance
         #: The requests whose turn comes, in this order.
         self._waiting: deque[AskedTogether] = deque()
@@ -98,7 +99,7 @@ class TimeSearches:
 
     def begin(self) -> AskedTogether:
         """For the questions of another request."""
-        return AskedTogether(self._node.now_ms)
+        return AskedTogether(self._engine.now_ms)
 
     def ask(self, request: AskedTogether, question: Question) -> None:
         """Its `done` is called once, now or later."""
@@ -119,16 +120,16 @@ class TimeSearches:
         if request.questions:
             self._waiting.append(request)
         self._count -= 1
-        is_late = self._node.now_ms >= request.asked_at_ms + PATIENCE_MS
+        is_late = self._engine.now_ms >= request.asked_at_ms + PATIENCE_MS
         return replace(question, serving=lambda: ErrorCode.OFFSET_NOT_AVAILABLE) if is_late else question
 
     def _resume(self) -> None:
-        self._node.begin_input()
+        self._engine.begin_input()
         self._allowance.renew()
         self._go_on(None)
 
     def _on_job(self, result: BytesLike | None) -> None:
-        self._node.begin_input()
+        self._engine.begin_input()
         self._allowance.renew()
         self._go_on(result)
 
@@ -145,7 +146,7 @@ class TimeSearches:
         """Answer what the allowance suffices for; whether there is more, which goes on by itself."""
         while self._current is not None or self._waiting:
             if self._allowance.left <= 0:
-                self._node.timers.schedule(self._node.now_ms + PAUSE_MS, self._resume)
+                self._engine.timers.schedule(self._engine.now_ms + PAUSE_MS, self._resume)
                 return True
             if self._current is None:
                 question = self._next()
@@ -158,7 +159,7 @@ class TimeSearches:
                 question.done(end.value)
             else:
                 if job is not None:
-                    self._node.record_checks.line.aside.submit(job, self._on_job)
+                    self.aside.submit(job, self._on_job)
                     return True
             result = None
         return False
@@ -167,7 +168,7 @@ class TimeSearches:
         partition = question.serving()
         if not isinstance(partition, Partition):
             return FoundOffset(partition)
-        looked = self._node.damage.guarded(partition.group, lambda: self._look(partition, question.timestamp))
+        looked = self._findings.guarded(partition.group, lambda: self._look(partition, question.timestamp))
         if looked is None:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
         batch, data = looked

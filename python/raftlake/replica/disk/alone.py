@@ -8,78 +8,83 @@ quorum's present voters, tell of voters behind the damage. Where nothing can be 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Offset, VoterSet
+from raftlake.replica.engine import Engine
+from raftlake.replica.names import Names
 from raftlake.replica.partition.intact import headers_from
 from raftlake.replica.partition.snapshot_files import check
 from raftlake.replica.partition.voter_log import read_batch_voters
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.quorum import Quorum
 
 READ_BYTES = 1024 * 1024
 
 
-def votes_alone(node: ReplicaNode, group: GroupId, running: VoterSet | None) -> bool:
-    """`running` are the voters that the group's core knew; None where its log was not opened."""
-    if running is not None:
-        return not _has_others(node, running)
-    quorum = node.quorum.committed
-    if _was_elected_with_others(node, group) or (quorum is not None and _has_others(node, quorum)):
-        return False
-    own = _readable_voters(node, group)
-    if own is not None:
-        return not _has_others(node, own)
-    topic = node.topics.by_id(group.topic_id)
-    known = [node.quorum.static, *(() if topic is None or topic.voters is None else (topic.voters,))]
-    known += [found for other in node.logs.groups() if other != group and (found := _readable_voters(node, other)) is not None]
-    return not node.config.bootstrap_servers and not any(_has_others(node, voters) for voters in known)
+class Solitude:
+    def __init__(self, engine: Engine, names: Names, quorum: Quorum) -> None:
+        self._engine = engine
+        self._names = names
+        self._quorum = quorum
 
+    def votes_alone(self, group: GroupId, running: VoterSet | None) -> bool:
+        """`running` are the voters that the group's core knew; None where its log was not opened."""
+        if running is not None:
+            return not self._has_others(running)
+        quorum = self._quorum.committed
+        if self._was_elected_with_others(group) or (quorum is not None and self._has_others(quorum)):
+            return False
+        own = self._readable_voters(group)
+        if own is not None:
+            return not self._has_others(own)
+        topic = self._names.by_id(group.topic_id)
+        known = [self._quorum.static, *(() if topic is None or topic.voters is None else (topic.voters,))]
+        known += [
+            found
+            for other in self._engine.logs.groups()
+            if other != group and (found := self._readable_voters(other)) is not None
+        ]
+        return not self._engine.config.bootstrap_servers and not any(self._has_others(voters) for voters in known)
 
-def _has_others(node: ReplicaNode, voters: VoterSet) -> bool:
-    return any(voter != node.config.node_id for voter in voters.ids)
+    def _has_others(self, voters: VoterSet) -> bool:
+        return any(voter != self._engine.config.node_id for voter in voters.ids)
 
+    def _was_elected_with_others(self, group: GroupId) -> bool:
+        election = self._engine.elections.load(group)
+        if election is None:
+            return False
+        voted = None if election.voted_key is None else election.voted_key.id
+        return any(other not in (None, NO_LEADER, self._engine.config.node_id) for other in (election.leader_id, voted))
 
-def _was_elected_with_others(node: ReplicaNode, group: GroupId) -> bool:
-    election = node.elections.load(group)
-    if election is None:
-        return False
-    voted = None if election.voted_key is None else election.voted_key.id
-    return any(other not in (None, NO_LEADER, node.config.node_id) for other in (election.leader_id, voted))
-
-
-def _readable_voters(node: ReplicaNode, group: GroupId) -> VoterSet | None:
-    """The last voters in front of the first damage; None where none can be read."""
-    found = None
-    try:
-        for voters in _all_voters(node, group):
-            found = voters
-    except (CorruptBatch, StorageError):
-        # Here the damage begins, which the caller tells of.
-        return found
-    return found
-
-
-def _all_voters(node: ReplicaNode, group: GroupId) -> Iterator[VoterSet]:
-    for snapshot_id in node.logs.snapshots.ids(group):
+    def _readable_voters(self, group: GroupId) -> VoterSet | None:
+        """The last voters in front of the first damage; None where none can be read."""
+        found = None
         try:
-            voters = check(node.logs.snapshots, group, snapshot_id).voters
-        except CorruptBatch:
-            continue
-        if voters is not None:
-            yield voters
-    log = node.logs.open(group)
-    offset = log.start_offset
-    while offset < log.end_offset:
-        chunk = log.read(offset, log.end_offset, READ_BYTES)
-        if not chunk:
-            return
-        for header in headers_from(group, chunk, offset):
-            if header.is_control:
-                voters = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
-                if voters is not None:
-                    yield voters
-            offset = Offset(header.end_offset)
+            for voters in self._all_voters(group):
+                found = voters
+        except (CorruptBatch, StorageError):
+            # Here the damage begins, which the caller tells of.
+            return found
+        return found
+
+    def _all_voters(self, group: GroupId) -> Iterator[VoterSet]:
+        for snapshot_id in self._engine.logs.snapshots.ids(group):
+            try:
+                voters = check(self._engine.logs.snapshots, group, snapshot_id).voters
+            except CorruptBatch:
+                continue
+            if voters is not None:
+                yield voters
+        log = self._engine.logs.open(group)
+        offset = log.start_offset
+        while offset < log.end_offset:
+            chunk = log.read(offset, log.end_offset, READ_BYTES)
+            if not chunk:
+                return
+            for header in headers_from(group, chunk, offset):
+                if header.is_control:
+                    voters = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
+                    if voters is not None:
+                        yield voters
+                offset = Offset(header.end_offset)

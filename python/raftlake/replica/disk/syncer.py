@@ -6,15 +6,11 @@ began, with the core's log generation of that moment: a truncation in between ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.raft.events import RecordsFlushed
 from raftlake.raft.types import Offset
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: Clients of a node that leads no appends for so long are not kept waiting by its disk.
 ALONE_AFTER_MS = 1000
@@ -23,11 +19,11 @@ Covered = list[tuple[Partition, Offset, int]]
 
 
 class LogSyncer:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._under_way = False
         #: When something was last synced that is led here.
-        self._led_ms = node.now_ms
+        self._led_ms = engine.now_ms
         #: Partitions whose log was written since the last sync began, each once.
         self._written: list[Partition] = []
 
@@ -50,10 +46,10 @@ class LogSyncer:
         if not covered:
             return False
         self._under_way = True
-        now_ms = self._node.now_ms
+        now_ms = self._engine.now_ms
         if any(partition.core.is_leader for partition, _, _ in covered):
             self._led_ms = now_ms
-        self._node.logs.flush(
+        self._engine.logs.flush(
             [partition.log for partition, _, _ in covered],
             lambda error: self._on_synced(covered, error),
             may_wait=len(covered) == 1 and now_ms - self._led_ms >= ALONE_AFTER_MS,
@@ -62,16 +58,16 @@ class LogSyncer:
 
     def _on_synced(self, covered: Covered, error: StorageError | None) -> None:
         self._under_way = False
-        self._node.begin_input()
+        self._engine.begin_input()
         if self._written:
-            self._node.request_turn()
+            self._engine.request_turn()
         if error is not None:
             # Never tried again: what the failed sync was to write may be gone from the page cache.
-            self._node.fail(error)
+            self._engine.fail(error)
             return
         try:
             for partition, end_offset, generation in covered:
                 if not partition.deleted:
-                    self._node.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))
+                    self._engine.step(partition, RecordsFlushed(end_offset=end_offset, generation=generation))
         except InvariantViolation as violation:
-            self._node.fail(violation)
+            self._engine.fail(violation)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from raftlake.errors import DiskFull
 from raftlake.kv.commands import Put, Txn
@@ -20,10 +19,9 @@ from raftlake.kv.keys import TOPICS_PREFIX, is_reserved
 from raftlake.ports.driver import Room
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, NodeId, VoterSet
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.quorum import Quorum
 
 logger = logging.getLogger("raftlake.disk")
 
@@ -37,15 +35,16 @@ FULL_PART = 16
 class DiskWatch:
     """`listeners` are told of each change that an operator should know, in words."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, quorum: Quorum) -> None:
+        self._engine = engine
+        self._quorum = quorum
         #: What was free at the last look, and what has been appended in all since the start and up to that look.
         self._free_bytes: int | None = None
         self._appended = 0
         self._appended_then = 0
         #: What had been appended when the disk was last asked.
         self._looked_at = 0
-        self._next_look_ms = node.now_ms
+        self._next_look_ms = engine.now_ms
         #: What has to stay free.
         self.limit_bytes = 0
         self.is_low = False
@@ -69,20 +68,20 @@ class DiskWatch:
 
     def tick(self) -> None:
         """Called a few times a second."""
-        if self._node.now_ms >= self._next_look_ms:
+        if self._engine.now_ms >= self._next_look_ms:
             self._look()
         self._tell_of_majority()
 
     def _look(self) -> None:
-        self._next_look_ms = self._node.now_ms + LOOK_INTERVAL_MS
+        self._next_look_ms = self._engine.now_ms + LOOK_INTERVAL_MS
         self._looked_at = self._appended
-        self._node.logs.look_for_room(partial(self._looked, self._appended))
+        self._engine.logs.look_for_room(partial(self._looked, self._appended))
 
     def _looked(self, appended_then: int, room: Room | None) -> None:
         if room is None:
             return
         self._free_bytes, self._appended_then = room.free_bytes, appended_then
-        self.limit_bytes = room.limit(self._node.config.min_free_bytes)
+        self.limit_bytes = room.limit(self._engine.config.min_free_bytes)
         if self.is_full and room.free_bytes > self.limit_bytes // FULL_PART:
             self.is_full = False
             self._tell("there is room on the disk again: this node fetches and appends")
@@ -125,14 +124,14 @@ class DiskWatch:
             if replica_id in self._low_peers:
                 del self._low_peers[replica_id]
         elif replica_id not in self._low_peers:
-            voters = self._node.quorum.latest
+            voters = self._quorum.latest
             self._low_peers = {each: None for each in (*self._low_peers, replica_id) if each in voters}
 
     def low_among(self, voters: VoterSet) -> tuple[NodeId, ...]:
         """Those of the voters that are low, as far as this node knows."""
         if not self.is_low and not self._low_peers:
             return ()
-        me = self._node.config.node_id
+        me = self._engine.config.node_id
         return tuple(each for each in voters.ids if (self.is_low if each == me else each in self._low_peers))
 
     # --- refusing ---
@@ -161,7 +160,7 @@ class DiskWatch:
 
     def on_full(self, error: DiskFull) -> None:
         """A write found no room."""
-        self._node.logs.give_up_ballast()
+        self._engine.logs.give_up_ballast()
         if not self.is_full:
             self.is_full = True
             self._tell(f"the disk is full: {error}. This node fetches nothing until there is room, and votes as ever")
@@ -170,12 +169,12 @@ class DiskWatch:
         """Save election states. Those of `dirty` are returned whose actions may be performed now: without room for its state
         a group says and does nothing, and is looked at again later."""
         try:
-            self._node.elections.save(states)
+            self._engine.elections.save(states)
             return dirty
         except DiskFull as full:
             self.on_full(full)
         if not self._stalled:
-            self._node.timers.schedule(self._node.now_ms + LOOK_INTERVAL_MS, self._go_on)
+            self._engine.timers.schedule(self._engine.now_ms + LOOK_INTERVAL_MS, self._go_on)
         self._stalled.update((group, dirty[group]) for group in states)
         return {group: partition for group, partition in dirty.items() if group not in states}
 
@@ -188,12 +187,12 @@ class DiskWatch:
         stalled, self._stalled = self._stalled, {}
         for partition in stalled.values():
             if not partition.deleted:
-                self._node.mark_dirty(partition)
+                self._engine.mark_dirty(partition)
 
     # --- telling ---
 
     def _tell_of_majority(self) -> None:
-        partition = self._node.partitions.get(self._node.config.quorum_group)
+        partition = self._engine.partitions.get(self._engine.config.quorum_group)
         crowded: tuple[NodeId, ...] = ()
         if partition is not None and partition.core.is_leader:
             low = self.low_among(partition.core.voters)

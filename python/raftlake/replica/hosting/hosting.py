@@ -1,4 +1,4 @@
-"""Which groups this node hosts: opening and closing them, and finding them by name or topic id.
+"""Which groups this node hosts: opening and closing them.
 
 One directory holds one incarnation of a topic partition. After a restart the groups found on disk are opened at once,
 before the metadata log has been replayed up to their topics: they can vote and elect meanwhile.
@@ -7,30 +7,49 @@ before the metadata log has been replayed up to their topics: they can vote and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
-from raftlake.errors import CorruptBatch, ErrorCode, StorageError
+from raftlake.errors import CorruptBatch, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import ResignRequested, Started
 from raftlake.raft.types import NO_VOTERS, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.disk.damage import DamageControl
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.service import KvService
+from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import check, choose_at_start, describe
 from raftlake.replica.partition.start_points import LogFacts
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.reports import Reports
+from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.wire.ids import id_to_text
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 
 class Hosting:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        #: The topic id whose data each directory (topic, partition) holds.
-        self._directories: dict[tuple[str, int], bytes] = {}
-        self._names_on_disk: dict[bytes, str] = {}
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        names: Names,
+        quorum: Quorum,
+        reports: Reports,
+        disk: DiskWatch,
+        damage: DamageControl,
+        kv: KvService,
+        snapshots: Snapshots,
+    ) -> None:
+        self._engine = engine
+        self._names = names
+        self._quorum = quorum
+        self._reports = reports
+        self._disk = disk
+        self._damage = damage
+        self._kv = kv
+        self._snapshots = snapshots
         #: Counts openings and closings, for those who watch the node's groups.
         self.changes = 0
 
@@ -38,8 +57,8 @@ class Hosting:
 
     def open_all(self) -> None:
         """At start: the quorum's log and every group found on disk."""
-        found = self._node.logs.groups()
-        config = self._node.config
+        found = self._engine.logs.groups()
+        config = self._engine.config
         strangers = [str(group) for group in found if group != config.quorum_group]
         if config.is_opaque and strangers:
             raise StorageError(
@@ -47,9 +66,7 @@ class Hosting:
                 f"quorum.topic.id={id_to_text(config.quorum_group.topic_id)} is a quorum of that log alone: give this node a "
                 "directory of its own"
             )
-        for group in found:
-            self._directories[(group.topic, group.partition)] = group.topic_id
-            self._names_on_disk[group.topic_id] = group.topic
+        self._names.found(found)
         self.open(config.quorum_group)
         for group in found:
             if group != config.quorum_group:
@@ -62,26 +79,26 @@ class Hosting:
 
         `initial` are the voters that it begins with where its log says nothing; without them these are the static ones. A group
         that `is_found` on disk with an empty log is left alone: who votes in it stands in its topic's key."""
-        if self._directories.get((group.topic, group.partition), group.topic_id) != group.topic_id:
+        if self._names.is_taken(group):
             return False
-        node = self._node
-        partition = node.damage.opening(group, lambda: self._read(group, initial))
+        engine = self._engine
+        partition = self._damage.opening(group, lambda: self._read(group, initial))
         if is_found and partition.core.log_end == 0 and partition.core.impairment is None:
             return False
-        node.partitions[group] = partition
+        engine.partitions[group] = partition
         self.changes += 1
-        node.step(partition, Started(election_delay_ms=election_delay_ms))
-        if node.is_resigning:
-            node.step(partition, ResignRequested())
+        engine.step(partition, Started(election_delay_ms=election_delay_ms))
+        if engine.is_resigning:
+            engine.step(partition, ResignRequested())
         return True
 
     def _read(self, group: GroupId, initial: VoterSet | None) -> Partition:
         """The group as its files have it. Raises DamagedData, CorruptBatch, StorageError."""
-        node = self._node
-        log = node.logs.open(group)
-        self._directories[(group.topic, group.partition)] = group.topic_id
-        snapshot = choose_at_start(node.logs.snapshots, group, log)
-        voters = VoterHistory(node.quorum.static)
+        engine = self._engine
+        log = engine.logs.open(group)
+        self._names.opened(group)
+        snapshot = choose_at_start(engine.logs.snapshots, group, log)
+        voters = VoterHistory(self._quorum.static)
         if initial is not None and snapshot is None:
             voters.begin_with(initial)
         voters_from = log.start_offset
@@ -89,51 +106,51 @@ class Hosting:
             voters_from = snapshot.snapshot_id.offset
             voters.reset(voters_from, snapshot.voters)
         at_start = snapshot is not None and snapshot.snapshot_id.offset == log.start_offset
-        inherited = snapshot.producers if snapshot is not None and at_start and group != node.config.quorum_group else None
+        inherited = snapshot.producers if snapshot is not None and at_start and group != engine.config.quorum_group else None
         facts = LogFacts(group, log, voters, voters_from, inherited)
-        facts.restore(node.clock.wall_ms(), with_voters=True)
-        if voters.kraft_version and group != node.config.quorum_group:
+        facts.restore(engine.clock.wall_ms(), with_voters=True)
+        if voters.kraft_version and group != engine.config.quorum_group:
             # Were its log cut to nothing, then not the static voters would count but those of its topic (`begin_with`).
             voters.initial = NO_VOTERS
-        election = node.elections.load(group) or ElectionState()
+        election = engine.elections.load(group) or ElectionState()
         core = RaftGroup(
-            node.config.raft,
-            ReplicaKey(node.config.node_id, node.config.directory_id),
+            engine.config.raft,
+            ReplicaKey(engine.config.node_id, engine.config.directory_id),
             voters,
             epochs=log.epochs,
             log_start=log.start_offset,
             log_end=log.end_offset,
             election=election,
             snapshot_id=None if snapshot is None else snapshot.snapshot_id,
-            rng=node.rng,
-            now_ms=node.now_ms,
-            bootstrap_peers=node.config.bootstrap_peers,
-            impairment=node.damage.impairment(group, election.epoch),
+            rng=engine.rng,
+            now_ms=engine.now_ms,
+            bootstrap_peers=engine.config.bootstrap_peers,
+            impairment=self._damage.impairment(group, election.epoch),
         )
-        partition = Partition(group, core, log, facts, node.clock.wall_ms)
-        partition.on_appended = node.disk.spend
-        if snapshot is not None and group == METADATA_GROUP and node.kv.machine.applied_offset < snapshot.snapshot_id.offset:
-            node.kv.restore(snapshot.snapshot_id)
+        partition = Partition(group, core, log, facts, engine.clock.wall_ms)
+        partition.on_appended = self._disk.spend
+        if snapshot is not None and group == METADATA_GROUP and self._kv.machine.applied_offset < snapshot.snapshot_id.offset:
+            self._kv.restore(snapshot.snapshot_id)
         return partition
 
     def reset(self, partition: Partition, start: OffsetAndEpoch) -> None:
         """Begin anew behind the snapshot `start`, which is durable here: the leader no longer has what lies before it."""
         inherited = None
-        if partition.group != self._node.config.quorum_group:
+        if partition.group != self._engine.config.quorum_group:
             try:
-                inherited = check(self._node.logs.snapshots, partition.group, start).producers
+                inherited = check(self._engine.logs.snapshots, partition.group, start).producers
             except CorruptBatch as error:
                 raise StorageError(
                     f"{partition.group}: the snapshot {describe(start)} was whole a moment ago: {error}"
                 ) from error
         partition.reset(start, inherited)
-        self._node.snapshots.on_reset(partition)
+        self._snapshots.on_reset(partition)
         if partition.group == METADATA_GROUP:
-            self._node.kv.restore(start)
+            self._kv.restore(start)
 
     def begin_with(self, group: GroupId, initial: VoterSet) -> None:
         """The topic's key says which voters a group began with that was opened from disk before."""
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         if partition is not None and partition.core.voter_history.begin_with(initial):
             partition.core.use_latest_voters()
 
@@ -141,62 +158,36 @@ class Hosting:
         """Their topic was deleted: forget the groups. Those are returned that have a directory, which is to be deleted."""
         doomed: list[GroupId] = []
         for group in groups:
-            partition = self._node.partitions.get(group)
+            partition = self._engine.partitions.get(group)
             if partition is not None:
                 self.let_go(partition)
                 partition.on_deleted()
-            self._node.reports.forget(group)
-            if self._directories.get((group.topic, group.partition)) == group.topic_id:
+            self._reports.forget(group)
+            if self._names.has_directory(group):
                 doomed.append(group)
         return doomed
 
     def discard(self, is_over: Callable[[str, bytes], bool]) -> list[GroupId]:
         """`close` for those groups that this node has a directory for, hosted or not, whose topics (name and id) are over."""
-        found = [
-            GroupId(topic, index, topic_id)
-            for (topic, index), topic_id in self._directories.items()
-            if is_over(topic, topic_id)
-        ]
-        return self.close(group for group in found if group != self._node.config.quorum_group)
+        found = [group for group in self._names.directories() if is_over(group.topic, group.topic_id)]
+        return self.close(group for group in found if group != self._engine.config.quorum_group)
 
     def delete(self, groups: Iterable[GroupId]) -> None:
         """Delete the directories of closed groups. One that was named twice is gone already."""
-        present = [group for group in groups if self._directories.get((group.topic, group.partition)) == group.topic_id]
-        self._node.logs.delete(present)
+        present = [group for group in groups if self._names.has_directory(group)]
+        self._engine.logs.delete(present)
         for group in present:
-            del self._directories[group.topic, group.partition]
+            self._names.deleted(group)
 
     def let_go(self, partition: Partition) -> None:
         """Nothing more happens to the group as it is now."""
-        del self._node.partitions[partition.group]
+        del self._engine.partitions[partition.group]
         partition.deleted = True
         self.changes += 1
         partition.on_leadership_lost()
-        self._node.forget(partition)
-        self._node.snapshot_transfer.abandon(partition.group)
+        self._engine.forget(partition)
 
     def save_start_points(self) -> None:
         """The node stops in good order: what the next start wants to know of each log. Raises StorageError."""
-        for partition in self._node.partitions.values():
+        for partition in self._engine.partitions.values():
             partition.save_start_point()
-
-    # --- finding ---
-
-    def why_unknown(self, group: GroupId) -> ErrorCode:
-        """The error for a group that this node does not host."""
-        topic = self._node.topics.get(group.topic)
-        if topic is not None and topic.topic_id != group.topic_id:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-    def resolve_topic(self, topic_id: bytes) -> str | None:
-        """See `ReplicaNode.resolve_topic`."""
-        topic = self._node.topics.by_id(topic_id)
-        return self._names_on_disk.get(topic_id) if topic is None else topic.name
-
-    def resolve_group(self, topic: str, partition: int) -> GroupId:
-        """See `ReplicaNode.resolve_group`. A group that was found on disk is known before its topic's key is replayed."""
-        known = self._node.topics.get(topic)
-        if known is not None:
-            return GroupId(topic, partition, known.topic_id)
-        return GroupId(topic, partition, self._directories.get((topic, partition), bytes(16)))

@@ -12,13 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from raftlake.errors import DiskFull, PathOutside
 from raftlake.ports.peer_rpcs import GroupId
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.hosting.hosting import Hosting
 
 logger = logging.getLogger("raftlake.hosting")
 
@@ -34,8 +33,18 @@ NO_ROOM_PAUSE_MS = 1_000
 class HostingQueue:
     """`is_wanted` tells whether a group's topic still exists; `open_group` hosts one whose directory is there."""
 
-    def __init__(self, node: ReplicaNode, is_wanted: Callable[[GroupId], bool], open_group: Callable[[GroupId], None]) -> None:
-        self._node = node
+    def __init__(
+        self,
+        engine: Engine,
+        disk: DiskWatch,
+        hosting: Hosting,
+        *,
+        is_wanted: Callable[[GroupId], bool],
+        open_group: Callable[[GroupId], None],
+    ) -> None:
+        self._engine = engine
+        self._disk = disk
+        self._hosting = hosting
         self._is_wanted = is_wanted
         self._open_group = open_group
         #: The groups of one topic each, made as they are opened.
@@ -63,37 +72,37 @@ class HostingQueue:
         if self._to_delete:
             doomed = [self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))]
             try:
-                _each_inside(doomed, self._node.hosting.delete)
+                _each_inside(doomed, self._hosting.delete)
             except DiskFull as full:
                 # A deletion moves a directory first, and that may take a block. Whoever has nothing of it left changes nothing.
-                self._node.disk.on_full(full)
+                self._disk.on_full(full)
                 self._to_delete.extendleft(reversed(doomed))
                 self._pause_ms = NO_ROOM_PAUSE_MS
         else:
             self._open_some()
         if self._to_delete or self._to_open:
             self._is_waiting = True
-            self._node.timers.schedule(self._node.now_ms + self._pause_ms, self._work)
+            self._engine.timers.schedule(self._engine.now_ms + self._pause_ms, self._work)
 
     def _wanted(self) -> Iterator[GroupId]:
         """What is to be opened, in order; what is taken waits no longer."""
         while self._to_open:
             for group in self._to_open[0]:
                 # Its topic may have been deleted while it waited.
-                if self._is_wanted(group) and group not in self._node.partitions:
+                if self._is_wanted(group) and group not in self._engine.partitions:
                     yield group
             self._to_open.popleft()
 
     def _open_some(self) -> None:
         left = chosen = list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))
         try:
-            left = _each_inside(chosen, self._node.logs.prepare)
+            left = _each_inside(chosen, self._engine.logs.prepare)
             while left:
                 self._open_group(left[0])
                 left.pop(0)
         except DiskFull as full:
             # The topics exist, and so do their groups on nodes with room.
-            self._node.disk.on_full(full)
+            self._disk.on_full(full)
             self._to_open.appendleft(iter(left))
             self._pause_ms = NO_ROOM_PAUSE_MS
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
@@ -23,16 +22,19 @@ from raftlake.kv.keys import TOPICS_PREFIX, topic_key
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset
-from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.queue import HostingQueue
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.service import KvService
+from raftlake.replica.names import Names
 from raftlake.replica.opaque import no_keys
+from raftlake.replica.quorum import Quorum
 from raftlake.replica.reserved import Refused, Topic, decode_topic, fault_of_name
 from raftlake.replica.reserved_rules import PARTITIONS_MAX, topic_under
 from raftlake.wire.ids import id_to_text
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: Why a node cannot say that a topic does not exist.
 NO_LEADER_YET = "this node hears of no leader of the quorum"
@@ -52,46 +54,37 @@ def require_name(name: str) -> None:
 
 
 class TopicRegistry:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        own = node.config.quorum_group
-        #: The topic of the quorum's own log. No key says that it exists.
-        self._own = Topic(own.topic, own.topic_id, own.partition + 1)
-        self._by_name: dict[str, Topic] = {own.topic: self._own}
-        self._by_id: dict[bytes, Topic] = {own.topic_id: self._own}
+    def __init__(
+        self, engine: Engine, *, names: Names, quorum: Quorum, disk: DiskWatch, kv: KvService, hosting: Hosting
+    ) -> None:
+        self._engine = engine
+        self._names = names
+        self._quorum = quorum
+        self._kv = kv
+        self._hosting = hosting
         #: What the keys said when they were followed last.
         self._followed: dict[str, Topic] = {}
         #: Names whose keys mean nothing. There may be data of topics that stood there before.
         self._spoilt: dict[str, None] = {}
         self._seen_version = 0
         self._is_current = False
-        self._queue = HostingQueue(node, self._has, self._open)
-        node.kv.listeners.append(self._on_applied)
-
-    def get(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
-
-    def by_id(self, topic_id: bytes) -> Topic | None:
-        return self._by_id.get(topic_id)
+        self._queue = HostingQueue(engine, disk, hosting, is_wanted=self._has, open_group=self._open)
+        kv.listeners.append(self._on_applied)
 
     def _has(self, group: GroupId) -> bool:
-        topic = self._by_name.get(group.topic)
+        topic = self._names.topic(group.topic)
         return topic is not None and topic.topic_id == group.topic_id
-
-    def all(self) -> list[Topic]:
-        """Every topic for clients, by name: all but the metadata log."""
-        return [self._by_name[name] for name in sorted(self._by_name) if name != METADATA_TOPIC]
 
     @property
     def is_current(self) -> bool:
         """Whether every topic that existed when this node started is known here."""
-        return self._is_current or self._node.config.is_opaque
+        return self._is_current or self._engine.config.is_opaque
 
     @property
     def may_miss_some(self) -> bool:
         """Whether a topic that is not known here may exist all the same: no leader has told yet what there is, or tells no
         longer."""
-        return not (self.is_current and self._node.is_ready())
+        return not (self.is_current and self._quorum.is_ready())
 
     # --- following the keys ---
 
@@ -99,14 +92,14 @@ class TopicRegistry:
         """Whether all that was seen to be committed, here or elsewhere, has been applied once since the start. Until
         then a topic may be one that this node deleted in its last life, and with it the votes that it cast there."""
         if not self._is_current:
-            self._is_current = self._node.partitions[METADATA_GROUP].core.has_caught_up(Offset(applied_offset))
+            self._is_current = self._engine.partitions[METADATA_GROUP].core.has_caught_up(Offset(applied_offset))
         return self._is_current
 
     def _on_applied(self, applied_offset: int) -> None:
         if not self._has_caught_up(applied_offset):
             return
         try:
-            while changes := self._node.kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
+            while changes := self._kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
                 for change in changes:
                     self._seen_version = change.version
                     self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.value)
@@ -116,13 +109,13 @@ class TopicRegistry:
 
     def _follow_all(self) -> None:
         """Too many changes at once to have kept each: compare with all keys."""
-        entries, _ = self._node.kv.machine.list(TOPICS_PREFIX, None, 1 << 31)
-        topics = self._node.kv.topics
+        entries, _ = self._kv.machine.list(TOPICS_PREFIX, None, 1 << 31)
+        topics = self._kv.state.topics
         names = [key.removeprefix(TOPICS_PREFIX) for key, _ in entries]
         self._spoilt = {name: None for name in names if name not in topics}
         alive = {(topic.name, topic.topic_id) for topic in topics.values()}
         # Of what was found on disk the end may be among the changes that are no longer told.
-        over = self._node.hosting.discard(lambda name, topic_id: (name, topic_id) not in alive)
+        over = self._hosting.discard(lambda name, topic_id: (name, topic_id) not in alive)
         self._queue.delete(group for group in over if group.topic not in self._spoilt)
         for name, topic in list(self._followed.items()):
             if (name, topic.topic_id) not in alive:
@@ -141,9 +134,9 @@ class TopicRegistry:
         if name in self._followed and (topic is None or topic.topic_id != self._followed[name].topic_id):
             self._end(name)
         if was_spoilt != is_spoilt:
-            newest = self._node.kv.topics.get(name)
+            newest = self._kv.state.topics.get(name)
             kept = None if newest is None else newest.topic_id
-            over = self._node.hosting.discard(lambda other, topic_id: other == name and topic_id != kept)
+            over = self._hosting.discard(lambda other, topic_id: other == name and topic_id != kept)
             self._queue.delete([] if is_spoilt else over)
         if topic is not None:
             self._begin(topic)
@@ -155,47 +148,47 @@ class TopicRegistry:
     def _end(self, name: str) -> None:
         """No such topic is there any more. Its data is deleted, unless its key was spoilt."""
         topic = self._followed.pop(name)
-        del self._by_name[name], self._by_id[topic.topic_id]
-        doomed = self._node.hosting.close(topic.groups())
+        self._names.remove(topic)
+        doomed = self._hosting.close(topic.groups())
         self._queue.delete([] if name in self._spoilt else doomed)
 
     def _host(self, topic: Topic) -> None:
-        self._by_name[topic.name] = topic
-        self._by_id[topic.topic_id] = topic
+        self._names.add(topic)
         if topic.voters is not None:
             for group in topic.each_group():
-                self._node.hosting.begin_with(group, topic.voters)
+                self._hosting.begin_with(group, topic.voters)
         self._queue.open(topic.each_group())
 
     def _open(self, group: GroupId) -> None:
         """Host a new group. Its first leader should be the voter that the group prefers, so that leaders are spread: that one
         campaigns at once, the others one after the other if it does not."""
-        initial = self._by_id[group.topic_id].voters
-        voters = list((self._node.quorum.latest if initial is None else initial).ids)
+        topic = self._names.by_id(group.topic_id)
+        assert topic is not None
+        initial = topic.voters
+        voters = list((self._quorum.latest if initial is None else initial).ids)
         preferred = zlib.crc32(group.topic.encode()) + group.partition
-        me = self._node.config.node_id
+        me = self._engine.config.node_id
         # A node that was told addresses only may not know any voter yet.
         rank = (voters.index(me) - preferred) % len(voters) if me in voters else len(voters)
-        groups = self._by_id[group.topic_id].partitions
-        delay_ms = rank * max(FIRST_ELECTION_DELAY_MS, FIRST_ELECTION_DELAY_MS_PER_GROUP * groups)
-        opened = self._node.hosting.open(group, election_delay_ms=delay_ms, initial=initial)
+        delay_ms = rank * max(FIRST_ELECTION_DELAY_MS, FIRST_ELECTION_DELAY_MS_PER_GROUP * topic.partitions)
+        opened = self._hosting.open(group, election_delay_ms=delay_ms, initial=initial)
         if opened and rank == 0 and voters:
-            self._node.step(self._node.partitions[group], CampaignRequested())
+            self._engine.step(self._engine.partitions[group], CampaignRequested())
 
     # --- changing them ---
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str], done: CreateDone) -> None:
         """Create a topic; `done(topic, error, message)` once it is committed and this node knows it."""
         try:
-            if self._node.config.is_opaque:
-                raise RequestRejected(ErrorCode.POLICY_VIOLATION, no_keys(self._node.config))
+            if self._engine.config.is_opaque:
+                raise RequestRejected(ErrorCode.POLICY_VIOLATION, no_keys(self._engine.config))
             require_name(name)
             if partitions < 1:
                 raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
-            if self._node.kv.partition_count + partitions > self._node.config.partitions_max:
+            if self._kv.state.partition_count + partitions > self._engine.config.partitions_max:
                 raise RequestRejected(
                     ErrorCode.INVALID_PARTITIONS,
-                    f"{partitions} more partitions would exceed this node's limit of {self._node.config.partitions_max}",
+                    f"{partitions} more partitions would exceed this node's limit of {self._engine.config.partitions_max}",
                 )
         except RequestRejected as rejected:
             done(None, rejected.code, rejected.message)
@@ -205,11 +198,11 @@ class TopicRegistry:
             """The voters that the topic begins with are written into its key: a node that lags, or has just started, may know
             older ones, or none."""
             if result.error is ErrorCode.NONE:
-                self._propose(Topic(name, self._new_id(), partitions, configs, self._node.quorum.committed), done)
+                self._propose(Topic(name, self._new_id(), partitions, configs, self._quorum.committed), done)
             else:
                 done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
 
-        self._node.kv.read(True, proven)
+        self._kv.read(True, proven)
 
     def _propose(self, topic: Topic, done: CreateDone) -> None:
         name, key, value = topic.name, topic_key(topic.name), topic.encode()
@@ -231,11 +224,11 @@ class TopicRegistry:
             else:
                 done(None, *_explain(outcome))
 
-        self._node.kv.propose_anywhere(txn, on_outcome)
+        self._kv.propose_anywhere(txn, on_outcome)
 
     def is_spoilt(self, name: str) -> bool:
         """Whether something stands under the key of this name that describes no topic."""
-        return name not in self._node.kv.topics and self._key_version(name) != ABSENT
+        return name not in self._kv.state.topics and self._key_version(name) != ABSENT
 
     def why_taken(self, name: str) -> tuple[ErrorCode, str]:
         """Why a topic of this name cannot be created."""
@@ -247,12 +240,12 @@ class TopicRegistry:
         )
 
     def _key_version(self, name: str) -> int:
-        entry = self._node.kv.machine.get(topic_key(name))
+        entry = self._kv.machine.get(topic_key(name))
         return ABSENT if entry is None else entry.version
 
     def delete(self, topic: Topic, done: CreateDone) -> None:
         """Delete a topic and its data on every node."""
-        if topic is self._own or self._key_version(topic.name) == ABSENT:
+        if topic is self._names.own or self._key_version(topic.name) == ABSENT:
             done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
         else:
             self._delete_key(topic.name, topic, done)
@@ -273,13 +266,13 @@ class TopicRegistry:
             else:
                 done(None, *_explain(outcome))
 
-        self._node.kv.propose_anywhere(txn, on_outcome)
+        self._kv.propose_anywhere(txn, on_outcome)
 
     def _new_id(self) -> bytes:
         while True:
-            topic_id = self._node.rng.randrange(1 << 128).to_bytes(16, "big")
+            topic_id = self._engine.rng.randrange(1 << 128).to_bytes(16, "big")
             # Kafka prints ids in base64 and refuses those that begin with a dash: they look like an option.
-            if topic_id not in self._by_id and not id_to_text(topic_id).startswith("-") and any(topic_id[:8]):
+            if self._names.by_id(topic_id) is None and not id_to_text(topic_id).startswith("-") and any(topic_id[:8]):
                 return topic_id
 
 
@@ -289,6 +282,3 @@ def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:
     if outcome.reason:
         return outcome.error, outcome.reason
     return ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED
-
-
-__all__ = ["METADATA_GROUP", "Topic", "TopicRegistry", "require_name"]

@@ -1,4 +1,4 @@
-"""What becomes of a proposal, and the way of one that another node has to take.
+"""The way of a proposal that another node has to take.
 
 Owns the tries of a transaction that this node itself wants: here where it leads, else at the leader, again while none leads.
 Invariant: a proposal that may have been appended is never tried again; its outcome is unknown.
@@ -7,21 +7,17 @@ Invariant: a proposal that may have been appended is never tried again; its outc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Txn, encode
-from raftlake.kv.machine import TxnResult
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import PeerReply, ProposeReply, ProposeRpc
 from raftlake.raft.events import FailureReason
-from raftlake.raft.types import NO_LEADER, NodeId
+from raftlake.raft.types import NO_LEADER
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.outcomes import ProposeDone, ProposeOutcome, ProposeStatus, refused
+from raftlake.replica.quorum import Quorum
 from raftlake.wire.batches import Record, build_batch
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: What a node says whose proposal the leader refused for want of room; the leader's log and health check say more.
 NO_ROOM_AT_THE_LEADER = {
@@ -34,69 +30,47 @@ NO_ROOM_AT_THE_LEADER = {
 }
 
 
-class ProposeStatus(Enum):
-    #: Committed and applied: see the result (its compares may have failed).
-    DONE = "done"
-    #: Never proposed: nothing can have changed.
-    REFUSED = "refused"
-    #: Refused because another node leads (or none does).
-    NOT_LEADER = "not_leader"
-    #: Proposed; whether it took effect, or will, is not known.
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ProposeOutcome:
-    status: ProposeStatus
-    result: TxnResult | None = None
-    leader_id: NodeId = NO_LEADER
-    #: Of a refusal for want of room, or by the leader's rules: what is the matter, and what to do.
-    reason: str = ""
-    #: It may be over soon: disks are nearly full.
-    is_passing: bool = False
-    #: What Kafka's clients are told of a refusal with a reason.
-    error: ErrorCode = ErrorCode.POLICY_VIOLATION
-
-
-def refused(error: ErrorCode, reason: str) -> ProposeOutcome:
-    """What a leader's refusal for want of room means to who proposed."""
-    if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-        return ProposeOutcome(ProposeStatus.NOT_LEADER)
-    told = error if error is ErrorCode.INVALID_PARTITIONS else ErrorCode.POLICY_VIOLATION
-    return ProposeOutcome(ProposeStatus.REFUSED, reason=reason, error=told)
-
-
-ProposeDone = Callable[[ProposeOutcome], None]
-
-
 class Forwarding:
-    """One transaction on its way to the leader, wherever that is."""
+    """One transaction on its way to the leader, wherever that is. `propose` proposes at this node. `await_result` waits for the
+    result of what the leader has committed at an offset."""
 
-    __slots__ = ("_deadline_ms", "_done", "_node", "_txn")
+    __slots__ = ("_await_result", "_deadline_ms", "_done", "_engine", "_propose", "_quorum", "_txn")
 
-    def __init__(self, node: ReplicaNode, txn: Txn, done: ProposeDone) -> None:
-        self._node = node
+    def __init__(
+        self,
+        engine: Engine,
+        quorum: Quorum,
+        txn: Txn,
+        done: ProposeDone,
+        *,
+        propose: Callable[[Txn, ProposeDone, Origin], None],
+        await_result: Callable[[int, ProposeDone], None],
+    ) -> None:
+        self._engine = engine
+        self._quorum = quorum
+        self._propose = propose
+        self._await_result = await_result
         self._txn = txn
         self._done = done
-        self._deadline_ms = node.now_ms + node.config.propose_timeout_ms
+        self._deadline_ms = engine.now_ms + engine.config.propose_timeout_ms
 
     def attempt(self) -> None:
-        node = self._node
-        leader_id = node.metadata_leader_id
-        if node.config.is_opaque:
+        engine = self._engine
+        leader_id = self._quorum.leader_id
+        if engine.config.is_opaque:
             self._done(ProposeOutcome(ProposeStatus.REFUSED))
-        elif leader_id == node.config.node_id:
-            node.kv.propose(self._txn, self._on_outcome, Origin.SELF)
+        elif leader_id == engine.config.node_id:
+            self._propose(self._txn, self._on_outcome, Origin.SELF)
         elif leader_id == NO_LEADER:
             self._on_outcome(ProposeOutcome(ProposeStatus.NOT_LEADER))
         else:
-            now_ms = node.clock.wall_ms()
+            now_ms = engine.clock.wall_ms()
             record = Record(offset=0, timestamp_ms=now_ms, key=None, value=encode(self._txn))
             batch = build_batch([record], base_offset=0, leader_epoch=0, timestamp_ms=now_ms)
-            node.network.send(leader_id, ProposeRpc(batch=bytes(batch), source=node.config.node_id), self._on_reply)
+            engine.network.send(leader_id, ProposeRpc(batch=bytes(batch), source=engine.config.node_id), self._on_reply)
 
     def _on_reply(self, reply: PeerReply | FailureReason) -> None:
-        self._node.begin_input()
+        self._engine.begin_input()
         if not isinstance(reply, ProposeReply) or reply.error is ErrorCode.REQUEST_TIMED_OUT:
             self._done(ProposeOutcome(ProposeStatus.UNKNOWN))
         elif reply.error is not ErrorCode.NONE:
@@ -106,11 +80,11 @@ class Forwarding:
                 reason = f"the leader refused the change: {reply.message or 'see its log'}"
             self._on_outcome(refused(reply.error, reason))
         else:
-            self._node.kv.await_result(reply.base_offset, self._done)
+            self._await_result(reply.base_offset, self._done)
 
     def _on_outcome(self, outcome: ProposeOutcome) -> None:
-        node = self._node
-        if outcome.status is not ProposeStatus.NOT_LEADER or node.now_ms >= self._deadline_ms:
+        engine = self._engine
+        if outcome.status is not ProposeStatus.NOT_LEADER or engine.now_ms >= self._deadline_ms:
             self._done(outcome)
             return
-        node.timers.schedule(node.now_ms + node.config.raft.retry_backoff_ms, self.attempt)
+        engine.timers.schedule(engine.now_ms + engine.config.raft.retry_backoff_ms, self.attempt)

@@ -8,7 +8,6 @@ node itself is not asked. Knows nothing of connections; `ports.Origin` says who 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
@@ -16,6 +15,9 @@ from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TOPI
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import ProposeRpc
 from raftlake.raft.types import NodeId
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.state import KvState
+from raftlake.replica.names import Names
 from raftlake.replica.reserved import (
     PRODUCER_IDS_BLOCK,
     Refused,
@@ -27,9 +29,6 @@ from raftlake.replica.reserved import (
 )
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
 from raftlake.wire.batches import decode_records, validate
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 logger = logging.getLogger("raftlake.proposals")
 
@@ -49,8 +48,10 @@ def command_of(rpc: ProposeRpc) -> Txn:
 class ProposalGate:
     """`count` is the number of proposals that were refused since the start."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, state: KvState, names: Names) -> None:
+        self._engine = engine
+        self._state = state
+        self._names = names
         self.count = 0
 
     def refusal(self, txn: Txn, origin: Origin, source: NodeId) -> str | None:
@@ -97,14 +98,14 @@ class ProposalGate:
         topic = decode_topic(operation.key.removeprefix(TOPICS_PREFIX), operation.value, PARTITIONS_MAX)
         if isinstance(topic, Refused):
             return topic.reason
-        return None if self._node.topics.by_id(topic.topic_id) is None else "the id is another topic's"
+        return None if self._names.by_id(topic.topic_id) is None else "the id is another topic's"
 
     def _refusal_of_block(self, operation: Put, version: int) -> str | None:
-        partition = self._node.partitions[self._node.config.quorum_group]
+        partition = self._engine.partitions[self._engine.config.quorum_group]
         wanted = decode_producers_next(operation.value, partition.core.log_end)
         if isinstance(wanted, Refused):
             return wanted.reason
-        entry = self._node.kv.machine.get(PRODUCERS_NEXT_KEY)
+        entry = self._state.machine.get(PRODUCERS_NEXT_KEY)
         known = first_free_producer_id(entry)
         applied = ABSENT if entry is None else entry.version
         if version == applied:
@@ -117,4 +118,4 @@ class ProposalGate:
         found = decode_cluster(operation.value)
         if isinstance(found, Refused):
             return found.reason
-        return None if found == self._node.cluster_id else "this is another cluster"
+        return None if found == self._engine.cluster_id else "this is another cluster"

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import RESERVED_PREFIX
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.state import KvState
 from raftlake.replica.reserved import Refused, decode
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 logger = logging.getLogger("raftlake.reserved")
 
@@ -32,8 +30,9 @@ KEY_CHARACTERS_TOLD = 100
 class RefusedKeys:
     """`count` is the number of entries and puts that were ignored since the start."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, state: KvState) -> None:
+        self._engine = engine
+        self._state = state
         self.count = 0
         self._seen_version = -1
         #: The keys that were told, each with the version at which it was counted last.
@@ -47,7 +46,7 @@ class RefusedKeys:
 
     def on_applied(self, applied_offset: int) -> None:
         try:
-            while changes := self._node.kv.machine.changes_since(RESERVED_PREFIX, self._seen_version):
+            while changes := self._state.machine.changes_since(RESERVED_PREFIX, self._seen_version):
                 for change in changes:
                     self._seen_version = change.version
                     if change.value is not None:
@@ -60,12 +59,12 @@ class RefusedKeys:
         self._seen_version = max(self._seen_version, applied_offset - 1)
 
     def _list(self) -> None:
-        entries, has_more = self._node.kv.machine.list(RESERVED_PREFIX, self._listed or None, LISTED_AT_ONCE)
+        entries, has_more = self._state.machine.list(RESERVED_PREFIX, self._listed or None, LISTED_AT_ONCE)
         for key, entry in entries:
             self._listed = key
             self._look(key, entry.value, entry.version)
         if has_more:
-            self._node.timers.schedule(self._node.now_ms + PAUSE_MS, self._list)
+            self._engine.timers.schedule(self._engine.now_ms + PAUSE_MS, self._list)
         else:
             self._listed = None
 

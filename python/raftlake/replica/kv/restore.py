@@ -8,18 +8,16 @@ that the disk changed its mind: the node stops and names the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from raftlake.errors import StorageError, WireError
 from raftlake.kv.keyspace import KeySpace
+from raftlake.kv.machine import StateMachine
 from raftlake.raft.types import OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.snapshot_files import describe, scan
 from raftlake.wire.batches import decode_records
 from raftlake.wire.snapshots import SnapshotBatch
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 SLICE_BYTES = 256 * 1024
 SLICE_INTERVAL_MS = 1
@@ -30,12 +28,14 @@ RELEASED_LEAVES = 16
 class KvRestore:
     """`done` is called once, in a later turn, unless it is cancelled."""
 
-    def __init__(self, node: ReplicaNode, snapshot_id: OffsetAndEpoch, done: Callable[[KvRestore], None]) -> None:
-        self._node = node
+    def __init__(
+        self, engine: Engine, machine: StateMachine, snapshot_id: OffsetAndEpoch, done: Callable[[KvRestore], None]
+    ) -> None:
+        self._engine = engine
         self._snapshot_id = snapshot_id
         self._done: Callable[[KvRestore], None] | None = done
-        self._batches: Iterator[SnapshotBatch] = scan(node.logs.snapshots, METADATA_GROUP, snapshot_id)
-        self.restoration = node.kv.machine.restoration()
+        self._batches: Iterator[SnapshotBatch] = scan(engine.logs.snapshots, METADATA_GROUP, snapshot_id)
+        self.restoration = machine.restoration()
         #: What has been committed meanwhile, 0 for nothing.
         self.high_watermark = 0
         self._later()
@@ -45,7 +45,7 @@ class KvRestore:
         self._done = None
 
     def _later(self) -> None:
-        self._node.timers.schedule(self._node.now_ms + SLICE_INTERVAL_MS, self._slice)
+        self._engine.timers.schedule(self._engine.now_ms + SLICE_INTERVAL_MS, self._slice)
 
     def _slice(self) -> None:
         done = self._done
@@ -57,7 +57,7 @@ class KvRestore:
             raise StorageError(f"{METADATA_GROUP}/{describe(self._snapshot_id)} is damaged: {error}") from error
         if is_over:
             # Whoever waited for what is applied now hears of it in a turn.
-            self._node.request_turn()
+            self._engine.request_turn()
             done(self)
         else:
             self._later()
@@ -77,7 +77,7 @@ class KvRestore:
         return True
 
 
-def release(node: ReplicaNode, retired: KeySpace) -> None:
+def release(engine: Engine, retired: KeySpace) -> None:
     """Free a state that was replaced."""
     if retired.release(RELEASED_LEAVES):
-        node.timers.schedule(node.now_ms + SLICE_INTERVAL_MS, lambda: release(node, retired))
+        engine.timers.schedule(engine.now_ms + SLICE_INTERVAL_MS, lambda: release(engine, retired))

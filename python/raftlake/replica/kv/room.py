@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.keys import TOPICS_PREFIX
 from raftlake.kv.quota import Levels, Quota, Reservation
 from raftlake.raft.types import Offset
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.state import KvState
 from raftlake.replica.reserved_rules import topic_under
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +42,10 @@ class Admission:
 class KvRoom:
     """`listeners` are told, once each time, that a level of the quota was reached."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        self._quota = Quota(node.config.kv_quota_bytes)
+    def __init__(self, engine: Engine, state: KvState) -> None:
+        self._engine = engine
+        self._state = state
+        self._quota = Quota(engine.config.kv_quota_bytes)
         self._levels = Levels()
         #: Partitions of topics whose creation is proposed and not applied yet.
         self.partitions_under_way = 0
@@ -72,7 +71,7 @@ class KvRoom:
         no_room = self._refusal_of_partitions(partitions) if partitions else None
         if no_room is not None:
             return no_room
-        space = self._quota.reserve(self._node.kv.machine, txn)
+        space = self._quota.reserve(self._state.machine, txn)
         if space is None:
             return NoRoom(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._refusal_of_space)
         self.partitions_under_way += partitions
@@ -81,11 +80,11 @@ class KvRoom:
     def _refusal_of_partitions(self, more: int) -> NoRoom | None:
         """Of topics with so many partitions together. A leader that has not applied all that its predecessors left cannot count
         yet: the command is tried again. A topic that stands under the name is no reason to count less; it may be deleted."""
-        core = self._node.partitions[self._node.config.quorum_group].core
-        if not core.has_caught_up(Offset(self._node.kv.machine.applied_offset)):
+        core = self._engine.partitions[self._engine.config.quorum_group].core
+        if not core.has_caught_up(Offset(self._state.machine.applied_offset)):
             return NoRoom(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader has not applied all that its predecessors proposed")
-        limit = self._node.config.partitions_max
-        if self._node.kv.partition_count + self.partitions_under_way + more <= limit:
+        limit = self._engine.config.partitions_max
+        if self._state.partition_count + self.partitions_under_way + more <= limit:
             return None
         return NoRoom(
             ErrorCode.INVALID_PARTITIONS,
@@ -95,7 +94,7 @@ class KvRoom:
 
     def settle(self, admission: Admission, *, is_unknown: bool = False) -> None:
         """The command's fate is told: decided, or unknown."""
-        partition = self._node.partitions.get(self._node.config.quorum_group)
+        partition = self._engine.partitions.get(self._engine.config.quorum_group)
         if is_unknown and partition is not None and partition.core.is_leader:
             self._lingering.append((partition.core.epoch, partition.core.log_end, admission))
         else:
@@ -107,16 +106,16 @@ class KvRoom:
 
     def _let_go(self) -> None:
         """Release what has been applied meanwhile, or was proposed in another epoch than this one."""
-        partition = self._node.partitions.get(self._node.config.quorum_group)
+        partition = self._engine.partitions.get(self._engine.config.quorum_group)
         epoch = -1 if partition is None else partition.core.epoch
-        applied = self._node.kv.machine.applied_offset
+        applied = self._state.machine.applied_offset
         while self._lingering and (self._lingering[0][0] != epoch or self._lingering[0][1] <= applied):
             self._release(self._lingering.popleft()[2])
 
     @property
     def _refusal_of_space(self) -> str:
         return (
-            f"the key space is full: it holds {self._node.kv.machine.size} bytes and may not grow beyond "
+            f"the key space is full: it holds {self._state.machine.size} bytes and may not grow beyond "
             f"kv.quota.bytes={self.quota_bytes}; nothing changed. Delete keys, or raise kv.quota.bytes on every node"
         )
 
@@ -124,7 +123,7 @@ class KvRoom:
 
     def tick(self) -> None:
         """Called a few times a second: tell when a level is reached."""
-        if self._levels.look(self._node.kv.machine.size, self.quota_bytes):
+        if self._levels.look(self._state.machine.size, self.quota_bytes):
             for listener in self.listeners:
                 listener(self._described())
 
@@ -134,7 +133,7 @@ class KvRoom:
         return (self._described(),) if self._levels.reached else ()
 
     def _described(self) -> str:
-        size = self._node.kv.machine.size
+        size = self._state.machine.size
         percent = 100 * size // self.quota_bytes
         return f"the key space holds {size} bytes, {percent} % of kv.quota.bytes={self.quota_bytes}"
 

@@ -6,30 +6,31 @@ What was proposed and then lost from sight (leadership moved, time ran out) is *
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode, WireError, for_clients
 from raftlake.kv.commands import Txn, encode
-from raftlake.kv.machine import StateMachine, TxnResult
+from raftlake.kv.machine import TxnResult
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset, OffsetAndEpoch
-from raftlake.replica.kv.forwarding import Forwarding, ProposeDone, ProposeOutcome, ProposeStatus, refused
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.forwarding import Forwarding
+from raftlake.replica.kv.outcomes import ProposeDone, ProposeOutcome, ProposeStatus, refused
 from raftlake.replica.kv.proposals import ProposalGate, command_of
 from raftlake.replica.kv.recent_results import RecentResults
 from raftlake.replica.kv.refused_keys import RefusedKeys
 from raftlake.replica.kv.restore import KvRestore, release
 from raftlake.replica.kv.room import Admission, KvRoom, NoRoom
+from raftlake.replica.kv.state import KvState
 from raftlake.replica.partition.partition import Partition, PendingAppend
-from raftlake.replica.reserved import Topic
-from raftlake.replica.reserved_rules import ReservedRules
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.timers import Timer
 from raftlake.wire.batches import Record, build_batch, decode_records, iterate_headers
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: Applied at once, or one batch that is larger: some milliseconds' work. What is more follows in later turns.
 APPLY_SLICE_BYTES = 128 * 1024
@@ -41,12 +42,29 @@ RESULTS_KEPT_MIN = 32_768
 
 
 class KvService:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        self.machine = StateMachine(rules=ReservedRules)
-        self.gate = ProposalGate(node)
-        self.refused_keys = RefusedKeys(node)
-        self.room = KvRoom(node)
+    def __init__(
+        self,
+        engine: Engine,
+        state: KvState,
+        *,
+        quorum: Quorum,
+        disk: DiskWatch,
+        findings: Findings,
+        reads: ReadService,
+        gate: ProposalGate,
+        refused_keys: RefusedKeys,
+        room: KvRoom,
+    ) -> None:
+        self._engine = engine
+        self._quorum = quorum
+        self._disk = disk
+        self._findings = findings
+        self._reads = reads
+        self.state = state
+        self.machine = state.machine
+        self.gate = gate
+        self.refused_keys = refused_keys
+        self.room = room
         #: Called after each apply that changed something, with the applied offset.
         self.listeners: list[Callable[[int], None]] = [self.refused_keys.on_applied]
         self._collected: list[tuple[bytes, ProposeDone]] = []
@@ -65,39 +83,18 @@ class KvService:
         #: The largest timestamp of a batch that was applied, -1 for none.
         self.applied_timestamp_ms = -1
 
-    @property
-    def _partition(self) -> Partition | None:
-        """The quorum's log; None for the moment in which it is closed to be opened anew, because it was found damaged."""
-        return self._node.partitions.get(self._node.config.quorum_group)
-
     # --- reads ---
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        """The topics that the keys describe, by name, as far as they are applied here."""
-        return self._rules.topics
-
-    @property
-    def partition_count(self) -> int:
-        """Of all topics that are applied here, and of the quorum's own log."""
-        return 1 + self._rules.partitions
-
-    @property
-    def _rules(self) -> ReservedRules:
-        rules = self.machine.rules
-        assert isinstance(rules, ReservedRules)
-        return rules
 
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
         """Call `done` when `machine` may be read: at once for a stale read, else once it holds all that was acknowledged."""
         if linearizable:
-            self._node.begin_input()
-            self._node.reads.read(self._node.config.quorum_group, done)
+            self._engine.begin_input()
+            self._reads.read(self._engine.config.quorum_group, done)
             return
-        partition = self._partition
+        partition = self._quorum.partition
         done(
             ReadOffsetResult(
-                group=self._node.config.quorum_group,
+                group=self._engine.config.quorum_group,
                 error=ErrorCode.NONE,
                 applied_offset=Offset(self.machine.applied_offset),
                 leader_id=NO_LEADER if partition is None else partition.core.leader_id,
@@ -109,16 +106,16 @@ class KvService:
 
     def propose(self, txn: Txn, done: ProposeDone, origin: Origin = Origin.CLIENT) -> None:
         """Propose at this node. Everything proposed in one turn is one batch: one append, one sync."""
-        self._node.begin_input()
-        partition = self._partition
-        if self._node.config.is_opaque or self.gate.refusal(txn, origin, self._node.config.node_id) is not None:
+        self._engine.begin_input()
+        partition = self._quorum.partition
+        if self._engine.config.is_opaque or self.gate.refusal(txn, origin, self._engine.config.node_id) is not None:
             done(ProposeOutcome(ProposeStatus.REFUSED))
             return
         if partition is None or not partition.core.is_leader:
             done(ProposeOutcome(ProposeStatus.NOT_LEADER, leader_id=self._leader_heard_of()))
             return
         encoded = encode(txn)
-        no_room = self._node.disk.refusal_of(partition, txn)
+        no_room = self._disk.refusal_of(partition, txn)
         if no_room:
             done(ProposeOutcome(ProposeStatus.REFUSED, reason=no_room, is_passing=True))
             return
@@ -127,7 +124,7 @@ class KvService:
             done(refused(admission.error, admission.reason))
             return
         self._collected.append((encoded, partial(self._settled, admission, done)))
-        self._node.mark_appending(partition)
+        self._engine.mark_appending(partition)
 
     def _settled(self, admission: Admission, done: ProposeDone, outcome: ProposeOutcome) -> None:
         self.room.settle(admission, is_unknown=outcome.status is ProposeStatus.UNKNOWN)
@@ -135,13 +132,13 @@ class KvService:
 
     def _leader_heard_of(self) -> NodeId:
         """Whom to send a client to: not to a leader that may be dead, though its successor is not known yet."""
-        partition = self._partition
+        partition = self._quorum.partition
         return partition.core.leader_id if partition is not None and partition.core.hears_leader else NO_LEADER
 
     def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
         """Propose what this node itself wants, here or at the leader; where none leads, again until the propose timeout."""
-        self._node.begin_input()
-        Forwarding(self._node, txn, done).attempt()
+        self._engine.begin_input()
+        Forwarding(self._engine, self._quorum, txn, done, propose=self.propose, await_result=self.await_result).attempt()
 
     def batch_collected(self) -> None:
         """Start of a turn's appends: make batches of what was collected."""
@@ -154,7 +151,7 @@ class KvService:
                 first, size = index, 0
 
     def _append_batch(self, collected: list[tuple[bytes, ProposeDone]]) -> None:
-        now_ms = self._node.clock.wall_ms()
+        now_ms = self._engine.clock.wall_ms()
         records = [
             Record(offset=index, timestamp_ms=now_ms, key=None, value=value) for index, (value, _) in enumerate(collected)
         ]
@@ -171,7 +168,7 @@ class KvService:
                 else:
                     done(ProposeOutcome(ProposeStatus.REFUSED))
 
-        partition = self._partition
+        partition = self._quorum.partition
         if partition is None:
             on_committed(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         else:
@@ -179,8 +176,8 @@ class KvService:
 
     def receive(self, rpc: ProposeRpc, origin: Origin, reply: Callable[[PeerReply], None]) -> None:
         """A command that another node forwards. It is decoded, and judged by who sends it, before it may enter the log."""
-        partition = self._partition
-        if self._node.config.is_opaque or partition is None or not partition.core.is_leader:
+        partition = self._quorum.partition
+        if self._engine.config.is_opaque or partition is None or not partition.core.is_leader:
             reply(ProposeReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         try:
@@ -192,7 +189,7 @@ class KvService:
         if refusal is not None:
             reply(ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal)))
             return
-        if self._node.disk.refusal_of(partition, txn):
+        if self._disk.refusal_of(partition, txn):
             reply(ProposeReply(error=ErrorCode.NOT_ENOUGH_REPLICAS))
             return
         admission = self.room.reserve(txn)
@@ -207,17 +204,21 @@ class KvService:
         self._append(partition, bytearray(rpc.batch), on_committed)
 
     def _append(self, partition: Partition, batch: bytearray, done: Callable[[ErrorCode, int], None]) -> None:
-        deadline_ms = self._node.now_ms + self._node.config.propose_timeout_ms
+        deadline_ms = self._engine.now_ms + self._engine.config.propose_timeout_ms
         headers = tuple(iterate_headers(batch))
         partition.appending.append(PendingAppend(batch, headers, deadline_ms, done, idempotent=False))
-        self._node.mark_appending(partition)
+        self._engine.mark_appending(partition)
 
     # --- applying ---
 
-    def apply_to(self, partition: Partition, high_watermark: int) -> int:
-        """Apply what is committed below `high_watermark`, in order: a slice of it, and the rest in later turns, when
-        `ReplicaNode.advance` is called again. Returns the high watermark that this node may show; 0 for none, while the state
-        is being restored from a snapshot and until a node that starts has caught up."""
+    def advance(self, partition: Partition, high_watermark: Offset) -> None:
+        """Everything below `high_watermark` is committed in the metadata log; clients see what is applied."""
+        partition.show(self._apply_to(partition, high_watermark))
+
+    def _apply_to(self, partition: Partition, high_watermark: int) -> int:
+        """Apply what is committed below `high_watermark`, in order: a slice of it, and the rest in later turns, when `advance`
+        is called again. Returns the high watermark that this node may show; 0 for none, while the state is being restored from
+        a snapshot and until a node that starts has caught up."""
         if self._restoring is not None:
             self._restoring.high_watermark = max(self._restoring.high_watermark, high_watermark)
             return 0
@@ -254,20 +255,20 @@ class KvService:
     def _go_on_later(self) -> None:
         if not self._is_going_on:
             self._is_going_on = True
-            self._node.timers.schedule(self._node.now_ms + APPLY_INTERVAL_MS, self._go_on)
+            self._engine.timers.schedule(self._engine.now_ms + APPLY_INTERVAL_MS, self._go_on)
 
     def _go_on(self) -> None:
         self._is_going_on = False
         if self._behind is None:
             return
         partition, high_watermark = self._behind
-        if self._node.partitions.get(partition.group) is partition:
-            self._advance(partition, high_watermark)
+        if self._engine.partitions.get(partition.group) is partition:
+            self._go_on_with(partition, high_watermark)
 
-    def _advance(self, partition: Partition, high_watermark: int) -> None:
+    def _go_on_with(self, partition: Partition, high_watermark: int) -> None:
         """Outside of a turn; whoever waited for what is applied now hears of it in one."""
-        self._node.damage.guarded(partition.group, lambda: self._node.advance(partition, Offset(high_watermark)))
-        self._node.request_turn()
+        self._findings.guarded(partition.group, lambda: self.advance(partition, Offset(high_watermark)))
+        self._engine.request_turn()
 
     def _tell(self) -> None:
         self._is_untold = False
@@ -283,11 +284,11 @@ class KvService:
         """Become what a snapshot says, in slices of the coming turns, and go on from there."""
         if self._restoring is not None:
             self._restoring.cancel()
-        self._restoring = KvRestore(self._node, snapshot_id, self._on_restored)
+        self._restoring = KvRestore(self._engine, self.machine, snapshot_id, self._on_restored)
 
     def _on_restored(self, restored: KvRestore) -> None:
         self._restoring = None
-        release(self._node, self.machine.adopt(restored.restoration))
+        release(self._engine, self.machine.adopt(restored.restoration))
         self.bytes_since_snapshot = 0
         for offset in [offset for offset in self._awaiting if offset < self.machine.applied_offset]:
             # Its result is in the snapshot somewhere, but no longer to be told.
@@ -296,9 +297,9 @@ class KvService:
             done(ProposeOutcome(ProposeStatus.UNKNOWN))
         self._tell()
         self._is_untold = True
-        partition = self._partition
+        partition = self._quorum.partition
         if restored.high_watermark > 0 and partition is not None:
-            self._advance(partition, restored.high_watermark)
+            self._go_on_with(partition, restored.high_watermark)
 
     def _applied(self, result: TxnResult) -> None:
         self._results.note(result)
@@ -316,8 +317,8 @@ class KvService:
         if offset < self.machine.applied_offset:
             done(self._outcome_at(offset))
         else:
-            at_ms = self._node.now_ms + self._node.config.propose_timeout_ms
-            self._awaiting[offset] = (done, self._node.timers.schedule(at_ms, lambda: self._give_up(offset)))
+            at_ms = self._engine.now_ms + self._engine.config.propose_timeout_ms
+            self._awaiting[offset] = (done, self._engine.timers.schedule(at_ms, lambda: self._give_up(offset)))
 
     def _outcome_at(self, offset: int) -> ProposeOutcome:
         """Of the command at `offset`, which has been applied, or was in a snapshot."""
@@ -327,6 +328,3 @@ class KvService:
     def _give_up(self, offset: int) -> None:
         done, _ = self._awaiting.pop(offset)
         done(ProposeOutcome(ProposeStatus.UNKNOWN))
-
-
-__all__ = ["KvService", "ProposeDone", "ProposeOutcome", "ProposeStatus"]

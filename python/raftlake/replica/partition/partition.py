@@ -289,6 +289,11 @@ class Partition:
 
     # --- answers ---
 
+    def show(self, high_watermark: int) -> None:
+        """Clients may see what lies below `high_watermark`, unless they have seen more before the log was repaired."""
+        if high_watermark >= max(self.shown_before, 1):
+            self.on_high_watermark(high_watermark)
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Answer everything that waited for offsets below `high_watermark`."""
         self.high_watermark = Offset(high_watermark)

@@ -7,7 +7,6 @@ the RPC is answered when all parts are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import (
@@ -41,9 +40,8 @@ from raftlake.raft.messages import (
     VoteResponse,
 )
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.engine import Engine
+from raftlake.replica.replication.fetch_server import FetchServer
 
 #: Another cluster's requests are refused at the top, before any group sees them.
 FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
@@ -76,8 +74,9 @@ class _Collector:
 
 
 class ControlPlane:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, fetch_server: FetchServer) -> None:
+        self._engine = engine
+        self._fetch_server = fetch_server
         self._outbox: dict[tuple[NodeId, type[Request]], list[PeerMessage]] = {}
         self._request_counter = 0
         #: Requests that a core has not answered yet: where its part of the reply belongs.
@@ -95,9 +94,9 @@ class ControlPlane:
         for index, message in enumerate(rpc.messages):
             request = message.body
             assert isinstance(request, VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest)
-            if isinstance(request, EndQuorumEpochRequest) and request.leader_id in self._node.config.voters:
-                self._resigned_at_ms[request.leader_id] = self._node.now_ms
-            partition = self._node.partitions.get(message.group)
+            if isinstance(request, EndQuorumEpochRequest) and request.leader_id in self._engine.config.voters:
+                self._resigned_at_ms[request.leader_id] = self._engine.now_ms
+            partition = self._engine.partitions.get(message.group)
             if partition is None:
                 refusal = refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 collector.put(index, PeerMessage(message.group, refusal))
@@ -106,8 +105,8 @@ class ControlPlane:
             self._unanswered[self._request_counter] = (collector, index, message)
             if isinstance(request, VoteRequest):
                 # Whether the leader has been heard of lately decides about pre-votes.
-                self._node.confirm_peers(partition)
-            self._node.step(partition, RequestReceived(request_id=self._request_counter, request=request))
+                self._engine.confirm_peers(partition)
+            self._engine.step(partition, RequestReceived(request_id=self._request_counter, request=request))
 
     def resigned_since(self, since_ms: int) -> list[NodeId]:
         """The peers that gave up leading at that time or later."""
@@ -137,12 +136,12 @@ class ControlPlane:
         outbox, self._outbox = self._outbox, {}
         for (peer, _kind), messages in outbox.items():
             sent = tuple(messages)
-            rpc = ControlRpc(cluster_id=self._node.cluster_id, messages=sent)
-            self._node.network.send(peer, rpc, self._reply_handler(peer, sent))
+            rpc = ControlRpc(cluster_id=self._engine.cluster_id, messages=sent)
+            self._engine.network.send(peer, rpc, self._reply_handler(peer, sent))
 
     def _reply_handler(self, peer: NodeId, sent: tuple[PeerMessage, ...]) -> Callable[[PeerReply | FailureReason], None]:
         def on_reply(reply: PeerReply | FailureReason) -> None:
-            self._node.begin_input()
+            self._engine.begin_input()
             answers: dict[object, Response] = {}
             reason = FailureReason.TIMED_OUT
             if isinstance(reply, ControlReply):
@@ -152,19 +151,19 @@ class ControlPlane:
             elif isinstance(reply, FailureReason):
                 reason = reply
             for message in sent:
-                partition = self._node.partitions.get(message.group)
+                partition = self._engine.partitions.get(message.group)
                 if partition is None:
                     continue
                 request: Request = message.body  # type: ignore[assignment]
                 answer = answers.get(message.group)
                 if answer is None or answer.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     # A peer that has not created the group yet is asked again, like one that is down.
-                    self._node.step(partition, RequestFailed(peer=peer, request=request, reason=reason))
+                    self._engine.step(partition, RequestFailed(peer=peer, request=request, reason=reason))
                     continue
-                self._node.step(partition, ResponseReceived(source=peer, request=request, response=answer))
+                self._engine.step(partition, ResponseReceived(source=peer, request=request, response=answer))
                 if isinstance(request, BeginQuorumEpochRequest):
                     # The peer wants to fetch this group now: do not make it wait for the round that it left here before.
-                    self._node.fetch_server.release_replica(peer)
+                    self._fetch_server.release_replica(peer)
 
         return on_reply
 

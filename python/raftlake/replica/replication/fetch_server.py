@@ -17,7 +17,6 @@ after the answer to the round before it had arrived, so its `follows` is that an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import PeerConnection
@@ -26,13 +25,15 @@ from raftlake.raft.actions import AnswerFetch, AppendRecords
 from raftlake.raft.events import FetchRequestReceived
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import NO_LEADER, UNKNOWN_OFFSET, Epoch, NodeId, Offset
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition, PendingAppend
 from raftlake.replica.replication.fetch_sessions import SESSION_ID_START_MAX, FetchSessions, Round, Session
 from raftlake.replica.replication.pacing import Pacing
+from raftlake.replica.replication.proofs import AwaitedProofs
 from raftlake.replica.replication.recent_appends import RecentAppends
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: Answers that bring nothing are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
@@ -41,13 +42,17 @@ ROUND_WAIT_MS_MAX = 60_000
 
 
 class FetchServer:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, names: Names, disk: DiskWatch, findings: Findings, proofs: AwaitedProofs) -> None:
+        self._engine = engine
+        self._names = names
+        self._disk = disk
+        self._findings = findings
+        self._proofs = proofs
         # Random, so that a session of this process is never taken for one of the process before it.
-        self.sessions = FetchSessions(node.rng.randrange(SESSION_ID_START_MAX), node.config.voters, self._drop)
+        self.sessions = FetchSessions(engine.rng.randrange(SESSION_ID_START_MAX), engine.config.voters, self._drop)
         self.answer_sequence = 0
         self._recent = RecentAppends()
-        self._pacing = Pacing(node.config.replica_fetch_pause_ms)
+        self._pacing = Pacing(engine.config.replica_fetch_pause_ms)
         #: Sessions whose round is complete; answered at the end of the turn.
         self._complete: dict[Session, None] = {}
 
@@ -61,8 +66,8 @@ class FetchServer:
             return
         if session.round is not None:
             self._answer(session)
-        now_ms = self._node.now_ms
-        self._node.disk.heard(session.replica_id, is_low=rpc.disk_is_low)
+        now_ms = self._engine.now_ms
+        self._disk.heard(session.replica_id, is_low=rpc.disk_is_low)
         session.last_round_ms = now_ms
         self._pacing.asked(session.replica_id, now_ms)
         session.round = Round(rpc, connection, reply)
@@ -76,7 +81,7 @@ class FetchServer:
             session.ready.pop(message.group, None)
             session.held.pop(message.group, None)
             self._step(session, message.group, message.body)
-        for group in self._node.reads.groups_at_core():
+        for group in self._proofs.groups():
             if group in session.parked:
                 self.confirm(group, session.replica_id)
         if session.release_next or rpc.wait_ms_max <= 0:
@@ -85,7 +90,7 @@ class FetchServer:
             self._send_news_soon(session)
         wait_ms = min(rpc.wait_ms_max, LEADERLESS_WAIT_MS if session.held else ROUND_WAIT_MS_MAX)
         round_ = session.round
-        round_.timer = self._node.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
+        round_.timer = self._engine.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
 
     def _drop(self, session: Session) -> None:
         """A session ended, mostly for a new one on its connection: let go of its round, which nobody reads any more."""
@@ -102,7 +107,7 @@ class FetchServer:
         """Of the sessions in which a replica has asked for a group the last one counts. Where the round is a late one, its
         sender waits in the other, and is told to ask there again; not at once, for two processes may go by one number."""
         other = self.sessions.waiting(session.replica_id, group)
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         if other is None or other is session or partition is None:
             return
         # The core has perhaps not answered that request: nothing may be said about its position.
@@ -117,11 +122,11 @@ class FetchServer:
         self._shorten(other)
 
     def _step(self, session: Session, group: GroupId, request: FetchRequest) -> None:
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         if partition is None:
-            self._refuse(session, session.parked.pop(group), group, self._node.hosting.why_unknown(group))
+            self._refuse(session, session.parked.pop(group), group, self._names.why_unknown(group))
             return
-        self._node.step(partition, FetchRequestReceived(request=request, follows=session.follows))
+        self._engine.step(partition, FetchRequestReceived(request=request, follows=session.follows))
 
     def _refuse(self, session: Session, request: FetchRequest, group: GroupId, error: ErrorCode) -> None:
         """No core answers the request: say so, not at once."""
@@ -155,7 +160,7 @@ class FetchServer:
         session.ready[group] = action
         if not _is_ordinary(action):
             self._release(session)
-        elif action.request.fetch_offset == self._node.partitions[group].log.end_offset:
+        elif action.request.fetch_offset == self._engine.partitions[group].log.end_offset:
             self._send_news_soon(session)
         else:
             self._bring_records(session, group)
@@ -163,7 +168,7 @@ class FetchServer:
     def appended(self, group: GroupId, action: AppendRecords) -> None:
         """Records were appended here: take them to the replicas whose fetch the core has let go for a high watermark alone."""
         pending: list[PendingAppend] = action.payload  # type: ignore[assignment]
-        end_offset = self._node.partitions[group].log.end_offset
+        end_offset = self._engine.partitions[group].log.end_offset
         self._recent.add(group, action.base_offset, end_offset, action.epoch, [each.buffer for each in pending])
         for session in self.sessions.all():
             if group in session.ready:
@@ -171,26 +176,26 @@ class FetchServer:
 
     def _bring_records(self, session: Session, group: GroupId) -> None:
         """The group has records for the replica: at once if a majority needs it, else when it is due."""
-        core = self._node.partitions[group].core
+        core = self._engine.partitions[group].core
         others_needed = core.voters.majority - core.is_voter
         if self._pacing.is_needed(session.replica_id, core.voters, others_needed):
             self._release(session)
         else:
             if session.records_since_ms is None:
-                session.records_since_ms = self._node.now_ms
+                session.records_since_ms = self._engine.now_ms
             self._release_when_due(session)
 
     def _send_news_soon(self, session: Session) -> None:
         """The replica has all records; there is a higher high watermark for it."""
         if session.news_due_ms is None:
-            session.news_due_ms = self._node.now_ms + self._node.config.replica_fetch_linger_ms
+            session.news_due_ms = self._engine.now_ms + self._engine.config.replica_fetch_linger_ms
             self._linger_until(session, session.news_due_ms)
 
     def _release_when_due(self, session: Session) -> None:
-        due_ms = self._pacing.due_ms(session.replica_id, self._node.now_ms)
+        due_ms = self._pacing.due_ms(session.replica_id, self._engine.now_ms)
         if session.news_due_ms is not None and session.news_due_ms < due_ms:
             due_ms = session.news_due_ms
-        if due_ms > self._node.now_ms:
+        if due_ms > self._engine.now_ms:
             self._linger_until(session, due_ms)
         else:
             self._release(session)
@@ -200,7 +205,7 @@ class FetchServer:
             if session.linger.at_ms <= at_ms:
                 return
             session.linger.cancel()
-        session.linger = self._node.timers.schedule(at_ms, lambda: self._end_linger(session))
+        session.linger = self._engine.timers.schedule(at_ms, lambda: self._end_linger(session))
 
     def _end_linger(self, session: Session) -> None:
         session.linger = None
@@ -216,13 +221,13 @@ class FetchServer:
         since_ms = session.records_since_ms
         return (
             since_ms is not None
-            and self._pacing.is_overdue(session.replica_id, since_ms, self._node.now_ms)
+            and self._pacing.is_overdue(session.replica_id, since_ms, self._engine.now_ms)
             and any(self._waits_for_majority(group, action) for group, action in session.ready.items())
         )
 
     def _waits_for_majority(self, group: GroupId, action: AnswerFetch) -> bool:
         """Whether the first record that the replica lacks is not committed yet, though others were brought it before."""
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         return (
             partition is not None
             and action.replica_id in partition.core.voters
@@ -239,16 +244,16 @@ class FetchServer:
     def _finish(self, session: Session) -> None:
         """Answer the session's round at the end of the turn."""
         self._complete[session] = None
-        self._node.request_turn()
+        self._engine.request_turn()
 
     def _shorten(self, session: Session) -> None:
         round_ = session.round
         if round_ is None or round_.timer is None:
             return
-        at_ms = self._node.now_ms + LEADERLESS_WAIT_MS
+        at_ms = self._engine.now_ms + LEADERLESS_WAIT_MS
         if round_.timer.at_ms > at_ms:
             round_.timer.cancel()
-            round_.timer = self._node.timers.schedule(at_ms, lambda: self._expire(session, round_))
+            round_.timer = self._engine.timers.schedule(at_ms, lambda: self._expire(session, round_))
 
     def release(self) -> None:
         """A read needs proof: answer the rounds that are held, and the next ones of replicas whose rounds are on their way."""
@@ -262,11 +267,11 @@ class FetchServer:
 
     def confirm(self, group: GroupId, replica_id: NodeId | None = None) -> None:
         """Tell the core of `group` when its replicas (or one) last completed a round that covers it."""
-        partition = self._node.partitions[group]
+        partition = self._engine.partitions[group]
         for session in self.sessions.all():
             confirmed = session.confirms(group)
             if confirmed is not None and replica_id in (None, session.replica_id):
-                self._node.step(partition, confirmed)
+                self._engine.step(partition, confirmed)
 
     # --- rounds out ---
 
@@ -295,7 +300,7 @@ class FetchServer:
             round_.timer.cancel()
         session.release_next = False
         session.news_due_ms = session.records_since_ms = None
-        self._pacing.answered(session.replica_id, self._node.now_ms)
+        self._pacing.answered(session.replica_id, self._engine.now_ms)
         budget = round_.rpc.size_max
         messages: list[PeerMessage] = []
         ready, session.ready = session.ready, {}
@@ -322,7 +327,7 @@ class FetchServer:
         one, asks again at once and, after its fetch timeout, for votes."""
         messages: list[PeerMessage] = []
         for message in round_.rpc.messages:
-            partition = self._node.partitions.get(message.group)
+            partition = self._engine.partitions.get(message.group)
             if message.group not in session.parked or partition is None:
                 continue
             core = partition.core
@@ -342,7 +347,7 @@ class FetchServer:
         it may have dropped them as damaged, and nobody gets past those. Then it gets nothing, and this leader hands over."""
         end, is_again = partition.log.end_offset, session.given.get(partition.group) == offset
         data = None if is_again else self._recent.find(partition.group, offset, partition.core.epoch, size_max)
-        data = data or self._node.damage.guarded(
+        data = data or self._findings.guarded(
             partition.group, lambda: partition.read_intact(offset, end, size_max, check_crc=is_again)
         )
         data = data or b""
@@ -353,7 +358,7 @@ class FetchServer:
         """The group's answer with as many log bytes as fit. The log is read now: it may hold more than when the core spoke."""
         batches: tuple[FetchedBatch, ...] = ()
         size, high_watermark, log_start, log_end = 0, action.high_watermark, Offset(-1), UNKNOWN_OFFSET
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         if partition is not None:
             log_start = partition.core.log_start
             if partition.core.is_leader and partition.core.epoch == action.leader_epoch:

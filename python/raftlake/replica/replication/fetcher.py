@@ -8,30 +8,30 @@ the round is over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from raftlake.errors import CorruptBatch, ErrorCode
 from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId, PeerMessage, PeerReply
 from raftlake.raft.events import FailureReason, LeaderConfirmed, RequestFailed, ResponseReceived
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import NodeId
-from raftlake.replica.partition.partition import split_batches
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.partition.partition import Partition, split_batches
 from raftlake.wire.batches import BatchHeader, iterate_headers, validate
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
-
 
 #: How long a round that leaves out an absent group is held when there is nothing to say.
 ABSENT_WAIT_MS = 20
 
 
 class PeerFetcher:
-    """All fetching from one peer."""
+    """All fetching from one peer. `mark` is told when the fetcher may be able to send its next round."""
 
-    def __init__(self, node: ReplicaNode, peer: NodeId) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, disk: DiskWatch, peer: NodeId, mark: Callable[[PeerFetcher], None]) -> None:
+        self._engine = engine
+        self._disk = disk
         self._peer = peer
+        self._mark = mark
         self._session_id = 0
         self._session_epoch = 0
         #: New positions to send with the next round.
@@ -56,7 +56,7 @@ class PeerFetcher:
         self._writing.pop(group, None)
         self._absent.pop(group, None)
         self._wanted[group] = request
-        self._node.mark_fetcher(self)
+        self._mark(self)
 
     def forget(self, group: GroupId) -> None:
         """The group no longer fetches from this peer."""
@@ -68,11 +68,11 @@ class PeerFetcher:
 
     def confirm(self, group: GroupId) -> bool:
         """Tell the core when the leader last completed a round in which this group was parked."""
-        partition = self._node.partitions[group]
+        partition = self._engine.partitions[group]
         is_asked_anew = group in self._wanted or group in self._unproven
         if group not in self._parked or is_asked_anew or self._last_answer_ms < 0:
             return False
-        self._node.step(partition, LeaderConfirmed(leader_id=self._peer, at_ms=self._last_answer_ms))
+        self._engine.step(partition, LeaderConfirmed(leader_id=self._peer, at_ms=self._last_answer_ms))
         return True
 
     # --- rounds ---
@@ -90,9 +90,9 @@ class PeerFetcher:
         wanted, self._wanted = self._wanted, {}
         forgotten, self._forgotten = self._forgotten, {}
         self._parked.update(wanted)
-        config = self._node.config
+        config = self._engine.config
         rpc = FetchRpc(
-            cluster_id=self._node.cluster_id,
+            cluster_id=self._engine.cluster_id,
             replica_id=config.node_id,
             session_id=self._session_id,
             session_epoch=self._session_epoch,
@@ -100,15 +100,15 @@ class PeerFetcher:
             size_max=config.replica_fetch_bytes_max,
             messages=tuple(PeerMessage(group, request) for group, request in wanted.items()),
             forgotten=tuple(group for group in forgotten if group not in wanted),
-            disk_is_low=self._node.disk.is_low,
+            disk_is_low=self._disk.is_low,
         )
         self._under_way = True
-        self._node.network.send(self._peer, rpc, self._on_reply)
+        self._engine.network.send(self._peer, rpc, self._on_reply)
 
     def _on_reply(self, reply: PeerReply | FailureReason) -> None:
         self._under_way = False
-        node = self._node
-        node.begin_input()
+        engine = self._engine
+        engine.begin_input()
         if not isinstance(reply, FetchReply) or reply.error is not ErrorCode.NONE:
             reason = reply if isinstance(reply, FailureReason) else FailureReason.DISCONNECTED
             broken_session = isinstance(reply, FetchReply) and reply.error in (
@@ -120,16 +120,16 @@ class PeerFetcher:
         self._session_id = reply.session_id
         # A peer that keeps no sessions (Kafka's own Raft) is asked for a new one each time.
         self._session_epoch = self._session_epoch + 1 if reply.session_id else 0
-        self._last_answer_ms = node.now_ms
+        self._last_answer_ms = engine.now_ms
         self._unproven.clear()
         for message in reply.messages:
             assert isinstance(message.body, FetchResponse)
             self._deliver(message.group, message.body)
-        node.mark_fetcher(self)
+        self._mark(self)
 
     def _deliver(self, group: GroupId, response: FetchResponse) -> None:
         request = self._parked.pop(group, None)
-        partition = self._node.partitions.get(group)
+        partition = self._engine.partitions.get(group)
         if request is None or partition is None:
             return
         if group not in self._wanted:
@@ -140,9 +140,9 @@ class PeerFetcher:
             response = cut_into_batches(response)
             if not response.batches:
                 # Not one intact batch came, and the same would come at once; the leader looks at what is asked for twice.
-                self._node.step(partition, RequestFailed(peer=self._peer, request=request, reason=FailureReason.TIMED_OUT))
+                self._engine.step(partition, RequestFailed(peer=self._peer, request=request, reason=FailureReason.TIMED_OUT))
                 return
-        self._node.step(partition, ResponseReceived(source=self._peer, request=request, response=response))
+        self._engine.step(partition, ResponseReceived(source=self._peer, request=request, response=response))
         if partition.core.log_end > log_end and group not in self._wanted:
             self._writing[group] = None
             self._absent.pop(group, None)
@@ -152,18 +152,18 @@ class PeerFetcher:
         self._session_id = self._session_epoch = 0
         self._forgotten.clear()
         if keep:
-            self._node.mark_fetcher(self)
+            self._mark(self)
             return
         failed = {**self._parked, **self._wanted}
         self._unproven.clear()
         self._parked.clear()
         self._wanted.clear()
         for group, request in failed.items():
-            partition = self._node.partitions.get(group)
+            partition = self._engine.partitions.get(group)
             if partition is not None:
                 self._absent[group] = None
-                self._node.step(partition, RequestFailed(peer=self._peer, request=request, reason=reason))
-        self._node.mark_fetcher(self)
+                self._engine.step(partition, RequestFailed(peer=self._peer, request=request, reason=reason))
+        self._mark(self)
 
     def on_role(self, group: GroupId, leader_id: NodeId) -> None:
         """The group has another role, and perhaps another leader. One that campaigns asks for nothing when it has written, so
@@ -178,24 +178,64 @@ class PeerFetcher:
         """The group is not waited for any more: its next fetch goes elsewhere, or its log was cut."""
         if group in self._writing:
             del self._writing[group]
-            self._node.mark_fetcher(self)
+            self._mark(self)
 
 
-def fetch_from(
-    node: ReplicaNode, fetchers: dict[NodeId, PeerFetcher], peer: NodeId, group: GroupId, request: FetchRequest
-) -> None:
-    """The group fetches from `peer` now, and from nobody else."""
-    if node.disk.is_full:
-        # What came could not be written. The core asks again after a while.
-        node.step(node.partitions[group], RequestFailed(peer=peer, request=request, reason=FailureReason.TIMED_OUT))
-        return
-    fetcher = fetchers.get(peer)
-    if fetcher is None:
-        fetcher = fetchers[peer] = PeerFetcher(node, peer)
-    for other in fetchers.values():
-        if other is not fetcher:
-            other.forget(group)
-    fetcher.want(group, request)
+class Fetchers:
+    """The fetchers of all peers, and the groups' way to them."""
+
+    def __init__(self, engine: Engine, disk: DiskWatch) -> None:
+        self._engine = engine
+        self._disk = disk
+        self._fetchers: dict[NodeId, PeerFetcher] = {}
+        #: Those that may be able to send their next round.
+        self._to_send: dict[PeerFetcher, None] = {}
+
+    def fetch(self, peer: NodeId, group: GroupId, request: FetchRequest) -> None:
+        """The group fetches from `peer` now, and from nobody else."""
+        if self._disk.is_full:
+            # What came could not be written. The core asks again after a while.
+            failed = RequestFailed(peer=peer, request=request, reason=FailureReason.TIMED_OUT)
+            self._engine.step(self._engine.partitions[group], failed)
+            return
+        fetcher = self._fetchers.get(peer)
+        if fetcher is None:
+            fetcher = self._fetchers[peer] = PeerFetcher(self._engine, self._disk, peer, self._mark)
+        for other in self._fetchers.values():
+            if other is not fetcher:
+                other.forget(group)
+        fetcher.want(group, request)
+
+    def on_role(self, group: GroupId, leader_id: NodeId) -> None:
+        """Who leads a group now is to be fetched from, and nobody else."""
+        for fetcher in self._fetchers.values():
+            fetcher.on_role(group, leader_id)
+
+    def forget(self, group: GroupId) -> None:
+        """The group is no longer hosted."""
+        for fetcher in self._fetchers.values():
+            fetcher.forget(group)
+
+    def confirm(self, partition: Partition) -> None:
+        """Tell a group that follows when its leader last completed a round in which the group was parked."""
+        fetcher = self._fetchers.get(partition.core.leader_id)
+        if fetcher is not None:
+            fetcher.confirm(partition.group)
+
+    def _mark(self, fetcher: PeerFetcher) -> None:
+        self._to_send[fetcher] = None
+        self._engine.request_turn()
+
+    @property
+    def has_rounds(self) -> bool:
+        """A fetcher may be able to send its next round."""
+        return bool(self._to_send)
+
+    def send_rounds(self) -> None:
+        """End of turn."""
+        fetchers, self._to_send = self._to_send, {}
+        for fetcher in fetchers:
+            fetcher.send_round()
 
 
 def cut_into_batches(response: FetchResponse) -> FetchResponse:

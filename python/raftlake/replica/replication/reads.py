@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId, PeerReply, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
 from raftlake.raft.actions import AnswerRead
 from raftlake.raft.events import FailureReason, ReadRequested
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
+from raftlake.replica.engine import Engine
+from raftlake.replica.names import Names
+from raftlake.replica.replication.fetch_server import FetchServer
+from raftlake.replica.replication.proofs import AwaitedProofs
 from raftlake.replica.timers import Timer
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 RETRY_ERRORS = frozenset(
     {
@@ -53,17 +53,18 @@ class _Waiting:
 class GroupReads:
     """The reads of one group that were asked at this node."""
 
-    def __init__(self, node: ReplicaNode, group: GroupId) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, group: GroupId, ask_core: Callable[[GroupId, DoneCallback], None]) -> None:
+        self._engine = engine
         self._group = group
+        self._ask_core = ask_core
         self._gathering: list[_Waiting] = []
         self._asked: list[_Waiting] = []
         self._under_way = False
 
     def read(self, done: DoneCallback, *, local: bool) -> None:
         waiting = _Waiting(done, local)
-        at_ms = self._node.now_ms + self._node.config.read_timeout_ms
-        waiting.deadline = self._node.timers.schedule(at_ms, lambda: self._expire(waiting))
+        at_ms = self._engine.now_ms + self._engine.config.read_timeout_ms
+        waiting.deadline = self._engine.timers.schedule(at_ms, lambda: self._expire(waiting))
         self._gathering.append(waiting)
         self._ask()
 
@@ -72,24 +73,24 @@ class GroupReads:
             return
         self._asked, self._gathering = self._gathering, []
         self._under_way = True
-        partition = self._node.partitions.get(self._group)
+        partition = self._engine.partitions.get(self._group)
         if partition is None:
             self._answered(self._failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, Epoch(-1)))
         elif partition.core.is_leader:
-            self._node.reads.ask_core(self._group, self._answered)
-        elif partition.core.leader_id in (NO_LEADER, self._node.config.node_id):
+            self._ask_core(self._group, self._answered)
+        elif partition.core.leader_id in (NO_LEADER, self._engine.config.node_id):
             self._answered(self._failure(ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, partition.core.epoch))
         else:
             rpc = ReadOffsetRpc(
-                cluster_id=self._node.cluster_id,
-                read_timestamp_ms=self._node.clock.wall_ms(),
+                cluster_id=self._engine.cluster_id,
+                read_timestamp_ms=self._engine.clock.wall_ms(),
                 groups=(self._group,),
-                replica_id=self._node.config.node_id,
+                replica_id=self._engine.config.node_id,
             )
-            self._node.network.send(partition.core.leader_id, rpc, self._on_reply)
+            self._engine.network.send(partition.core.leader_id, rpc, self._on_reply)
 
     def _on_reply(self, reply: PeerReply | FailureReason) -> None:
-        self._node.begin_input()
+        self._engine.begin_input()
         if isinstance(reply, ReadOffsetReply) and reply.results:
             self._answered(reply.results[0])
         else:
@@ -103,14 +104,14 @@ class GroupReads:
             if alive:
                 # These arrived before the next question, so it may serve them too.
                 self._gathering[:0] = alive
-                self._node.timers.schedule(self._node.now_ms + self._node.config.raft.retry_backoff_ms, self._ask)
+                self._engine.timers.schedule(self._engine.now_ms + self._engine.config.raft.retry_backoff_ms, self._ask)
             return
         for waiting in alive:
             self._complete(waiting, result)
         self._ask()
 
     def _complete(self, waiting: _Waiting, result: ReadOffsetResult) -> None:
-        partition = self._node.partitions.get(self._group)
+        partition = self._engine.partitions.get(self._group)
         must_wait = result.error is ErrorCode.NONE and waiting.local
         if must_wait and partition is not None and partition.high_watermark < result.applied_offset:
             waiting.stop_waiting = partition.wait_for_watermark(
@@ -130,7 +131,7 @@ class GroupReads:
 
     def _expire(self, waiting: _Waiting) -> None:
         if not waiting.finished:
-            partition = self._node.partitions.get(self._group)
+            partition = self._engine.partitions.get(self._group)
             if partition is None:
                 result = self._failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_LEADER, Epoch(-1))
             else:
@@ -151,26 +152,28 @@ def unknown_group(group: GroupId, error: ErrorCode) -> ReadOffsetResult:
 class ReadService:
     """Reads of all groups, and the leader's answers to other nodes."""
 
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, names: Names, fetch_server: FetchServer, proofs: AwaitedProofs) -> None:
+        self._engine = engine
+        self._names = names
+        self._fetch_server = fetch_server
+        self._proofs = proofs
         self._groups: dict[GroupId, GroupReads] = {}
         self._pending = 0
         self._counter = 0
         self._at_core: dict[int, tuple[GroupId, DoneCallback]] = {}
-        self._count_at_core: dict[GroupId, int] = {}
 
     def read(self, group: GroupId, done: DoneCallback, *, local: bool = True) -> None:
         """Call `done` once with a proven offset of `group` (with `local`: one that this node has reached) or an error:
         THROTTLING_QUOTA_EXCEEDED when too many reads wait already."""
-        if group not in self._node.partitions:
-            done(unknown_group(group, self._node.hosting.why_unknown(group)))
+        if group not in self._engine.partitions:
+            done(unknown_group(group, self._names.why_unknown(group)))
             return
         if self._pending >= READS_MAX:
             done(unknown_group(group, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
             return
         reads = self._groups.get(group)
         if reads is None:
-            reads = self._groups[group] = GroupReads(self._node, group)
+            reads = self._groups[group] = GroupReads(self._engine, group, self.ask_core)
         self._pending += 1
 
         def finished(result: ReadOffsetResult) -> None:
@@ -182,7 +185,7 @@ class ReadService:
     def drop(self, group: GroupId) -> None:
         """The group was deleted: its core will not answer any more. Reads that were asked here end with their deadline."""
         self._groups.pop(group, None)
-        self._count_at_core.pop(group, None)
+        self._proofs.drop(group)
         gone = [read_id for read_id, (of, _) in self._at_core.items() if of == group]
         for read_id in gone:
             _, done = self._at_core.pop(read_id)
@@ -190,16 +193,12 @@ class ReadService:
 
     # --- at the leader ---
 
-    def groups_at_core(self) -> list[GroupId]:
-        """The groups whose core has reads that wait for proof."""
-        return list(self._count_at_core)
-
     def ask_core(self, group: GroupId, done: DoneCallback) -> None:
         self._counter += 1
         self._at_core[self._counter] = (group, done)
-        self._count_at_core[group] = self._count_at_core.get(group, 0) + 1
-        sequence = self._node.fetch_server.answer_sequence
-        self._node.step(self._node.partitions[group], ReadRequested(read_id=self._counter, sequence=sequence))
+        self._proofs.add(group)
+        sequence = self._fetch_server.answer_sequence
+        self._engine.step(self._engine.partitions[group], ReadRequested(read_id=self._counter, sequence=sequence))
 
     def prove(self, group: GroupId, done: Callable[[bool], None]) -> None:
         """Call `done` once with whether this node, which leads the group as far as it knows, is proven to lead it still."""
@@ -207,9 +206,7 @@ class ReadService:
 
     def answered(self, action: AnswerRead) -> None:
         group, done = self._at_core.pop(action.read_id)
-        self._count_at_core[group] -= 1
-        if self._count_at_core[group] == 0:
-            del self._count_at_core[group]
+        self._proofs.remove(group)
         done(
             ReadOffsetResult(
                 group=group,
@@ -233,7 +230,7 @@ class ReadService:
         if not rpc.groups:
             reply(ReadOffsetReply(error=ErrorCode.NONE))
         for index, group in enumerate(rpc.groups):
-            if rpc.replica_id < 0 or group not in self._node.partitions:
+            if rpc.replica_id < 0 or group not in self._engine.partitions:
                 self.read(group, partial(put, index))
             else:
                 self.ask_core(group, partial(put, index))

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from raftlake.errors import CorruptBatch
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, OffsetAndEpoch
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.snapshot_files import describe, scan
+from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.wire.snapshots import SnapshotBatch
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 logger = logging.getLogger("raftlake.snapshots")
 
@@ -29,8 +27,9 @@ SLICE_INTERVAL_MS = 1
 
 
 class SnapshotCheck:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, snapshots: Snapshots) -> None:
+        self._engine = engine
+        self._snapshots = snapshots
         #: Who has asked for the beginning of which snapshot of a group.
         self._asked: dict[GroupId, tuple[OffsetAndEpoch, dict[NodeId, None]]] = {}
         self._under_way: dict[GroupId, OffsetAndEpoch] = {}
@@ -44,14 +43,14 @@ class SnapshotCheck:
             replicas[replica_id] = None
         elif group not in self._under_way:
             self._under_way[group] = snapshot_id
-            self._later(group, scan(self._node.logs.snapshots, group, snapshot_id))
+            self._later(group, scan(self._engine.logs.snapshots, group, snapshot_id))
 
     def _later(self, group: GroupId, batches: Iterator[SnapshotBatch]) -> None:
-        self._node.timers.schedule(self._node.now_ms + SLICE_INTERVAL_MS, lambda: self._slice(group, batches))
+        self._engine.timers.schedule(self._engine.now_ms + SLICE_INTERVAL_MS, lambda: self._slice(group, batches))
 
     def _slice(self, group: GroupId, batches: Iterator[SnapshotBatch]) -> None:
-        node, snapshot_id = self._node, self._under_way[group]
-        if group not in node.partitions or snapshot_id not in node.logs.snapshots.ids(group):
+        engine, snapshot_id = self._engine, self._under_way[group]
+        if group not in engine.partitions or snapshot_id not in engine.logs.snapshots.ids(group):
             # The group is gone, or a newer snapshot has taken its place.
             del self._under_way[group]
             return
@@ -64,6 +63,6 @@ class SnapshotCheck:
                     return
         except CorruptBatch as error:
             logger.error("%s: snapshot %s is damaged: %s", group, describe(snapshot_id), error)
-            node.snapshots.renew(node.partitions[group], snapshot_id)
+            self._snapshots.renew(engine.partitions[group], snapshot_id)
         del self._under_way[group]
         del self._asked[group]

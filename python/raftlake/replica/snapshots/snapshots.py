@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 from raftlake.errors import DiskFull, StorageError
 from raftlake.kv import snapshot as chunks
@@ -20,11 +19,11 @@ from raftlake.kv.machine import SLICE_ROWS
 from raftlake.raft.events import LogStartAdvanced, SnapshotTaken
 from raftlake.raft.types import Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 #: Values in one slice of the key space: with SLICE_ROWS a millisecond's work.
 SLICE_BYTES = 256 * 1024
@@ -51,58 +50,60 @@ class _Taking:
 
 
 class Snapshots:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, disk: DiskWatch, kv: KvService) -> None:
+        self._engine = engine
+        self._disk = disk
+        self._kv = kv
         self._taking: _Taking | None = None
         #: Data partitions that are being trimmed: their new log start waits for its snapshot, or segments are still to go.
         self._trimming: dict[Partition, None] = {}
-        self._last_taken_ms = node.now_ms
+        self._last_taken_ms = engine.now_ms
         #: There was no room for one.
-        self._not_before_ms = node.now_ms
+        self._not_before_ms = engine.now_ms
 
     # --- the key space ---
 
     def tick(self) -> None:
         """Called a few times a second: take a snapshot when one is due."""
-        node = self._node
-        partition = node.partitions.get(METADATA_GROUP)
-        if partition is None or self._taking is not None or node.kv.is_restoring or node.now_ms < self._not_before_ms:
+        engine = self._engine
+        partition = engine.partitions.get(METADATA_GROUP)
+        if partition is None or self._taking is not None or self._kv.is_restoring or engine.now_ms < self._not_before_ms:
             return
-        config = node.config
-        is_due = node.kv.bytes_since_snapshot >= config.snapshot_bytes_between or (
-            node.kv.bytes_since_snapshot > 0 and node.now_ms - self._last_taken_ms >= config.snapshot_interval_ms
+        config = engine.config
+        is_due = self._kv.bytes_since_snapshot >= config.snapshot_bytes_between or (
+            self._kv.bytes_since_snapshot > 0 and engine.now_ms - self._last_taken_ms >= config.snapshot_interval_ms
         )
-        core, applied = partition.core, node.kv.machine.applied_offset
+        core, applied = partition.core, self._kv.machine.applied_offset
         # A repaired log may know less to be committed than has been applied.
-        if is_due and not node.disk.has_room_for(node.kv.machine.size):
+        if is_due and not self._disk.has_room_for(self._kv.machine.size):
             return
         if is_due and applied <= core.high_watermark and (core.snapshot_id is None or applied > core.snapshot_id.offset):
             self.take(partition)
 
     def take(self, partition: Partition) -> None:
         """Begin a snapshot of the key space as it is now."""
-        node = self._node
-        machine = node.kv.machine
+        engine = self._engine
+        machine = self._kv.machine
         snapshot_id = partition.core.snapshot_at(Offset(machine.applied_offset))
-        maker = self._make(partition, snapshot_id, node.kv.applied_timestamp_ms)
-        self._last_taken_ms = node.now_ms
-        self._taking = _Taking(maker, machine.freeze(), node.kv.bytes_since_snapshot)
-        node.kv.bytes_since_snapshot = 0
+        maker = self._make(partition, snapshot_id, self._kv.applied_timestamp_ms)
+        self._last_taken_ms = engine.now_ms
+        self._taking = _Taking(maker, machine.freeze(), self._kv.bytes_since_snapshot)
+        self._kv.bytes_since_snapshot = 0
         maker.add(chunks.encode_header(self._taking.view.applied_offset, self._taking.view.entry_count))
         self._slice_later(self._taking)
 
     def _make(self, partition: Partition, snapshot_id: OffsetAndEpoch, last_contained_ms: int) -> SnapshotMaker:
-        node = self._node
+        engine = self._engine
         return SnapshotMaker(
-            node.logs.snapshots.create(partition.group, snapshot_id),
+            engine.logs.snapshots.create(partition.group, snapshot_id),
             snapshot_id,
             partition.core.voter_history.at(snapshot_id.offset),
-            node.clock.wall_ms(),
+            engine.clock.wall_ms(),
             last_contained_ms,
         )
 
     def _slice_later(self, taking: _Taking) -> None:
-        self._node.timers.schedule(self._node.now_ms + SLICE_INTERVAL_MS, lambda: self._slice(taking))
+        self._engine.timers.schedule(self._engine.now_ms + SLICE_INTERVAL_MS, lambda: self._slice(taking))
 
     def _slice(self, taking: _Taking) -> None:
         """A bounded piece of work: the loop must not stand still for a snapshot."""
@@ -119,24 +120,24 @@ class Snapshots:
             return
         maker.add(chunks.FOOTER)
         maker.end()
-        partition = self._node.partitions[METADATA_GROUP]
+        partition = self._engine.partitions[METADATA_GROUP]
         maker.writer.freeze(partial(self._on_taken, taking, partition))
 
     def _on_taken(self, taking: _Taking, partition: Partition, error: StorageError | None) -> None:
-        node = self._node
-        node.begin_input()
+        engine = self._engine
+        engine.begin_input()
         if isinstance(error, DiskFull):
             self._put_off(taking, error)
             return
         if error is not None:
-            node.fail(error)
+            engine.fail(error)
             return
         if taking.is_over:
             return
         self._taking = None
         if not self._still_fits(partition, taking.maker.snapshot_id):
             return
-        node.step(partition, SnapshotTaken(snapshot_id=taking.maker.snapshot_id))
+        engine.step(partition, SnapshotTaken(snapshot_id=taking.maker.snapshot_id))
         kept = self._delete_old(partition, SNAPSHOTS_KEPT)
         if len(kept) == SNAPSHOTS_KEPT:
             self._advance_start(partition, kept[0].offset)
@@ -147,8 +148,8 @@ class Snapshots:
             return
         logger.warning("no snapshot of the key space, to be tried again: %s", error)
         self._taking = None
-        self._not_before_ms = self._node.now_ms + NO_ROOM_PAUSE_MS
-        self._node.kv.bytes_since_snapshot += taking.bytes_covered
+        self._not_before_ms = self._engine.now_ms + NO_ROOM_PAUSE_MS
+        self._kv.bytes_since_snapshot += taking.bytes_covered
 
     def on_reset(self, partition: Partition) -> None:
         """The log begins anew behind a fetched snapshot: one of our own that is being written is of the past, and so are those
@@ -178,21 +179,21 @@ class Snapshots:
         maker.writer.freeze(partial(self._on_trim_taken, partition, snapshot_id))
 
     def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
-        node = self._node
-        node.begin_input()
+        engine = self._engine
+        engine.begin_input()
         if isinstance(error, DiskFull):
             # Retention asks again, and what it deletes makes room: this is what the ballast is for.
             self._trimming.pop(partition, None)
-            node.disk.on_full(error)
+            self._disk.on_full(error)
             return
         if error is not None:
-            node.fail(error)
+            engine.fail(error)
             return
         if partition.deleted or snapshot_id.offset <= partition.core.log_start or not self._still_fits(partition, snapshot_id):
             # The group is gone, or began anew behind a later snapshot meanwhile.
             self._trimming.pop(partition, None)
             return
-        node.step(partition, SnapshotTaken(snapshot_id=snapshot_id))
+        engine.step(partition, SnapshotTaken(snapshot_id=snapshot_id))
         self._advance_start(partition, snapshot_id.offset)
         self._delete_old(partition, 1)
 
@@ -200,45 +201,45 @@ class Snapshots:
 
     def renew(self, partition: Partition, damaged: OffsetAndEpoch) -> None:
         """A snapshot that followers fetch is damaged: put an intact one in its place."""
-        node, core = self._node, partition.core
-        if damaged != core.snapshot_id or node.config.is_opaque:
+        engine, core = self._engine, partition.core
+        if damaged != core.snapshot_id or engine.config.is_opaque:
             # What another program's log means nobody here knows; at the next start the log is fetched again.
             return
         if partition.group != METADATA_GROUP:
             if damaged.offset == core.log_start:
                 self.trim(partition, core.log_start)
             return
-        applied = node.kv.machine.applied_offset
-        if self._taking is None and not node.kv.is_restoring and damaged.offset <= applied <= core.high_watermark:
+        applied = self._kv.machine.applied_offset
+        if self._taking is None and not self._kv.is_restoring and damaged.offset <= applied <= core.high_watermark:
             self.take(partition)
 
     def _still_fits(self, partition: Partition, snapshot_id: OffsetAndEpoch) -> bool:
         """Whether the log still reaches what the snapshot covers, and begins no later. If not, the snapshot is deleted: who
         names it must have the log behind it. Meanwhile damage may have opened the log anew, or a fetched snapshot may have
         ended; the log itself begins behind that one only at the end of the turn."""
-        node, group, core = self._node, partition.group, partition.core
-        if node.partitions.get(group) is partition and core.log_start <= snapshot_id.offset <= core.high_watermark:
+        engine, group, core = self._engine, partition.group, partition.core
+        if engine.partitions.get(group) is partition and core.log_start <= snapshot_id.offset <= core.high_watermark:
             return True
-        current = node.partitions.get(group)
-        if current is not None and current.core.snapshot_id != snapshot_id and snapshot_id in node.logs.snapshots.ids(group):
-            node.logs.snapshots.delete(group, snapshot_id)
+        current = engine.partitions.get(group)
+        if current is not None and current.core.snapshot_id != snapshot_id and snapshot_id in engine.logs.snapshots.ids(group):
+            engine.logs.snapshots.delete(group, snapshot_id)
         return False
 
     def _advance_start(self, partition: Partition, keep_from: Offset) -> None:
         """Delete what lies before, a segment a turn: the names of each are synced before the next one goes."""
-        node, log = self._node, partition.log
+        engine, log = self._engine, partition.log
         closed = [] if partition.deleted else log.segments()[:-1]
         ends = [segment.end_offset for segment in closed if segment.end_offset <= keep_from]
         if ends:
-            node.step(partition, LogStartAdvanced(log_start_offset=log.advance_start(ends[0])))
+            engine.step(partition, LogStartAdvanced(log_start_offset=log.advance_start(ends[0])))
         if len(ends) > 1:
-            node.timers.schedule(node.now_ms + SLICE_INTERVAL_MS, lambda: self._advance_start(partition, keep_from))
+            engine.timers.schedule(engine.now_ms + SLICE_INTERVAL_MS, lambda: self._advance_start(partition, keep_from))
         else:
             self._trimming.pop(partition, None)
 
     def _delete_old(self, partition: Partition, count: int) -> list[OffsetAndEpoch]:
         """Delete all but the `count` newest snapshots; those that stay, oldest first."""
-        store = self._node.logs.snapshots
+        store = self._engine.logs.snapshots
         ids = list(store.ids(partition.group))
         for snapshot_id in ids[:-count]:
             store.delete(partition.group, snapshot_id)

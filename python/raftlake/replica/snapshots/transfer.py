@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, StorageError
 from raftlake.ports.driver import SnapshotWriter
@@ -19,14 +19,14 @@ from raftlake.raft.actions import AbandonSnapshot, AnswerFetchSnapshot, FinishSn
 from raftlake.raft.events import FailureReason, RequestFailed, RequestReceived, ResponseReceived, SnapshotReceived
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.types import NO_LEADER, Epoch, NodeId, OffsetAndEpoch, VoterSet
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.engine import Engine
+from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import describe
 from raftlake.replica.partition.voter_log import read_batch_voters
 from raftlake.replica.snapshots.check import SnapshotCheck
 from raftlake.wire.snapshots import SnapshotAssembler
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 logger = logging.getLogger("raftlake.snapshots")
 
@@ -66,13 +66,15 @@ class _Download:
 
 
 class SnapshotTransfer:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, names: Names, disk: DiskWatch, check: SnapshotCheck) -> None:
+        self._engine = engine
+        self._names = names
+        self._disk = disk
+        self._check = check
         self._request_counter = 0
         #: Parts that a core has not answered yet: whose, and where in the reply they belong.
         self._unanswered: dict[int, tuple[_Asked, int, GroupId]] = {}
         self._downloads: dict[GroupId, _Download] = {}
-        self._check = SnapshotCheck(node)
 
     def perform(self, partition: Partition, action: SnapshotAction) -> None:
         match action:
@@ -91,25 +93,25 @@ class SnapshotTransfer:
 
     def receive(self, rpc: FetchSnapshotRpc, reply: Callable[[PeerReply], None]) -> None:
         """A replica asks; the top-level check (cluster id) is done."""
-        asked = _Asked(reply, max(min(rpc.size_max, self._node.config.snapshot_fetch_bytes_max), 1), len(rpc.messages))
+        asked = _Asked(reply, max(min(rpc.size_max, self._engine.config.snapshot_fetch_bytes_max), 1), len(rpc.messages))
         if not rpc.messages:
             reply(FetchSnapshotReply(error=ErrorCode.NONE))
         for index, message in enumerate(rpc.messages):
             request = message.body
             assert isinstance(request, FetchSnapshotRequest)
-            partition = self._node.partitions.get(message.group)
+            partition = self._engine.partitions.get(message.group)
             if partition is None:
-                error = self._node.hosting.why_unknown(message.group)
+                error = self._names.why_unknown(message.group)
                 self._put(asked, index, message.group, refusal(request, error, NO_LEADER, Epoch(-1)))
                 continue
             self._request_counter += 1
             self._unanswered[self._request_counter] = (asked, index, message.group)
-            self._node.step(partition, RequestReceived(request_id=self._request_counter, request=request))
+            self._engine.step(partition, RequestReceived(request_id=self._request_counter, request=request))
 
     def _serve(self, action: AnswerFetchSnapshot) -> None:
         asked, index, group = self._unanswered.pop(action.request_id)
         request, error = action.request, action.error
-        store = self._node.logs.snapshots
+        store = self._engine.logs.snapshots
         size = store.size(group, request.snapshot_id) if error is ErrorCode.NONE else None
         if size is not None and request.position == 0:
             self._check.on_begun(group, request.snapshot_id, request.replica.id)
@@ -144,32 +146,32 @@ class SnapshotTransfer:
 
     def send(self, group: GroupId, peer: NodeId, request: FetchSnapshotRequest) -> None:
         """Ask for the next piece."""
-        node = self._node
+        engine = self._engine
         rpc = FetchSnapshotRpc(
-            cluster_id=node.cluster_id,
-            replica_id=node.config.node_id,
-            size_max=node.config.snapshot_fetch_bytes_max,
+            cluster_id=engine.cluster_id,
+            replica_id=engine.config.node_id,
+            size_max=engine.config.snapshot_fetch_bytes_max,
             messages=(PeerMessage(group, request),),
         )
 
         def on_reply(reply: PeerReply | FailureReason) -> None:
-            node.begin_input()
-            partition = node.partitions.get(group)
+            engine.begin_input()
+            partition = engine.partitions.get(group)
             if partition is None:
                 return
             answers = [part.body for part in reply.messages] if isinstance(reply, FetchSnapshotReply) else []
             if len(answers) == 1 and isinstance(answers[0], FetchSnapshotResponse):
-                node.step(partition, ResponseReceived(source=peer, request=request, response=answers[0]))
+                engine.step(partition, ResponseReceived(source=peer, request=request, response=answers[0]))
                 return
             reason = reply if isinstance(reply, FailureReason) else FailureReason.DISCONNECTED
-            node.step(partition, RequestFailed(peer=peer, request=request, reason=reason))
+            engine.step(partition, RequestFailed(peer=peer, request=request, reason=reason))
 
-        node.network.send(peer, rpc, on_reply)
+        engine.network.send(peer, rpc, on_reply)
 
     def _write(self, group: GroupId, action: WriteSnapshot) -> None:
         if action.position == 0:
             self.abandon(group)
-            writer = self._node.logs.snapshots.create(group, action.snapshot_id)
+            writer = self._engine.logs.snapshots.create(group, action.snapshot_id)
             self._downloads[group] = _Download(writer, action.snapshot_id)
         assert isinstance(action.data, bytes | bytearray | memoryview)
         self._downloads[group].add(action.data)
@@ -180,33 +182,33 @@ class SnapshotTransfer:
             reason = download.damage or "it is cut short"
             logger.error("%s: the leader's snapshot %s arrived damaged: %s", partition.group, describe(snapshot_id), reason)
             self.abandon(partition.group)
-            self._node.step(partition, SnapshotReceived(snapshot_id=snapshot_id, is_intact=False))
+            self._engine.step(partition, SnapshotReceived(snapshot_id=snapshot_id, is_intact=False))
             return
 
         def on_durable(error: StorageError | None) -> None:
-            node = self._node
-            node.begin_input()
+            engine = self._engine
+            engine.begin_input()
             if isinstance(error, DiskFull):
                 self._begin_again_later(partition, download, error)
                 return
             if error is not None:
-                node.fail(error)
+                engine.fail(error)
                 return
             if self._downloads.get(partition.group) is download:
                 del self._downloads[partition.group]
             if not partition.deleted:
-                node.step(partition, SnapshotReceived(snapshot_id=snapshot_id, is_intact=True, voters=download.voters))
+                engine.step(partition, SnapshotReceived(snapshot_id=snapshot_id, is_intact=True, voters=download.voters))
 
         download.writer.freeze(on_durable)
 
     def _begin_again_later(self, partition: Partition, download: _Download, error: DiskFull) -> None:
         """There was no room for it. A full node fetches nothing, and is told of the snapshot again when it does."""
-        node = self._node
-        node.disk.on_full(error)
+        engine = self._engine
+        self._disk.on_full(error)
         if self._downloads.get(partition.group) is download:
             self.abandon(partition.group)
         if not partition.deleted:
-            node.step(partition, SnapshotReceived(snapshot_id=download.snapshot_id, is_intact=False))
+            engine.step(partition, SnapshotReceived(snapshot_id=download.snapshot_id, is_intact=False))
 
     def abandon(self, group: GroupId) -> None:
         """Throw away what has arrived of a snapshot of `group`, if anything."""

@@ -3,14 +3,15 @@ and what the next start wants to know is written down."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.disk.scrub import Scrub
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.retention import first_offset_to_keep
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.snapshots.snapshots import Snapshots
 
 INTERVAL_MS = 250
 CHECKPOINT_INTERVAL_MS = 1_000
@@ -18,47 +19,51 @@ EXPIRATION_INTERVAL_MS = 600_000
 
 
 class Housekeeping:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
-        self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
-        self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
-        self._next_expiration_ms = node.now_ms + EXPIRATION_INTERVAL_MS
+    """`ticking` are called in each round, in their order."""
+
+    def __init__(
+        self, engine: Engine, *, findings: Findings, scrub: Scrub, snapshots: Snapshots, ticking: Sequence[Callable[[], None]]
+    ) -> None:
+        self._engine = engine
+        self._findings = findings
+        self._scrub = scrub
+        self._snapshots = snapshots
+        self._ticking = tuple(ticking)
+        self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
+        self._next_checkpoint_ms = engine.now_ms + CHECKPOINT_INTERVAL_MS
+        self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
 
     def run(self) -> None:
         """One round, which schedules the next."""
-        node = self._node
-        node.timers.schedule(node.now_ms + INTERVAL_MS, self.run)
-        for partition in list(node.partitions.values()):
+        engine = self._engine
+        engine.timers.schedule(engine.now_ms + INTERVAL_MS, self.run)
+        for partition in list(engine.partitions.values()):
             if partition.waiting:
-                partition.expire(node.now_ms)
-        node.membership.tick()
-        node.voter_changes.tick()
-        node.own_vote.tick()
-        node.snapshots.tick()
-        node.kv.room.tick()
-        node.disk.tick()
-        if node.now_ms >= self._next_checkpoint_ms:
-            self._next_checkpoint_ms = node.now_ms + CHECKPOINT_INTERVAL_MS
-            node.logs.checkpoint()
-            node.damage.scrub(CHECKPOINT_INTERVAL_MS)
-        if node.now_ms >= self._next_expiration_ms:
-            self._next_expiration_ms = node.now_ms + EXPIRATION_INTERVAL_MS
-            for partition in node.partitions.values():
-                partition.producers.expire(node.clock.wall_ms() - node.config.producer_id_expiration_ms)
-        if node.now_ms >= self._next_retention_ms and max(node.config.retention_ms, node.config.retention_bytes) >= 0:
-            self._next_retention_ms = node.now_ms + node.config.retention_check_interval_ms
+                partition.expire(engine.now_ms)
+        for tick in self._ticking:
+            tick()
+        if engine.now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = engine.now_ms + CHECKPOINT_INTERVAL_MS
+            engine.logs.checkpoint()
+            self._scrub.read_on(CHECKPOINT_INTERVAL_MS)
+        if engine.now_ms >= self._next_expiration_ms:
+            self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
+            for partition in engine.partitions.values():
+                partition.producers.expire(engine.clock.wall_ms() - engine.config.producer_id_expiration_ms)
+        if engine.now_ms >= self._next_retention_ms and max(engine.config.retention_ms, engine.config.retention_bytes) >= 0:
+            self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
             self._apply_retention()
 
     def _apply_retention(self) -> None:
         """Delete closed segments that are too old or too many; of the metadata log its snapshots decide."""
-        node = self._node
-        for partition in list(node.partitions.values()):
+        engine = self._engine
+        for partition in list(engine.partitions.values()):
             if partition.group == METADATA_GROUP:
                 continue
             log = partition.log
-            segments = node.damage.guarded(partition.group, log.segments)
+            segments = self._findings.guarded(partition.group, log.segments)
             if segments is None:
                 continue
-            keep_from = first_offset_to_keep(segments, node.config, node.clock.wall_ms(), partition.high_watermark)
+            keep_from = first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), partition.high_watermark)
             if keep_from > log.start_offset:
-                node.snapshots.trim(partition, Offset(keep_from))
+                self._snapshots.trim(partition, Offset(keep_from))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import KraftVersions
@@ -20,11 +19,11 @@ from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter, VoterChan
 from raftlake.raft.roles import Leader
 from raftlake.raft.types import Epoch, NodeId, ReplicaKey, VoterSet
 from raftlake.replica.config import Endpoint
+from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.quorum import address_in, endpoint_of
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+from raftlake.replica.quorum import Quorum, address_in, endpoint_of
+from raftlake.replica.replication.fetch_server import FetchServer
+from raftlake.replica.replication.reads import ReadService
 
 Answered = Callable[[AnswerVoterChange], None]
 
@@ -35,8 +34,11 @@ NOT_CONFIRMED = (
 
 
 class VoterChanges:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, quorum: Quorum, fetch_server: FetchServer, reads: ReadService) -> None:
+        self._engine = engine
+        self._quorum = quorum
+        self._fetch_server = fetch_server
+        self._reads = reads
         self._counter = 0
         self._waiting: dict[int, tuple[GroupId, Answered]] = {}
         #: The voters whose addresses the network has been told.
@@ -56,8 +58,8 @@ class VoterChanges:
         self._waiting[self._counter] = (partition.group, done)
         # Replicas that are idle are confirmed lazily; the core is about to judge who is awake.
         if partition.core.is_leader:
-            self._node.fetch_server.confirm(partition.group)
-        self._node.step(partition, VoterChangeRequested(request_id=self._counter, change=change))
+            self._fetch_server.confirm(partition.group)
+        self._engine.step(partition, VoterChangeRequested(request_id=self._counter, change=change))
 
     def admit(self, partition: Partition, change: AddVoter | UpdateVoter, done: Answered) -> None:
         """As `request`, behind a question to the new endpoint, as Kafka's leaders do for AddRaftVoter: a voter that its
@@ -69,7 +71,7 @@ class VoterChanges:
             # Nothing is to be found out, or it is refused for another reason, which the core knows.
             self.request(partition, change, done)
             return
-        owner = next((node_id for node_id, known in self._node.quorum.addresses().items() if known == address), voter_id)
+        owner = next((node_id for node_id, known in self._quorum.addresses().items() if known == address), voter_id)
         if owner != voter_id:
             message = f"{address} is the address of node {owner}, not of node {voter_id}"
             done(_refusal(core, ErrorCode.INVALID_REQUEST, message))
@@ -79,13 +81,13 @@ class VoterChanges:
             return
         self._probed = voter_id
         # An observer that has nothing to fetch is silent for as long as its round is held: hear of it meanwhile.
-        self._node.fetch_server.release_replica(voter_id)
+        self._fetch_server.release_replica(voter_id)
         group = partition.group
 
         def answered(answer: KraftVersions | FailureReason) -> None:
-            self._node.begin_input()
+            self._engine.begin_input()
             self._probed = None
-            asked = self._node.partitions.get(group)
+            asked = self._engine.partitions.get(group)
             if isinstance(answer, FailureReason):
                 done(_not_now(core, NOT_CONFIRMED))
             elif asked is None:
@@ -93,7 +95,7 @@ class VoterChanges:
             else:
                 self.request(asked, replace(change, kraft_versions=answer), done)
 
-        self._node.network.probe(address.host, address.port, answered)
+        self._engine.network.probe(address.host, address.port, answered)
 
     def answered(self, action: AnswerVoterChange) -> None:
         _, done = self._waiting.pop(action.request_id)
@@ -112,19 +114,19 @@ class VoterChanges:
 
     def tick(self) -> None:
         """Called a few times a second: tell the network who votes, and bring the groups led here after the quorum's."""
-        node = self._node
-        latest = node.quorum.latest
+        engine = self._engine
+        latest = self._quorum.latest
         if latest is not self._met:
             self._met = latest
-            for voter, address in node.quorum.addresses().items():
-                node.network.meet(voter, address.host, address.port)
-        target = node.quorum.committed
+            for voter, address in self._quorum.addresses().items():
+                engine.network.meet(voter, address.host, address.port)
+        target = self._quorum.committed
         if target is None:
             return
         unproven: dict[GroupId, Epoch] = {}
-        for group, partition in list(node.partitions.items()):
+        for group, partition in list(engine.partitions.items()):
             core = partition.core
-            if not core.is_leader or core.voters == target or group in self._under_way or group == node.config.quorum_group:
+            if not core.is_leader or core.voters == target or group in self._under_way or group == engine.config.quorum_group:
                 continue
             if self._proven.get(group) == core.epoch:
                 self._follow(partition, target)
@@ -137,7 +139,7 @@ class VoterChanges:
         """A new leader may know less of the quorum's voters than those before it, and would steer its group back to what they
         left. All that they knew was committed before it led: it knows that too when it has read up to an end that the quorum's
         leader has proven since."""
-        node = self._node
+        engine = self._engine
         self._is_proving = True
 
         def read(result: ReadOffsetResult) -> None:
@@ -145,20 +147,20 @@ class VoterChanges:
             if result.error is ErrorCode.NONE:
                 self._proven.update(groups)
 
-        node.reads.read(node.config.quorum_group, read)
+        self._reads.read(engine.config.quorum_group, read)
 
     def _follow(self, partition: Partition, target: VoterSet) -> None:
         """One step of a group towards the quorum's voters; the next tick takes the next one."""
         core = partition.core
         if core.voter_history.kraft_version == 0 or not core.is_serving_leader:
             return
-        steps = next_steps(core.voters, target, core.local.id, core.epoch, silent_voters(core, self._node.now_ms))
+        steps = next_steps(core.voters, target, core.local.id, core.epoch, silent_voters(core, self._engine.now_ms))
         if not steps:
             return
         for step in steps:
             if isinstance(step, AddVoter):
                 # As in `admit`: what is refused now, since nothing was heard of it, is heard of before the next tick.
-                self._node.fetch_server.release_replica(step.voter.id)
+                self._fetch_server.release_replica(step.voter.id)
         group = partition.group
         # Where a step is refused, for a new voter lags, another one may be possible.
         attempt = self._attempts.get(group, 0)

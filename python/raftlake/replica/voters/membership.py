@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
@@ -17,12 +16,13 @@ from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, node_key
 from raftlake.raft.roles import Leader
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.service import KvService
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.reserved import NodeAddresses, Refused, decode_cluster, decode_node
 from raftlake.wire.ids import id_to_text
-
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
 
 RETRY_INTERVAL_MS = 2_000
 #: How often a leader looks for nodes that are gone.
@@ -46,8 +46,11 @@ def cluster_value(cluster_id: str) -> bytes:
 
 
 class Membership:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    def __init__(self, engine: Engine, quorum: Quorum, kv: KvService, fetch_server: FetchServer) -> None:
+        self._engine = engine
+        self._quorum = quorum
+        self._kv = kv
+        self._fetch_server = fetch_server
         #: What the keys say that mean something.
         self._known: dict[str, NodeAddresses] = {}
         self._http: dict[NodeId, Endpoint] = {}
@@ -56,9 +59,9 @@ class Membership:
         self._under_way = False
         #: Called once with the cluster id when it was not known at the start.
         self.cluster_id_listeners: list[Callable[[str], None]] = []
-        node.kv.listeners.append(self._on_applied)
+        kv.listeners.append(self._on_applied)
         self._seen_version = -1
-        self._own_key, self._own_value = node_key(node.config.node_id), addresses_value(node.config)
+        self._own_key, self._own_value = node_key(engine.config.node_id), addresses_value(engine.config)
         #: The epoch that this node leads or led last, and since when.
         self._led_epoch, self._leads_since_ms = -1, 0
         self._next_look_ms = 0
@@ -71,8 +74,8 @@ class Membership:
         The voter set says where peers reach a voter. That may be a listener which refuses clients, so it is taken for a
         client's address only where nodes cannot say anything (`NodeConfig.is_opaque`).
         """
-        config = self._node.config
-        told = self._node.quorum.addresses() if config.is_opaque else self._listeners
+        config = self._engine.config
+        told = self._quorum.addresses() if config.is_opaque else self._listeners
         known = {**told, config.node_id: config.listener}
         return {node_id: known[node_id] for node_id in sorted(known)}
 
@@ -81,12 +84,12 @@ class Membership:
 
     def http_endpoint(self, node_id: NodeId) -> Endpoint | None:
         """Where a node's HTTP front listens; None until it has said so."""
-        if node_id == self._node.config.node_id:
-            return self._node.config.http_listener
+        if node_id == self._engine.config.node_id:
+            return self._engine.config.http_listener
         return self._http.get(node_id)
 
     def _on_applied(self, applied_offset: int) -> None:
-        machine = self._node.kv.machine
+        machine = self._kv.machine
         self._learn_cluster_id()
         try:
             while changes := machine.changes_since(NODES_PREFIX, self._seen_version):
@@ -102,15 +105,15 @@ class Membership:
         self._seen_version = max(self._seen_version, applied_offset - 1)
         if not self._has_told():
             # Clients cannot be sent here before: the next round of the house would cost them a quarter of a second.
-            self._node.timers.schedule(self._node.now_ms, self.tick)
+            self._engine.timers.schedule(self._engine.now_ms, self.tick)
 
     def _learn_cluster_id(self) -> None:
-        if self._node.cluster_id is not None:
+        if self._engine.cluster_id is not None:
             return
-        entry = self._node.kv.machine.get(CLUSTER_KEY)
+        entry = self._kv.machine.get(CLUSTER_KEY)
         cluster_id = None if entry is None else decode_cluster(entry.value)
         if isinstance(cluster_id, str):
-            self._node.cluster_id = cluster_id
+            self._engine.cluster_id = cluster_id
             for listener in self.cluster_id_listeners:
                 listener(cluster_id)
 
@@ -131,11 +134,11 @@ class Membership:
 
     def tick(self) -> None:
         """Called a few times a second: write what is missing, one attempt at a time."""
-        node = self._node
-        partition = node.partitions.get(node.config.quorum_group)
-        if node.config.is_opaque:
+        engine = self._engine
+        partition = engine.partitions.get(engine.config.quorum_group)
+        if engine.config.is_opaque:
             return
-        if self._under_way or node.now_ms < self._next_attempt_ms or partition is None:
+        if self._under_way or engine.now_ms < self._next_attempt_ms or partition is None:
             return
         # Before the first high watermark this node knows nothing; a view that lags is caught by the compares.
         if partition.core.leader_id == NO_LEADER or partition.high_watermark == 0:
@@ -143,20 +146,20 @@ class Membership:
         txn = self._missing() or self._spoilt_cluster() or self._gone()
         if txn is not None:
             self._under_way = True
-            self._next_attempt_ms = node.now_ms + RETRY_INTERVAL_MS
-            node.kv.propose_anywhere(txn, self._on_outcome)
+            self._next_attempt_ms = engine.now_ms + RETRY_INTERVAL_MS
+            self._kv.propose_anywhere(txn, self._on_outcome)
 
     def _has_told(self) -> bool:
-        entry = self._node.kv.machine.get(self._own_key)
+        entry = self._kv.machine.get(self._own_key)
         return entry is not None and entry.value == self._own_value
 
     def _missing(self) -> Txn | None:
-        node = self._node
-        machine = node.kv.machine
-        if node.cluster_id is None:
-            if not node.partitions[node.config.quorum_group].is_serving:
+        engine = self._engine
+        machine = self._kv.machine
+        if engine.cluster_id is None:
+            if not engine.partitions[engine.config.quorum_group].is_serving:
                 return None
-            cluster_id = id_to_text(node.rng.randrange(1 << 128).to_bytes(16, "big"))
+            cluster_id = id_to_text(engine.rng.randrange(1 << 128).to_bytes(16, "big"))
             return Txn(compares=(Compare(CLUSTER_KEY, 0),), ops=(Put(CLUSTER_KEY, cluster_value(cluster_id)),))
         if self._has_told():
             return None
@@ -168,7 +171,7 @@ class Membership:
 
     def _spoilt_cluster(self) -> Txn | None:
         """Write the cluster's id again where something else stands in its place: only nodes that know the id may."""
-        entry, cluster_id = self._node.kv.machine.get(CLUSTER_KEY), self._node.cluster_id
+        entry, cluster_id = self._kv.machine.get(CLUSTER_KEY), self._engine.cluster_id
         if entry is None or cluster_id is None or not isinstance(decode_cluster(entry.value), Refused):
             return None
         value = cluster_value(cluster_id)
@@ -179,20 +182,20 @@ class Membership:
     def _gone(self) -> Txn | None:
         """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until whoever is
         there has fetched from it."""
-        node, now_ms = self._node, self._node.now_ms
-        partition = node.partitions[node.config.quorum_group]
+        engine, now_ms = self._engine, self._engine.now_ms
+        partition = engine.partitions[engine.config.quorum_group]
         core = partition.core
         if not isinstance(core.role, Leader) or not partition.is_serving:
             return None
         if self._led_epoch != core.epoch:
             self._led_epoch, self._leads_since_ms = core.epoch, now_ms
-        expired_ms = now_ms - node.config.node_expiration_ms
+        expired_ms = now_ms - engine.config.node_expiration_ms
         if self._leads_since_ms > expired_ms or now_ms < self._next_look_ms:
             return None
         self._next_look_ms = now_ms + LOOK_INTERVAL_MS
-        node.fetch_server.confirm(partition.group)
+        self._fetch_server.confirm(partition.group)
         doomed: list[tuple[str, int]] = []
-        for key, entry in node.kv.machine.list(NODES_PREFIX, None, 10_000)[0]:
+        for key, entry in self._kv.machine.list(NODES_PREFIX, None, 10_000)[0]:
             known = self._known.get(key)
             is_there = known is not None and (known.node_id == core.local.id or known.node_id in core.voters)
             seen = None if known is None else core.role.observers.get(known.node_id)

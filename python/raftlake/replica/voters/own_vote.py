@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import PeerReply, VoterReply, VoterRpc
@@ -23,19 +23,23 @@ from raftlake.raft.core import RaftGroup
 from raftlake.raft.events import FailureReason
 from raftlake.raft.roles import Follower
 from raftlake.raft.types import NO_DIRECTORY, ReplicaKey
-from raftlake.replica.apis.voters import change_for_peer
 from raftlake.replica.config import Endpoint
-from raftlake.replica.quorum import LISTENER_NAME, address_in
+from raftlake.replica.engine import Engine
+from raftlake.replica.quorum import LISTENER_NAME, Quorum, address_in
 from raftlake.wire.control import KRAFT_VERSION_MAX, KRAFT_VERSION_MIN
 from raftlake.wire.ids import id_to_kio
 
-if TYPE_CHECKING:
-    from raftlake.replica.node import ReplicaNode
+#: Answers a request of a node about its own vote, as the leader (`apis.voters`).
+ChangeHere = Callable[[VoterRpc, Callable[[PeerReply], None]], None]
 
 
 class OwnVote:
-    def __init__(self, node: ReplicaNode) -> None:
-        self._node = node
+    """`change_here` answers the request where this node leads itself."""
+
+    def __init__(self, engine: Engine, quorum: Quorum, change_here: ChangeHere) -> None:
+        self._engine = engine
+        self._quorum = quorum
+        self._change_here = change_here
         self._next_attempt_ms = 0
         self._under_way = False
         self._was_voter = False
@@ -45,15 +49,15 @@ class OwnVote:
 
     def tick(self) -> None:
         """Called a few times a second: ask for what is missing, one attempt at a time."""
-        node = self._node
-        partition = node.partitions.get(node.config.quorum_group)
+        engine = self._engine
+        partition = engine.partitions.get(engine.config.quorum_group)
         if partition is None:
             return
-        core, committed = partition.core, node.quorum.committed
+        core, committed = partition.core, self._quorum.committed
         if committed is None or core.local.directory_id == NO_DIRECTORY or not _is_current(core):
             return
         self._was_voter = self._was_voter or committed.has(core.local)
-        if self._under_way or node.is_resigning or node.now_ms < self._next_attempt_ms:
+        if self._under_way or engine.is_resigning or engine.now_ms < self._next_attempt_ms:
             return
         wish = self._wish(core)
         if wish is not None:
@@ -61,13 +65,13 @@ class OwnVote:
 
     def _wish(self, core: RaftGroup) -> tuple[str, object] | None:
         """What to ask for, for people, and the request; None where everything is as it should be."""
-        me, voters, address = core.local, core.voters, self._node.config.own_address
+        me, voters, address = core.local, core.voters, self._engine.config.own_address
         if voters.has(me):
             known = address_in(voters, me.id)
             if not has_moved(known, address):
                 return None
             return f"be reached at {address}", self._update(core, address)
-        if not self._node.config.auto_join or self._was_voter or core.is_leader:
+        if not self._engine.config.auto_join or self._was_voter or core.is_leader:
             return None
         old = voters.voters.get(me.id)
         if old is not None:
@@ -75,21 +79,21 @@ class OwnVote:
         return "become a voter", self._add(me, address)
 
     def _ask(self, core: RaftGroup, what: str, request: object) -> None:
-        node = self._node
+        engine = self._engine
         self._under_way = True
-        self._next_attempt_ms = node.now_ms + core.config.fetch_timeout_ms
+        self._next_attempt_ms = engine.now_ms + core.config.fetch_timeout_ms
         rpc = VoterRpc(request=request)
 
         def answered(reply: PeerReply | FailureReason) -> None:
-            node.begin_input()
+            engine.begin_input()
             self._under_way = False
             if isinstance(reply, VoterReply):
                 self._tell(what, _refusal_in(reply.response))
 
         if core.is_leader:
-            change_for_peer(node, rpc, answered)
+            self._change_here(rpc, answered)
         else:
-            node.network.send(core.leader_id, rpc, answered)
+            engine.network.send(core.leader_id, rpc, answered)
 
     def _tell(self, what: str, refusal: str) -> None:
         if self._told != (what, refusal):
@@ -103,8 +107,8 @@ class OwnVote:
         """Without waiting for the commit, which a majority with the new voter in it may have to make."""
         schema: Any = import_module("kio.schema.add_raft_voter.v1.request")
         return schema.AddRaftVoterRequest(
-            cluster_id=self._node.cluster_id,
-            timeout=datetime.timedelta(milliseconds=self._node.config.raft.request_timeout_ms),
+            cluster_id=self._engine.cluster_id,
+            timeout=datetime.timedelta(milliseconds=self._engine.config.raft.request_timeout_ms),
             voter_id=me.id,
             voter_directory_id=id_to_kio(me.directory_id),
             listeners=(schema.Listener(name=LISTENER_NAME, host=address.host, port=address.port),),
@@ -114,14 +118,14 @@ class OwnVote:
     def _remove(self, old: ReplicaKey) -> object:
         schema: Any = import_module("kio.schema.remove_raft_voter.v0.request")
         return schema.RemoveRaftVoterRequest(
-            cluster_id=self._node.cluster_id, voter_id=old.id, voter_directory_id=id_to_kio(old.directory_id)
+            cluster_id=self._engine.cluster_id, voter_id=old.id, voter_directory_id=id_to_kio(old.directory_id)
         )
 
     def _update(self, core: RaftGroup, address: Endpoint) -> object:
         schema: Any = import_module("kio.schema.update_raft_voter.v0.request")
         versions = schema.KRaftVersionFeature(min_supported_version=KRAFT_VERSION_MIN, max_supported_version=KRAFT_VERSION_MAX)
         return schema.UpdateRaftVoterRequest(
-            cluster_id=self._node.cluster_id,
+            cluster_id=self._engine.cluster_id,
             current_leader_epoch=core.epoch,
             voter_id=core.local.id,
             voter_directory_id=id_to_kio(core.local.directory_id),

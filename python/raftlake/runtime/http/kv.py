@@ -22,7 +22,7 @@ from raftlake.kv.keys import is_reserved
 from raftlake.kv.machine import TxnResult
 from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.raft.types import NO_LEADER, NodeId
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http.base import (
     BINARY,

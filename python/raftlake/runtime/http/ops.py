@@ -101,9 +101,9 @@ class OpsHandlers:
         waiter: Waiter[PeerReply | FailureReason | None] = Waiter()
         patience = asyncio.get_running_loop().call_later(LEADER_SECONDS, waiter.set, None)
         try:
-            self._node.begin_input()
+            self._node.engine.begin_input()
             asked = DescribeRpc(request=describe_quorum_request(topic, partition))
-            self._node.network.send(NodeId(known.leader_id), asked, waiter.set)
+            self._node.engine.network.send(NodeId(known.leader_id), asked, waiter.set)
             reply = await waiter
         finally:
             patience.cancel()

@@ -56,7 +56,7 @@ _CLIENT_ID = re.compile(_CLIENT_ID_PREFIX + r"(\d{1,10})", re.ASCII)
 
 
 class Directory(Protocol):
-    """How a node knows topics: `replica.node.ReplicaNode`."""
+    """How a node knows topics: `Names`."""
 
     def resolve_topic(self, topic_id: bytes) -> str | None: ...
 

@@ -14,7 +14,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
 from raftlake.kv.machine import Entry, TxnResult
 from raftlake.ports.peer_rpcs import ReadOffsetResult
-from raftlake.replica.kv.service import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clients.base import CALL_TIMEOUT_MS, Client, Shared
 from raftlake.sim.clients.calls import CallFailure

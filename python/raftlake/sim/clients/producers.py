@@ -35,7 +35,7 @@ class Creator(Client):
         """It may exist all the same: an earlier attempt was unknown."""
 
         def ask(node: ReplicaNode, reply: Any) -> None:
-            topic = node.topics.get(TOPIC)
+            topic = node.names.topic(TOPIC)
             reply(None if topic is None else topic.topic_id)
 
         self.shared.calls.call(self.any_node(), ask, self._on_look, CALL_TIMEOUT_MS)

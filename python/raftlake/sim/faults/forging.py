@@ -47,7 +47,7 @@ def forged_requests(node: ReplicaNode, above: int) -> Iterator[ControlRpc]:
         name = next(iter(core.other_voters), NodeId(core.local.id + 1))
         request = VoteRequest(
             candidate=ReplicaKey(name),
-            epoch=Epoch(highest_of_requests(core, node.now_ms) + above),
+            epoch=Epoch(highest_of_requests(core, node.engine.now_ms) + above),
             log_end=OffsetAndEpoch(Offset(0), Epoch(0)),
             pre_vote=True,
         )

@@ -22,7 +22,6 @@ from raftlake.ports.peer_rpcs import (
 )
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.peer_requests import answer_peer
 from replica_cluster import Cluster
 
 TWO = NodeId(2)
@@ -44,7 +43,7 @@ def rpcs(cluster_id: str | None) -> list[tuple[PeerRpc, type]]:
 
 def asked(cluster: Cluster, rpc: PeerRpc) -> PeerReply:
     replies: list[PeerReply] = []
-    answer_peer(cluster.leader(), PeerConnection(), rpc, replies.append)
+    cluster.leader().front.receive(PeerConnection(), rpc, replies.append)
     cluster.run(20_000, until=lambda: bool(replies))
     cluster.run(100)
     assert len(replies) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.deadlines import GroupDeadlines
 from raftlake.replica.node import ReplicaNode
 from replica_cluster import Cluster
 
@@ -39,13 +38,13 @@ def test_several_inputs_share_the_turn_that_the_first_of_them_asked_for() -> Non
     cluster.run(100)
     node = cluster.leader(METADATA_GROUP)
     asked: list[int] = []
-    node._ask_for_turn = lambda: asked.append(1)
+    node.engine._ask_for_turn = lambda: asked.append(1)
     for _ in range(3):
-        node.request_turn()
+        node.engine.request_turn()
     assert len(asked) == 1
     node.run_turn()
     assert len(asked) == 1
-    node.request_turn()
+    node.engine.request_turn()
     assert len(asked) == 2
 
 
@@ -54,9 +53,9 @@ def test_what_a_turn_leaves_behind_gets_a_turn_of_its_own() -> None:
     cluster.run(100)
     node = cluster.leader(METADATA_GROUP)
     asked: list[int] = []
-    node._ask_for_turn = lambda: asked.append(1)
+    node.engine._ask_for_turn = lambda: asked.append(1)
     send_all = node.control.send_all
-    node.control.send_all = lambda: (send_all(), node.mark_appending(node.partitions[METADATA_GROUP]))[0]  # type: ignore[method-assign]
+    node.control.send_all = lambda: (send_all(), node.engine.mark_appending(node.partitions[METADATA_GROUP]))[0]  # type: ignore[method-assign]
     node.run_turn()
     assert len(asked) == 1
 
@@ -68,11 +67,10 @@ def test_a_deadline_that_moved_away_is_armed_anew_and_a_closer_one_takes_its_pla
     partition = node.partitions[METADATA_GROUP]
     armed_ms = partition.armed_deadline_ms
     assert armed_ms is not None
-    deadlines = GroupDeadlines(node)
-    deadlines.arm(partition)
+    node.engine._arm(partition)
     assert partition.armed_deadline_ms == armed_ms
     partition.armed_deadline_ms = armed_ms + 10_000
-    deadlines.arm(partition)
+    node.engine._arm(partition)
     assert partition.armed_deadline_ms is not None
     assert partition.armed_deadline_ms <= armed_ms + 1_000
     cluster.run(5_000)

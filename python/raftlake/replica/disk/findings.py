@@ -1,0 +1,44 @@
+"""Damage that reads come upon while the node runs, until the next turn opens the damaged groups anew (`turn.restart`).
+
+Owns what was found and is not looked after yet. Everything that reads a log reads it under `guarded`, or reports what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from raftlake.errors import DamagedData
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.replica.engine import Engine
+
+Read = TypeVar("Read")
+
+
+class Findings:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._found: dict[GroupId, DamagedData] = {}
+
+    def found(self, group: GroupId, damage: DamagedData) -> None:
+        """A read of the group's log failed: it is started anew before the next turn performs anything."""
+        if group in self._engine.partitions:
+            self._found.setdefault(group, damage)
+            self._engine.request_turn()
+
+    def guarded(self, group: GroupId, read: Callable[[], Read]) -> Read | None:
+        """The result of `read`; None when it came upon damage, which is noted."""
+        try:
+            return read()
+        except DamagedData as damage:
+            self.found(group, damage)
+            return None
+
+    @property
+    def has_found(self) -> bool:
+        return bool(self._found)
+
+    def take(self) -> dict[GroupId, DamagedData]:
+        """What was found since the last time."""
+        found, self._found = self._found, {}
+        return found

@@ -1,0 +1,33 @@
+"""The one state machine as this node has applied it, and what its reserved keys say of topics.
+
+Read by the services of this package before they propose and after they apply; changed by `KvService` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlake.kv.machine import StateMachine
+from raftlake.replica.reserved import Topic
+from raftlake.replica.reserved_rules import ReservedRules
+
+
+class KvState:
+    def __init__(self) -> None:
+        self.machine = StateMachine(rules=ReservedRules)
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topics that the keys describe, by name, as far as they are applied here."""
+        return self._rules.topics
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics that are applied here, and of the quorum's own log."""
+        return 1 + self._rules.partitions
+
+    @property
+    def _rules(self) -> ReservedRules:
+        rules = self.machine.rules
+        assert isinstance(rules, ReservedRules)
+        return rules

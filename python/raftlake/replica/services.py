@@ -1,0 +1,34 @@
+"""The services of a node that the client APIs call, by name. The wiring (`node`) builds it; `apis` reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlake.replica.aside.record_checks import RecordChecks
+from raftlake.replica.aside.time_searches import TimeSearches
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.engine import Engine
+from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.topics import TopicRegistry
+from raftlake.replica.kv.service import KvService
+from raftlake.replica.names import Names
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.voters.changes import VoterChanges
+from raftlake.replica.voters.describe import Describer
+from raftlake.replica.voters.membership import Membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    engine: Engine
+    names: Names
+    quorum: Quorum
+    findings: Findings
+    handover: Handover
+    kv: KvService
+    topics: TopicRegistry
+    membership: Membership
+    voter_changes: VoterChanges
+    describer: Describer
+    record_checks: RecordChecks
+    time_searches: TimeSearches

@@ -1,0 +1,102 @@
+"""Groups that are started anew while the node runs, as after a crash: their log is damaged, or an append found no room.
+
+The group's core hands over, says what it still has to say to others, and is forgotten with all that is not synced. What is
+damaged is set aside (`disk.damage`), and the group is opened again from its files. Invariant: a damaged group performs no
+further action on its log before it has been started anew.
+"""
+
+from __future__ import annotations
+
+from raftlake.errors import DamagedData, DiskFull
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.actions import (
+    AnswerFetch,
+    AnswerRead,
+    AnswerVoterChange,
+    ReleaseFetchRounds,
+    ReportRole,
+    Respond,
+    SaveElectionState,
+    SendRequest,
+)
+from raftlake.raft.events import ResignRequested
+from raftlake.raft.types import ElectionState
+from raftlake.replica.disk.damage import DamageControl
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.engine import Engine
+from raftlake.replica.hosting.hosting import Hosting
+from raftlake.replica.names import Names
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.replication.fetch_server import FetchServer
+from raftlake.replica.turn.actions import Actions
+
+#: What a core says to others, which does not touch its log.
+SAYING = (AnswerFetch, AnswerRead, AnswerVoterChange, ReleaseFetchRounds, ReportRole, Respond, SendRequest)
+
+
+class Restarts:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        names: Names,
+        findings: Findings,
+        damage: DamageControl,
+        fetch_server: FetchServer,
+        hosting: Hosting,
+        actions: Actions,
+    ) -> None:
+        self._engine = engine
+        self._names = names
+        self._findings = findings
+        self._damage = damage
+        self._fetch_server = fetch_server
+        self._hosting = hosting
+        self._actions = actions
+
+    def repair_found(self) -> None:
+        """Start of a turn: start the damaged groups anew. Raises StorageError where one cannot be repaired."""
+        if not self._findings.has_found:
+            return
+        for group, damage in self._findings.take().items():
+            partition = self._engine.partitions.get(group)
+            if partition is not None:
+                self._restart(partition, damage)
+
+    def without_room(self, partition: Partition) -> None:
+        """An append found no room, and the group's core takes it for done: as after a crash, with the log as it is. A leader
+        hands over. It campaigns again when somebody else had the time to."""
+        self._restart(partition, None)
+
+    def _restart(self, partition: Partition, damage: DamagedData | None) -> None:
+        """As after a crash, for one group: hand over, forget what is not synced, cut, open."""
+        engine = self._engine
+        engine.step(partition, ResignRequested())
+        actions, partition.outbox = partition.outbox, []
+        saves = [action.state for action in actions if isinstance(action, SaveElectionState)]
+        for action in actions if self._saved(partition.group, saves) else ():
+            if isinstance(action, SAYING):
+                self._actions.perform(partition, action)
+        self._hosting.let_go(partition)
+        delay_ms, topic = 0, None
+        if damage is None:
+            engine.logs.settle(partition.group)
+            # Should the log be empty still, those vote in it who stand in its topic's key.
+            topic = self._names.by_id(partition.group.topic_id)
+            delay_ms = engine.config.raft.election_timeout_ms
+        else:
+            self._damage.set_aside(partition.group, damage, partition.core.voters)
+        self._fetch_server.begun_anew(partition.group)
+        initial = None if topic is None else topic.voters
+        self._hosting.open(partition.group, election_delay_ms=delay_ms, initial=initial)
+        engine.partitions[partition.group].shown_before = max(partition.shown_before, partition.high_watermark)
+        partition.on_deleted()
+
+    def _saved(self, group: GroupId, states: list[ElectionState]) -> bool:
+        """False without room: then nothing may be said, as if the node had crashed before."""
+        try:
+            if states:
+                self._engine.elections.save({group: states[-1]})
+        except DiskFull:
+            return False
+        return True
