@@ -1,23 +1,25 @@
-"""The synchronous driver of one node: `ReplicaNode` feeds events to the Raft cores of all groups and performs their actions.
+"""The synchronous driver of one node: it feeds events to the Raft cores of all groups and performs their actions.
 
-Reading order, by groups of modules:
+Reading order, from the ground up. Each floor imports only floors above it in this list:
 
-- The node: `node` (`ReplicaNode` and its turn), `config`, `peer_requests`, `timers`, `deadlines`, `syncer`, `housekeeping`,
-  `allowance` (what one turn may cost), `handover` (a graceful stop), `reports`, `describe`.
-- One group: `partition` (core, log and waiting clients), `producer_state`, `start_points`, `voter_log`, `intact`, `retention`.
-- Which groups: `topics` (the keys of topics), `hosting` (groups opened, closed and found), `hosting_queue`.
-- Replication: `fetcher` (follower), `fetch_server` (leader), `fetch_sessions`, `pacing`, `recent_appends`, `control` (RPCs of
-  elections), `reads`.
-- Snapshots: `snapshots` (when), `snapshot_files`, `snapshot_transfer`, `snapshot_check`.
-- Voters: `quorum` (the voters and their addresses), `membership` (the keys of nodes), `voter_changes`, `own_vote`.
-- Key-value space: `kv_service`, `kv_room`, `kv_restore`, `forwarding`, `proposals`, `recent_results`, `reserved` (what reserved
-  keys mean), `reserved_rules`, `refused_keys`; `opaque` (a quorum whose log is another program's).
-- Disks: `disk_watch` (room), `damage` (repair from peers), `alone`.
-- Clients: `apis` (a package, one module for each subject), `record_checks`, `check_line` and `later_turns` (work
-  beside the turns), `time_searches`.
+- `config` (what a node is told at start), `timers`, `opaque` (a quorum whose log is another program's).
+- `partition`: the state of one group, and the files of its log that are not the log itself.
+- `engine` (`Engine`): the groups, the time, how a core is stepped, and what the coming turn has to do. Knows no service.
+- `quorum` (the voters and their addresses) and `reports` (roles and refused epochs, for all who listen).
+- `reserved` and `reserved_rules` (what the keys below `/raftlake/` mean), `names` (what a topic's name or id stands for).
+- `disk`: room, syncs, damage.
+- `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).
+- `kv`: the key-value space, its proposals and its limits. `snapshots`: of the key space and of data partitions.
+- `hosting` (which groups there are) and `voters` (who votes, and where nodes are reached).
+- `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.
+- `front` (`Front`: everything from outside comes in here) and `node` (`ReplicaNode`: builds and wires all of it).
+
+A service takes the engine and the siblings that it names. No service takes the node. Three calls run upwards, all wired by
+`node`: `Engine.confirm_peers` before a deadline strikes, `Engine.closed` when a group is no longer hosted, and the way of
+`OwnVote` to the API that answers its request where this node leads.
 
 Callers: `runtime/server.py` and `sim/machine.py` build a `ReplicaNode` and call it. The package calls `raft`, `kv`, `wire`,
-`ports` and `errors`. `node` builds the services; most services hold the node and reach each other through it.
+`ports` and `errors`.
 
 Invariants:
 

@@ -13,8 +13,8 @@ Reading order:
 - `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853).
 - `find_quorum`: FindQuorum (KIP-595).
 
-Callers: `replica/node.py` builds `Apis` and calls `Apis.handle`. `replica/peer_requests.py` and `own_vote` use
-`cluster` and `voters` for requests of nodes. The handlers call the services of `Services`.
+Callers: `node` builds `Apis`. `Front` calls `Apis.handle`, and for requests of nodes `Apis.describe_for_peer` and
+`Apis.change_for_peer`. The handlers call the services in `Services`; they never see the node.
 
 Invariants:
 

@@ -1,12 +1,11 @@
 """Damaged logs of this node: found at start, by a read, by the scrub or by a follower's complaint, and repaired from peers.
 
 A log whose synced records cannot be read is cut before the damage, and its group starts anew as *impaired*: it follows and
-fetches what is missing, and until it has that it gives no vote (`raft.impairment`). A leader hands over first. Only where
-other voters exist: a node that votes alone stops instead, with its log as it is. So does a node that finds damage which is
-gone when it is looked at again.
+fetches what is missing, and until it has that it gives no vote (`raft.impairment`). A leader hands over first
+(`turn.restart`). Only where other voters exist: a node that votes alone stops instead, with its log as it is. So does a node
+that finds damage which is gone when it is looked at again.
 
-Owns who is impaired and why; the files are `ports.LogDirectory`'s business. Invariant: a damaged group performs no further
-action before it has been started anew.
+Owns who is impaired and why; the files are `ports.LogDirectory`'s business.
 """
 
 from __future__ import annotations

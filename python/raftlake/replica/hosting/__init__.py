@@ -1,0 +1,19 @@
+"""Which groups this node hosts: opened from disk, begun for new topics, and closed with deleted ones.
+
+Reading order:
+
+- `hosting`: `Hosting` opens a group from its files, closes it, and begins its log anew behind a snapshot.
+- `topics`: `TopicRegistry` follows the keys of topics, and proposes their creation and deletion.
+- `queue`: `HostingQueue` opens and deletes some groups at a time.
+
+What a topic's name or id stands for is known to `Names`, which this package fills.
+
+Callers: `node` calls `Hosting.open_all` at start. `KvService` tells `TopicRegistry` of what was applied. `apis` creates and
+deletes topics. `turn.restart` closes and opens a damaged group.
+
+Invariants:
+
+- One directory holds one incarnation of a topic. Another one is opened when the first is deleted.
+- Groups that lie on disk are opened before their topics' keys are replayed, so that they can vote.
+- All topics of a thousand partitions stop the node for no longer than a few groups do.
+"""

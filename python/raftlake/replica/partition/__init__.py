@@ -1,0 +1,20 @@
+"""The state of one Raft group on this node, and the files beside its log.
+
+Reading order:
+
+- `partition`: `Partition` joins the core, the log, the producers and the clients that wait for the high watermark.
+- `producer_state`: the sequence numbers of idempotent producers, and what they allow to be appended.
+- `start_points`: `LogFacts` knows producers and voters as the log tells them. It writes down what the next start wants to know.
+- `voter_log`: control batches that say who votes.
+- `snapshot_files`: a snapshot file is made, checked and scanned.
+- `intact`: whether bytes of a log are what was written.
+- `retention`: which records of a log may be deleted.
+
+Callers: `Engine` holds the partitions. All services work on them.
+
+Invariants:
+
+- `log.end_offset` of a partition is `core.log_end` whenever no action of the group is outstanding.
+- Nothing here knows another group, a peer or the engine.
+- Bytes that leave the log through `Partition.read_intact` are checked first.
+"""

@@ -1,7 +1,7 @@
 """One Raft group on this node: its core, its log, its idempotent producers, and the clients that wait for it.
 
 Owns the translation of the core's log actions into calls of the log, and everything that is answered when the high
-watermark moves. Knows no other group and no peer; what has to leave the node is handed to the `ReplicaNode`.
+watermark moves. Knows no other group and no peer. What has to leave the node stays in `outbox` until the turn performs it.
 
 Invariant: `log.end_offset == core.log_end` whenever no action of the group is outstanding.
 """
