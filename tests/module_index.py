@@ -58,6 +58,8 @@ TESTED_IN: dict[str, str] = {
     "raftlake.replica.kv.refused_keys": "property/test_replica_hostile_keys.py",
     "raftlake.replica.partition.snapshot_files": "unit/replica/test_replica_snapshots.py",
     "raftlake.replica.snapshots.transfer": "unit/replica/test_replica_snapshots.py",
+    "raftlake.replica.services": "unit/replica/test_replica_front_alone.py",
+    "raftlake.replica.kv.outcomes": "unit/replica/test_replica_kv_forwarding.py",
     "raftlake.replica.voters.changes": "unit/replica/test_replica_apis_voters_changes.py",
     # --- the runtime
     "raftlake.runtime.recovery.probe": "unit/cli/test_cli_leader.py",

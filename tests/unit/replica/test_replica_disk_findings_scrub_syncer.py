@@ -1,0 +1,194 @@
+"""The services of the disk, each alone on an engine: room, syncs, and what damage they find and set aside."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginekit import METADATA_GROUP, ORDERS, TWO, Ground
+from raftlake.errors import DamagedData, DiskFull, StorageError
+from raftlake.raft.types import ElectionState, Epoch
+from raftlake.replica.disk import scrub as scrubs
+from raftlake.replica.disk.damage import DamageControl
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.disk.scrub import Scrub
+from raftlake.replica.disk.syncer import LogSyncer
+from raftlake.replica.disk.watch import DiskWatch
+from raftlake.replica.names import Names
+from raftlake.replica.quorum import Quorum
+from raftlake.sim.faults.damage import FLIPPED_BYTE
+
+BROKEN = DamagedData("batch 3 is not what was written", offset=3)
+
+
+def watched(ground: Ground) -> DiskWatch:
+    disk = DiskWatch(ground.engine, Quorum(ground.engine))
+    disk.tick()
+    return disk
+
+
+# --- room ---
+
+
+def test_the_only_voter_refuses_while_its_disk_is_low() -> None:
+    ground = Ground(min_free_bytes=1_000)
+    partition, told = ground.lead(), []
+    disk = watched(ground)
+    disk.listeners.append(told.append)
+    assert disk.refusal(partition) == "" and disk.free_bytes is not None
+    ground.disk.space.fill(999)
+    ground.run(1_000)
+    disk.tick()
+    assert disk.is_low and "node 1" in disk.refusal(partition) and len(disk.warnings) == 2
+    ground.disk.space.empty()
+    ground.run(1_000)
+    disk.tick()
+    assert disk.refusal(partition) == "" and disk.warnings == ()
+    assert len(told) == 4, "low, a majority is low, room again, a majority has room again"
+
+
+def test_a_minority_of_low_disks_refuses_nothing() -> None:
+    ground = Ground(3)
+    partition, disk = ground.host(), watched(ground)
+    disk.heard(TWO, is_low=True)
+    assert disk.low_among(partition.core.voters) == (TWO,) and disk.refusal(partition) == ""
+    disk.is_low = True
+    assert disk.refusal(partition) != ""
+    disk.heard(TWO, is_low=False)
+    assert disk.refusal(partition) == ""
+
+
+def test_without_room_for_its_state_a_group_waits_and_the_others_go_on() -> None:
+    ground = Ground()
+    first, second = ground.host(), ground.host(ORDERS)
+    disk = watched(ground)
+    ground.disk.space.fill(0)
+    ground.disk.give_up_ballast()
+    ground.disk.space.fill(0)
+    dirty = {METADATA_GROUP: first, ORDERS: second}
+    assert disk.save(dirty, {METADATA_GROUP: ElectionState(epoch=Epoch(1))}) == {ORDERS: second}
+    assert list(disk.held) == [METADATA_GROUP] and disk.is_full
+    ground.engine.take_dirty()
+    ground.run(1_000)
+    assert ground.engine.take_dirty() == {METADATA_GROUP: first} and not disk.held
+
+
+# --- syncs ---
+
+
+def test_what_is_written_during_a_sync_shares_the_next_one() -> None:
+    ground = Ground()
+    partitions = [ground.lead(METADATA_GROUP), ground.lead(ORDERS)]
+    syncer = LogSyncer(ground.engine)
+    for partition in partitions:
+        syncer.mark(partition)
+    assert not syncer.start() and len(ground.syncs) == 1
+    syncer.mark(partitions[0])
+    assert not syncer.start() and len(ground.syncs) == 1, "one is under way"
+    turns = ground.turns
+    ground.engine.end_turn()
+    ground.run(1)
+    assert ground.turns == turns + 1, "the next one is started at the end of a turn"
+    assert not syncer.start() and len(ground.syncs) == 1
+
+
+def test_a_sync_that_failed_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = Ground()
+    syncer = LogSyncer(ground.engine)
+    syncer.mark(ground.lead())
+    error = StorageError("fdatasync failed")
+    monkeypatch.setattr(ground.disk, "flush", lambda logs, done, *, may_wait: done(error))
+    syncer.start()
+    assert ground.engine.fatal is error
+
+
+# --- damage ---
+
+
+def test_damage_is_noted_once_for_each_hosted_group_until_it_is_taken() -> None:
+    ground = Ground()
+    ground.host()
+    findings = Findings(ground.engine)
+    ground.engine.end_turn()
+    turns = ground.turns
+
+    def read() -> bytes:
+        raise BROKEN
+
+    assert findings.guarded(METADATA_GROUP, read) is None
+    findings.found(METADATA_GROUP, DamagedData("another place", offset=9))
+    findings.found(ORDERS, BROKEN)
+    assert findings.guarded(ORDERS, lambda: b"whole") == b"whole"
+    assert findings.has_found and ground.turns == turns + 1
+    assert findings.take() == {METADATA_GROUP: BROKEN}
+    assert not findings.has_found and findings.take() == {}
+
+
+def damaged(ground: Ground, number: int) -> None:
+    """A metadata log of ten batches, of which one is damaged."""
+    partition = ground.lead()
+    for value in range(10):
+        ground.append(partition, b"%d" % value * 50)
+    log = ground.disk.logs[METADATA_GROUP]
+    log.settle()
+    assert log.damage(number, FLIPPED_BYTE) is not None
+
+
+def test_the_scrub_finds_damage_in_a_closed_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = Ground(segment_bytes=300)
+    damaged(ground, 5)
+    findings = Findings(ground.engine)
+    scrub = Scrub(ground.engine, findings)
+    monkeypatch.setattr(scrubs, "SCRUB_BYTES_PER_SECOND", 200)
+    scrub.read_on(1_000)
+    assert not findings.has_found, "it has not come so far"
+    for _ in range(20):
+        scrub.read_on(1_000)
+    assert list(findings.take()) == [METADATA_GROUP]
+
+
+def test_the_only_voter_cuts_nothing() -> None:
+    ground = Ground()
+    damaged(ground, 5)
+    damage = DamageControl(ground.engine, Names(ground.engine.config), Quorum(ground.engine))
+    end = ground.disk.logs[METADATA_GROUP].end_offset
+
+    def attempt() -> None:
+        raise BROKEN
+
+    with pytest.raises(StorageError, match="only voter"):
+        damage.opening(METADATA_GROUP, attempt)
+    assert ground.disk.logs[METADATA_GROUP].end_offset == end and damage.impaired == {}
+
+
+def test_where_others_vote_damage_is_set_aside_and_told_until_it_is_mended() -> None:
+    ground = Ground()
+    damaged(ground, 5)
+    others = Ground(3)
+    others.disk.logs, others.disk.elections = ground.disk.logs, ground.disk.elections
+    damage = DamageControl(others.engine, Names(others.engine.config), Quorum(others.engine))
+    told: list[str | None] = []
+    damage.listeners.append(lambda group, reason: told.append(reason))
+    log = ground.disk.logs[METADATA_GROUP]
+    place = log.batches[5].base
+
+    def attempt() -> int:
+        if log.end_offset > place:
+            raise DamagedData("it is damaged", offset=place)
+        return int(log.end_offset)
+
+    assert damage.opening(METADATA_GROUP, attempt) == place
+    assert damage.impaired == {METADATA_GROUP: told[0]}
+    assert damage.impairment(METADATA_GROUP, Epoch(1)) is not None
+    damage.mended(METADATA_GROUP)
+    assert damage.impaired == {} and told[1:] == [None]
+    assert damage.impairment(METADATA_GROUP, Epoch(1)) is None
+
+
+def test_a_disk_that_finds_no_room_gives_up_its_ballast_and_tells_once() -> None:
+    ground = Ground()
+    disk, told = watched(ground), []
+    disk.listeners.append(told.append)
+    ground.disk.space.fill(0)
+    for _ in range(2):
+        disk.on_full(DiskFull("no space left"))
+    assert disk.is_full and len(told) == 1 and not ground.disk.give_up_ballast()

@@ -1,0 +1,96 @@
+"""The front and the client APIs over services that the test names: where a request goes, and what stays outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enginekit import TWO, Ground, Noted
+from raftlake.errors import ErrorCode, InvariantViolation
+from raftlake.ports.driver import ListenerUse, Origin, PeerConnection
+from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, DescribeRpc, ProposeRpc, VoterRpc
+from raftlake.raft.events import PeerUnreachable
+from raftlake.replica.apis import Apis
+from raftlake.replica.config import ClientContext
+from raftlake.replica.front import Front
+from raftlake.replica.names import Names
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.services import Services
+from raftlake.wire.api import ApiKey, RequestHeader
+from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+
+
+def fronted(ground: Ground) -> tuple[Front, dict[str, Noted]]:
+    noted: dict[str, Any] = {name: Noted() for name in ("apis", "control", "fetch_server", "kv", "reads", "snapshot_transfer")}
+    return Front(ground.engine, **noted), noted
+
+
+def called(noted: dict[str, Noted]) -> list[str]:
+    return [f"{name}.{method}" for name, service in noted.items() for method in service.names]
+
+
+def test_an_rpc_of_another_cluster_reaches_no_service() -> None:
+    ground = Ground(cluster_id="ours")
+    front, noted = fronted(ground)
+    replies: list[Any] = []
+    for claimed in ("theirs", "ours", None):
+        front.receive(PeerConnection(), ControlRpc(cluster_id=claimed, messages=()), replies.append)
+    assert replies == [ControlReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)]
+    assert called(noted) == ["control.receive"] * 2
+
+
+def test_requests_that_nodes_pass_on_go_to_the_apis_and_commands_to_the_key_space() -> None:
+    front, noted = fronted(Ground())
+    connection = PeerConnection(listener=ListenerUse.CLIENTS)
+    for rpc in (DescribeRpc(request=None), VoterRpc(request=None), ProposeRpc(batch=b"", source=TWO)):
+        front.receive(connection, rpc, lambda reply: None)
+    assert called(noted) == ["apis.describe_for_peer", "apis.change_for_peer", "kv.receive"]
+    assert noted["kv"].calls[0][1][1] is Origin.CLIENT, "who says so at a listener of clients is none"
+
+
+def test_each_input_reads_the_clock_once_and_first() -> None:
+    ground = Ground()
+    front, noted = fronted(ground)
+    ground.time.ms = 7
+    front.handle(RequestHeader(ApiKey.METADATA, 0, 1, "test"), None, ClientContext("test", "h"), lambda answer: None)
+    assert ground.engine.now_ms == 7 and called(noted) == ["apis.handle"]
+
+
+def test_a_leader_minds_an_unreachable_peer_and_a_group_without_a_leader_does_not() -> None:
+    stepped: list[Any] = []
+    for ground in (Ground(), Ground(3)):
+        partition = ground.host()
+        ground.engine.step = lambda partition, event: stepped.append((partition, event))  # type: ignore[method-assign]
+        fronted(ground)[0].peer_unreachable(TWO)
+        if partition.core.is_leader:
+            assert stepped == [(partition, PeerUnreachable(peer=TWO))]
+    assert len(stepped) == 1
+
+
+def test_a_broken_invariant_in_a_timer_ends_the_node() -> None:
+    ground = Ground()
+    front, _ = fronted(ground)
+
+    def fail() -> None:
+        raise InvariantViolation("a bug")
+
+    ground.engine.timers.schedule(0, fail)
+    front.on_deadline()
+    assert isinstance(ground.engine.fatal, InvariantViolation)
+
+
+def test_the_apis_need_of_a_node_no_more_than_its_named_services() -> None:
+    """FindQuorum is answered from the names, the quorum and the engine: the other services are not touched."""
+    ground = Ground()
+    ground.lead()
+    engine, unused = ground.engine, Noted()
+    own: dict[str, Any] = {"engine": engine, "names": Names(engine.config), "quorum": Quorum(engine)}
+    others = {name: unused for name in Services.__dataclass_fields__ if name not in own}
+    answers: list[Any] = []
+    request = FindQuorumRequest(
+        cluster_id=None, topics=[FindQuorumTopic("__cluster_metadata", [0, 0]), FindQuorumTopic("t", [0])]
+    )
+    header = RequestHeader(ApiKey.FIND_QUORUM, 0, 1, "test")
+    Apis(Services(**own, **others)).handle(header, request, ClientContext("test", "h"), answers.append)
+    found = [[(part.error, part.leader_id) for part in topic.partitions] for topic in answers[0].topics]
+    assert found == [[(ErrorCode.NONE, 1)], [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]]
+    assert unused.calls == []

@@ -1,0 +1,121 @@
+"""The services of snapshots, each alone on an engine: taken in slices, looked at when asked for twice, sent in pieces."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import encode, put
+from raftlake.ports.peer_rpcs import FetchSnapshotReply, FetchSnapshotRpc, PeerMessage
+from raftlake.raft import actions as do
+from raftlake.raft.messages import FetchSnapshotRequest
+from raftlake.raft.types import Offset, OffsetAndEpoch, ReplicaKey
+from raftlake.replica.kv.state import KvState
+from raftlake.replica.names import Names
+from raftlake.replica.partition import snapshot_files
+from raftlake.replica.snapshots.check import SnapshotCheck
+from raftlake.replica.snapshots.snapshots import Snapshots
+from raftlake.replica.snapshots.transfer import SnapshotTransfer
+
+KEYS = 5
+
+
+def taken() -> tuple[Ground, Any, Snapshots]:
+    """A node that has taken a snapshot of its key space when one was due."""
+    ground = Ground(snapshot_bytes_between=10)
+    partition, state = ground.lead(), KvState()
+    for number in range(KEYS):
+        offset = partition.log.end_offset
+        ground.append(partition, encode(put(f"k{number}", b"v")))
+        state.machine.apply(offset, encode(put(f"k{number}", b"v")))
+    kv = SimpleNamespace(machine=state.machine, is_restoring=False, bytes_since_snapshot=9, applied_timestamp_ms=1)
+    disk = Noted(has_room_for=True)
+    snapshots = Snapshots(ground.engine, disk, kv)  # type: ignore[arg-type]
+    snapshots.tick()
+    ground.run(50)
+    assert not ground.disk.snapshots.ids(METADATA_GROUP), "not enough was written"
+    kv.bytes_since_snapshot = 10
+    snapshots.tick()
+    ground.run(50)
+    ground.perform(partition)
+    return ground, kv, snapshots
+
+
+def test_a_snapshot_is_taken_when_enough_was_written() -> None:
+    ground, kv, _ = taken()
+    core = ground.engine.partitions[METADATA_GROUP].core
+    (snapshot_id,) = ground.disk.snapshots.ids(METADATA_GROUP)
+    assert core.snapshot_id == snapshot_id and snapshot_id.offset == kv.machine.applied_offset
+    assert kv.bytes_since_snapshot == 0
+    assert snapshot_files.check(ground.disk.snapshots, METADATA_GROUP, snapshot_id).snapshot_id == snapshot_id
+
+
+def test_a_snapshot_that_is_damaged_is_taken_anew_when_a_replica_asks_for_it_again() -> None:
+    ground, _, _ = taken()
+    (snapshot_id,) = ground.disk.snapshots.ids(METADATA_GROUP)
+    whole = ground.disk.snapshots._finished[METADATA_GROUP, snapshot_id]
+    renewed = Noted()
+    check = SnapshotCheck(ground.engine, renewed)  # type: ignore[arg-type]
+    for _ in range(2):
+        check.on_begun(METADATA_GROUP, snapshot_id, TWO)
+    ground.run(10)
+    assert renewed.calls == [], "it is whole"
+    ground.disk.snapshots._finished[METADATA_GROUP, snapshot_id] = whole[:70] + b"?" + whole[71:]
+    check.on_begun(METADATA_GROUP, snapshot_id, TWO)
+    ground.run(10)
+    assert renewed.calls == [], "it is asked for once"
+    check.on_begun(METADATA_GROUP, snapshot_id, TWO)
+    ground.run(10)
+    assert renewed.calls == [("renew", (ground.engine.partitions[METADATA_GROUP], snapshot_id))]
+
+
+def asked(group: Any, snapshot_id: OffsetAndEpoch, ground: Ground, position: int = 0) -> FetchSnapshotRpc:
+    partition = ground.engine.partitions[METADATA_GROUP]
+    request = FetchSnapshotRequest(
+        replica=ReplicaKey(TWO), leader_epoch=partition.core.epoch, snapshot_id=snapshot_id, position=position
+    )
+    return FetchSnapshotRpc(cluster_id=None, replica_id=TWO, size_max=1 << 20, messages=(PeerMessage(group, request),))
+
+
+def test_a_piece_is_sent_when_the_core_has_answered_and_what_is_not_there_is_refused() -> None:
+    ground, _, snapshots = taken()
+    partition = ground.engine.partitions[METADATA_GROUP]
+    (snapshot_id,) = ground.disk.snapshots.ids(METADATA_GROUP)
+    check = Noted()
+    transfer = SnapshotTransfer(ground.engine, Names(ground.engine.config), Noted(), check)  # type: ignore[arg-type]
+    replies: list[Any] = []
+    size = ground.disk.snapshots.size(METADATA_GROUP, snapshot_id)
+    for position in (0, size):
+        transfer.receive(asked(METADATA_GROUP, snapshot_id, ground, position), replies.append)
+    assert replies == []
+    for action in ground.perform(partition):
+        assert isinstance(action, do.AnswerFetchSnapshot)
+        transfer.perform(partition, action)
+    transfer.receive(asked(ORDERS, snapshot_id, ground), replies.append)
+    whole, beyond, unknown = (reply.messages[0].body for reply in replies if isinstance(reply, FetchSnapshotReply))
+    assert bytes(whole.data) == ground.disk.snapshots.read(METADATA_GROUP, snapshot_id, 0, 1 << 20)
+    assert beyond.error is ErrorCode.POSITION_OUT_OF_RANGE
+    assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert check.calls == [("on_begun", (METADATA_GROUP, snapshot_id, TWO))]
+    assert snapshots is not None
+
+
+def test_a_snapshot_that_arrives_counts_when_it_is_whole_and_durable() -> None:
+    source, _, _ = taken()
+    (snapshot_id,) = source.disk.snapshots.ids(METADATA_GROUP)
+    data = source.disk.snapshots.read(METADATA_GROUP, snapshot_id, 0, 1 << 20)
+    ground = Ground(3)
+    partition = ground.host()
+    transfer = SnapshotTransfer(ground.engine, Names(ground.engine.config), Noted(), Noted())  # type: ignore[arg-type]
+    stepped: list[Any] = []
+    ground.engine.step = lambda partition, event: stepped.append(event)  # type: ignore[method-assign]
+    for part in (data, data[:-1]):
+        for position, piece in ((0, part[:100]), (100, part[100:])):
+            transfer.perform(partition, do.WriteSnapshot(snapshot_id=snapshot_id, position=position, data=piece))
+        transfer.perform(partition, do.FinishSnapshot(snapshot_id=snapshot_id))
+        ground.run(5)
+    assert [event.is_intact for event in stepped] == [True, False], "the second one is cut short"
+    assert list(ground.disk.snapshots.ids(METADATA_GROUP)) == [snapshot_id]
+    assert ground.engine.config.node_id == ME and snapshot_id.offset > Offset(0)

@@ -1,0 +1,182 @@
+"""The parts of the turn, each alone on an engine: which service performs what, restarts of groups, the rounds of the house."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
+from raftlake.errors import DamagedData
+from raftlake.ports.driver import SegmentInfo
+from raftlake.ports.peer_rpcs import PeerMessage
+from raftlake.raft import actions as do
+from raftlake.raft.messages import EndQuorumEpochRequest, FetchRequest
+from raftlake.raft.types import ElectionState, Epoch, Offset, ReplicaKey
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.turn.actions import Actions
+from raftlake.replica.turn.housekeeping import INTERVAL_MS, Housekeeping
+from raftlake.replica.turn.restart import Restarts
+
+END = EndQuorumEpochRequest(leader_id=ME, leader_epoch=Epoch(1), preferred_candidates=())
+BROKEN = DamagedData("batch 3 is not what was written", offset=3)
+SERVICES = (
+    "control", "damage", "fetch_server", "fetchers", "handover", "hosting", "kv", "reads", "reports", "snapshot_transfer",
+    "voter_changes",
+)  # fmt: skip
+
+
+def performer(**given: Noted) -> tuple[Actions, dict[str, Noted]]:
+    noted: dict[str, Any] = {name: Noted() for name in SERVICES} | given
+    return Actions(**noted), noted
+
+
+# --- actions ---
+
+
+def test_a_new_role_is_told_to_waiting_clients_then_to_fetchers_then_to_all() -> None:
+    ground = Ground(3)
+    partition = ground.host()
+    refused: list[object] = []
+    partition.refuse_appends = lambda: refused.append(1)  # type: ignore[method-assign]
+    report = do.ReportRole(role="Follower", epoch=Epoch(1), leader_id=TWO, reason="test")
+    for holds in (False, True):
+        actions, noted = performer(handover=Noted(holds=holds))
+        actions.perform(partition, report)
+        assert noted["fetchers"].calls == [("on_role", (METADATA_GROUP, TWO))]
+        assert noted["reports"].calls == [("role", (METADATA_GROUP, report))]
+    assert refused == [1], "what a stopping node holds goes on waiting"
+
+
+def test_clients_see_of_the_metadata_log_what_is_applied_and_of_others_what_is_committed() -> None:
+    ground = Ground(3)
+    metadata, orders = ground.host(), ground.host(ORDERS)
+    actions, noted = performer()
+    for partition in (metadata, orders):
+        actions.perform(partition, do.AdvanceHighWatermark(high_watermark=Offset(5)))
+    assert noted["kv"].calls == [("advance", (metadata, 5))]
+    assert (metadata.high_watermark, orders.high_watermark) == (0, 5)
+    orders.shown_before = Offset(9)
+    actions.perform(orders, do.AdvanceHighWatermark(high_watermark=Offset(8)))
+    assert orders.high_watermark == 5, "less is not shown than before the repair"
+
+
+def test_a_request_goes_the_way_of_its_kind() -> None:
+    ground = Ground(3)
+    partition = ground.host()
+    actions, noted = performer()
+    fetch = FetchRequest(
+        replica=ReplicaKey(ME),
+        leader_epoch=Epoch(1),
+        fetch_offset=Offset(0),
+        last_fetched_epoch=Epoch(0),
+        high_watermark=Offset(0),
+    )
+    end = do.SendRequest(destination=TWO, request=END)
+    actions.perform(partition, do.SendRequest(destination=TWO, request=fetch))
+    actions.perform(partition, end)
+    assert noted["fetchers"].calls == [("fetch", (TWO, METADATA_GROUP, fetch))]
+    assert noted["control"].calls == [("send", (PeerMessage(METADATA_GROUP, end.request), end))]
+
+
+# --- restarts ---
+
+
+def restarts(ground: Ground, hosting: Any, damage: Noted, actions: Any) -> tuple[Restarts, Findings]:
+    findings = Findings(ground.engine)
+    made = Restarts(
+        ground.engine,
+        names=Noted(by_id=None),  # type: ignore[arg-type]
+        findings=findings,
+        damage=damage,  # type: ignore[arg-type]
+        fetch_server=Noted(),  # type: ignore[arg-type]
+        hosting=hosting,
+        actions=actions,
+    )
+    return made, findings
+
+
+class Reopening(Noted):
+    """Stands for `Hosting`: the group is opened from the disk."""
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__()
+        self._ground = ground
+
+    def open(self, group: Any, **settings: Any) -> None:
+        self.calls.append(("open", (group, settings["election_delay_ms"])))
+        self._ground.host(group)
+
+
+def test_a_damaged_group_says_what_it_has_to_say_is_cut_and_opened_and_shows_no_less() -> None:
+    ground = Ground()
+    partition = ground.lead()
+    shown = partition.high_watermark
+    hosting, damage, performed = Reopening(ground), Noted(), Noted()
+    made, findings = restarts(ground, hosting, damage, performed)
+    made.repair_found()
+    assert hosting.calls == []
+    findings.found(METADATA_GROUP, BROKEN)
+    saved = ElectionState(epoch=Epoch(9))
+    partition.outbox += [do.SaveElectionState(state=saved), do.TruncateTo(end_offset=Offset(0)), do.ReleaseFetchRounds()]
+    made.repair_found()
+    assert hosting.calls == [("let_go", (partition,)), ("open", (METADATA_GROUP, 0))]
+    assert damage.calls == [("set_aside", (METADATA_GROUP, BROKEN, partition.core.voters))]
+    assert performed.calls == [("perform", (partition, do.ReleaseFetchRounds()))], "its log is left alone"
+    assert ground.disk.elections[METADATA_GROUP] == saved, "before anything was said"
+    assert ground.engine.partitions[METADATA_GROUP].shown_before == shown > 0
+    assert not findings.has_found
+
+
+def test_a_group_without_room_keeps_its_log_and_campaigns_later() -> None:
+    ground = Ground()
+    partition = ground.lead()
+    end = partition.log.end_offset
+    hosting, damage = Reopening(ground), Noted()
+    made, _ = restarts(ground, hosting, damage, Noted())
+    made.without_room(partition)
+    assert damage.calls == [] and ground.engine.partitions[METADATA_GROUP].log.end_offset == end
+    assert hosting.calls[-1] == ("open", (METADATA_GROUP, ground.engine.config.raft.election_timeout_ms))
+
+
+# --- the rounds of the house ---
+
+
+def test_the_house_ticks_in_order_and_answers_what_is_overdue() -> None:
+    ground = Ground()
+    partition = ground.lead()
+    ticks: list[str] = []
+    expired: list[int] = []
+    partition.waiting.append(None)  # type: ignore[arg-type]
+    partition.expire = expired.append  # type: ignore[method-assign]
+    house = Housekeeping(
+        ground.engine,
+        findings=Findings(ground.engine),
+        scrub=Noted(),  # type: ignore[arg-type]
+        snapshots=Noted(),  # type: ignore[arg-type]
+        ticking=[lambda: ticks.append("first"), lambda: ticks.append("second")],
+    )
+    house.run()
+    ground.run(INTERVAL_MS)
+    assert ticks == ["first", "second"] * 2 and expired == [0, INTERVAL_MS]
+
+
+def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> None:
+    ground = Ground(retention_bytes=1, retention_check_interval_ms=1_000)
+    metadata, orders = ground.lead(), ground.lead(ORDERS)
+    for partition in (metadata, orders):
+        partition.high_watermark = Offset(10)
+        partition.log.segments = lambda: [  # type: ignore[method-assign]
+            SegmentInfo(base_offset=Offset(0), end_offset=Offset(4), size=100, timestamp_ms_max=1),
+            SegmentInfo(base_offset=Offset(4), end_offset=Offset(9), size=100, timestamp_ms_max=1),
+        ]
+    snapshots, scrub = Noted(), Noted()
+    house = Housekeeping(
+        ground.engine,
+        findings=Findings(ground.engine),
+        scrub=scrub,  # type: ignore[arg-type]
+        snapshots=snapshots,  # type: ignore[arg-type]
+        ticking=[],
+    )
+    house.run()
+    ground.run(1_000)
+    assert snapshots.calls == [("trim", (orders, 4))]
+    assert scrub.calls == [("read_on", (1_000,))]

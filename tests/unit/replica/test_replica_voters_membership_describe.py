@@ -1,0 +1,174 @@
+"""The services about voters, each alone on an engine: addresses in keys, changes, the own vote, a description."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from enginekit import DIRECTORY, ME, METADATA_GROUP, ORDERS, THREE, TWO, Ground, Noted
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import encode, put
+from raftlake.kv.keys import CLUSTER_KEY, node_key
+from raftlake.ports.peer_rpcs import VoterRpc
+from raftlake.raft.actions import AnswerVoterChange
+from raftlake.raft.messages import AddVoter
+from raftlake.raft.types import DirectoryId, ReplicaKey
+from raftlake.replica.config import Endpoint
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.kv.state import KvState
+from raftlake.replica.names import Names
+from raftlake.replica.quorum import Quorum, endpoints_of
+from raftlake.replica.voters.changes import VoterChanges
+from raftlake.replica.voters.describe import Describer
+from raftlake.replica.voters.membership import Membership, cluster_value
+from raftlake.replica.voters.own_vote import OwnVote
+from raftlake.wire.ids import id_to_text
+
+NEW = Endpoint("h", 9094)
+
+
+class Keys:
+    """Stands for the key-value service: what is proposed is noted, what the test commits is applied."""
+
+    def __init__(self) -> None:
+        self.state = KvState()
+        self.machine = self.state.machine
+        self.listeners: list[Any] = []
+        self.proposed: list[Any] = []
+
+    def propose_anywhere(self, txn: Any, done: Any) -> None:
+        self.proposed.append((txn, done))
+
+    def commit(self, record: bytes) -> None:
+        self.machine.apply(max(1, self.machine.applied_offset), record)
+        for listener in self.listeners:
+            listener(self.machine.applied_offset)
+
+
+def member(ground: Ground) -> tuple[Membership, Keys]:
+    keys = Keys()
+    return Membership(ground.engine, Quorum(ground.engine), keys, Noted()), keys  # type: ignore[arg-type]
+
+
+def test_the_address_of_a_node_is_known_from_its_key_until_that_is_deleted() -> None:
+    membership, keys = member(Ground(3))
+    assert list(membership.nodes()) == [ME]
+    keys.commit(encode(put(node_key(TWO), b'{"host": "two", "port": 7, "http_host": "two", "http_port": 8}', 0)))
+    assert membership.nodes() == {ME: Endpoint("h", 9091), TWO: Endpoint("two", 7)}
+    assert (membership.endpoint(TWO), membership.http_endpoint(TWO)) == (Endpoint("two", 7), Endpoint("two", 8))
+    keys.commit(encode(put(node_key(TWO), b"nonsense")))
+    assert list(membership.nodes()) == [ME] and membership.http_endpoint(TWO) is None
+
+
+def test_the_clusters_id_is_learned_once_and_told() -> None:
+    ground = Ground()
+    membership, keys = member(ground)
+    told: list[str] = []
+    membership.cluster_id_listeners.append(told.append)
+    first, second = id_to_text(b"1" * 16), id_to_text(b"2" * 16)
+    for cluster_id in (first, second):
+        keys.commit(encode(put(CLUSTER_KEY, cluster_value(cluster_id))))
+    assert (ground.engine.cluster_id, told) == (first, [first])
+
+
+def test_a_node_writes_its_own_address_one_attempt_at_a_time() -> None:
+    ground = Ground(cluster_id="known")
+    membership, keys = member(ground)
+    membership.tick()
+    assert keys.proposed == [], "no leader has been heard of"
+    ground.lead()
+    membership.tick()
+    membership.tick()
+    ((txn, done),) = keys.proposed
+    assert [operation.key for operation in txn.ops] == [node_key(ME)]
+    keys.commit(encode(txn))
+    done(ProposeOutcome(ProposeStatus.DONE))
+    membership.tick()
+    assert len(keys.proposed) == 1, "it stands there"
+
+
+# --- changes ---
+
+
+def test_the_network_is_told_where_the_voters_are_when_they_are_others() -> None:
+    ground = Ground(3)
+    changes = VoterChanges(ground.engine, Quorum(ground.engine), Noted(), Noted())  # type: ignore[arg-type]
+    changes.tick()
+    assert ground.wires.met == {node_id: Endpoint("h", 9090 + node_id) for node_id in (ME, TWO, THREE)}
+    ground.wires.met.clear()
+    changes.tick()
+    assert ground.wires.met == {}
+
+
+def test_a_new_voter_is_asked_at_its_endpoint_before_the_core_is() -> None:
+    ground = Ground(directory_id=DIRECTORY)
+    partition = ground.lead()
+    released = Noted()
+    changes = VoterChanges(ground.engine, Quorum(ground.engine), released, Noted())  # type: ignore[arg-type]
+    answers: list[AnswerVoterChange] = []
+    voter = ReplicaKey(TWO, DirectoryId(b"\2" * 16))
+    partition.core.role.observers[TWO] = SimpleNamespace(key=voter)  # type: ignore[union-attr, index]
+    changes.admit(partition, AddVoter(voter=voter, endpoints=endpoints_of(Endpoint("h", 9091))), answers.append)
+    assert [answer.error for answer in answers] == [ErrorCode.INVALID_REQUEST], "that is this node's address"
+    changes.admit(partition, AddVoter(voter=voter, endpoints=endpoints_of(NEW)), answers.append)
+    changes.admit(partition, AddVoter(voter=voter, endpoints=endpoints_of(NEW)), answers.append)
+    assert [answer.error for answer in answers[1:]] == [ErrorCode.REQUEST_TIMED_OUT], "one endpoint is asked at a time"
+    ((address, done),) = ground.wires.probed
+    assert address == NEW
+    stepped: list[Any] = []
+    ground.engine.step = lambda partition, event: stepped.append(event)  # type: ignore[method-assign]
+    done((0, 1))
+    assert [(event.change.voter, event.change.kraft_versions) for event in stepped] == [(voter, (0, 1))]
+    assert released.names == ["release_replica", "confirm"]
+
+
+def test_whoever_waits_is_answered_when_the_group_is_closed() -> None:
+    ground = Ground(3)
+    partition = ground.host(ORDERS)
+    changes = VoterChanges(ground.engine, Quorum(ground.engine), Noted(), Noted())  # type: ignore[arg-type]
+    answers: list[AnswerVoterChange] = []
+    ground.engine.step = lambda partition, event: None  # type: ignore[method-assign]
+    changes.request(partition, AddVoter(voter=ReplicaKey(TWO), endpoints=()), answers.append)
+    changes.drop(partition)
+    changes.drop(partition)
+    assert [answer.error for answer in answers] == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+# --- the own vote ---
+
+
+def test_a_leader_that_has_moved_asks_itself_and_tells_what_came_of_it() -> None:
+    ground = Ground(directory_id=DIRECTORY)
+    ground.lead()
+    asked: list[tuple[VoterRpc, Any]] = []
+    own_vote = OwnVote(ground.engine, Quorum(ground.engine), lambda rpc, reply: asked.append((rpc, reply)))
+    own_vote.tick()
+    assert asked == [], "the log says where it is"
+    moved = Ground(directory_id=DIRECTORY, voters={ME: NEW})
+    moved.disk.logs, moved.disk.elections = ground.disk.logs, ground.disk.elections
+    moved.lead()
+    own_vote = OwnVote(moved.engine, Quorum(moved.engine), lambda rpc, reply: asked.append((rpc, reply)))
+    own_vote.tick()
+    own_vote.tick()
+    ((rpc, _),) = asked
+    request: Any = rpc.request
+    assert (request.voter_id, [each.port for each in request.listeners]) == (ME, [NEW.port])
+    assert moved.wires.sent == []
+
+
+# --- the description ---
+
+
+def test_a_leader_describes_its_replicas_and_a_follower_only_who_votes() -> None:
+    ground = Ground()
+    describer = Describer(ground.engine, Names(ground.engine.config), Quorum(ground.engine), Noted())  # type: ignore[arg-type]
+    assert describer.describe() is None
+    partition = ground.lead()
+    described = describer.describe()
+    assert described is not None and described.leader_id == ME
+    assert [voter.log_end_offset for voter in described.voters] == [partition.core.log_end]
+    assert describer.describe("none", 0) is None
+    other = Ground(3)
+    following = Describer(other.engine, Names(other.engine.config), Quorum(other.engine), Noted()).of(other.host())  # type: ignore[arg-type]
+    assert [(voter.replica_id, voter.log_end_offset) for voter in following.voters] == [(ME, -1), (TWO, -1), (THREE, -1)]
+    assert METADATA_GROUP in other.engine.partitions
