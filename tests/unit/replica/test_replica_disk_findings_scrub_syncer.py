@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from enginekit import METADATA_GROUP, ORDERS, TWO, Ground
+from enginekit import DIRECTORY, METADATA_GROUP, ORDERS, TWO, Ground
 from raftlake.errors import DamagedData, DiskFull, StorageError
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Epoch
 from raftlake.replica.disk import scrub as scrubs
+from raftlake.replica.disk.alone import Solitude
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.scrub import Scrub
 from raftlake.replica.disk.syncer import LogSyncer
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.names import Names
-from raftlake.replica.quorum import Quorum
+from raftlake.replica.quorum import Quorum, static_voters
 from raftlake.sim.faults.damage import FLIPPED_BYTE
 
 BROKEN = DamagedData("batch 3 is not what was written", offset=3)
@@ -144,6 +146,37 @@ def test_the_scrub_finds_damage_in_a_closed_segment(monkeypatch: pytest.MonkeyPa
     for _ in range(20):
         scrub.read_on(1_000)
     assert list(findings.take()) == [METADATA_GROUP]
+
+
+def test_the_scrub_reads_no_more_than_its_time_allows_and_goes_on_with_the_next_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = Ground()
+    read: list[tuple[GroupId, int]] = []
+    for group in (METADATA_GROUP, ORDERS):
+        log = ground.host(group).log
+        log.scrub = lambda size, group=group: (read.append((group, size)), 60)[1]  # type: ignore[method-assign, misc]
+    scrub = Scrub(ground.engine, Findings(ground.engine))
+    monkeypatch.setattr(scrubs, "SCRUB_BYTES_PER_SECOND", 50)
+    for _ in range(2):
+        scrub.read_on(1_000)
+    assert read == [(METADATA_GROUP, 50), (METADATA_GROUP, 50)], "its first log is longer than that"
+    monkeypatch.setattr(scrubs, "SCRUB_BYTES_PER_SECOND", 100)
+    read.clear()
+    for _ in range(2):
+        scrub.read_on(1_000)
+    assert read == [(METADATA_GROUP, 100), (ORDERS, 40), (ORDERS, 100), (METADATA_GROUP, 40)]
+
+
+def test_the_voters_in_the_log_say_who_votes_alone() -> None:
+    ground = Ground(directory_id=DIRECTORY)
+    partition = ground.lead()
+    assert partition.core.voter_history.kraft_version == 1
+    del ground.engine.partitions[METADATA_GROUP]
+    others = Ground(3)
+    others.disk.logs, others.disk.elections = ground.disk.logs, ground.disk.elections
+    for asked in (ground, others):
+        solitude = Solitude(asked.engine, Names(asked.engine.config), Quorum(asked.engine))
+        assert solitude.votes_alone(METADATA_GROUP, None), "what the settings say does not count"
+        assert not solitude.votes_alone(METADATA_GROUP, static_voters(others.engine.config))
 
 
 def test_the_only_voter_cuts_nothing() -> None:

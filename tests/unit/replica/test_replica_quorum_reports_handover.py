@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enginekit import ME, ORDERS, THREE, TWO, Ground
 from raftlake.raft.actions import ReportRefusedEpoch, ReportRole
-from raftlake.raft.types import NO_LEADER, Epoch, NodeId
+from raftlake.raft.types import NO_LEADER, Epoch, NodeId, Offset
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.handover import HOLD_MS, SETTLE_MS, Handover
 from raftlake.replica.quorum import Quorum
@@ -25,6 +25,8 @@ def test_a_quorum_is_ready_when_it_is_led_and_something_is_applied() -> None:
     partition = ground.lead()
     assert quorum.partition is partition
     assert (quorum.leader_id, quorum.is_ready()) == (ME, True)
+    partition.high_watermark = Offset(0)
+    assert not quorum.is_ready()
 
 
 def test_all_who_listen_hear_of_a_role() -> None:
@@ -51,7 +53,7 @@ def test_who_stops_resigns_where_all_is_committed_and_settles_elsewhere() -> Non
     quorum, reports = Quorum(ground.engine), Reports(ground.engine)
     handover = Handover(ground.engine, quorum, reports)
     idle, busy = ground.lead(METADATA_GROUP), ground.lead(ORDERS)
-    busy.high_watermark = type(busy.high_watermark)(0)
+    busy.high_watermark = Offset(0)
     handover.begin()
     assert ground.engine.is_resigning and handover.is_drained(), "there is no other voter"
     assert idle.core.is_resigning and not handover.holds(idle)

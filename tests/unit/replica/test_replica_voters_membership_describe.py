@@ -20,7 +20,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum, endpoints_of
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
-from raftlake.replica.voters.membership import Membership, cluster_value
+from raftlake.replica.voters.membership import RETRY_INTERVAL_MS, Membership, cluster_value
 from raftlake.replica.voters.own_vote import OwnVote
 from raftlake.wire.ids import id_to_text
 
@@ -78,6 +78,7 @@ def test_a_node_writes_its_own_address_one_attempt_at_a_time() -> None:
     assert keys.proposed == [], "no leader has been heard of"
     ground.lead()
     membership.tick()
+    ground.run(RETRY_INTERVAL_MS)
     membership.tick()
     ((txn, done),) = keys.proposed
     assert [operation.key for operation in txn.ops] == [node_key(ME)]
