@@ -70,7 +70,7 @@ def _ask(node: Services, request: Any, change: VoterChange, answer: Any) -> None
         message = f"cluster id {request.cluster_id} is not that of this quorum, {node.engine.cluster_id}"
         answer(_refusal(ErrorCode.INCONSISTENT_CLUSTER_ID, message))
         return
-    partition = node.engine.partitions.get(node.engine.config.quorum_group)
+    partition = node.quorum.partition
     if partition is None:
         answer(_refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node has not opened the quorum's log yet"))
         return

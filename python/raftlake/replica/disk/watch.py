@@ -192,7 +192,7 @@ class DiskWatch:
     # --- telling ---
 
     def _tell_of_majority(self) -> None:
-        partition = self._engine.partitions.get(self._engine.config.quorum_group)
+        partition = self._quorum.partition
         crowded: tuple[NodeId, ...] = ()
         if partition is not None and partition.core.is_leader:
             low = self.low_among(partition.core.voters)

@@ -135,7 +135,7 @@ class Membership:
     def tick(self) -> None:
         """Called a few times a second: write what is missing, one attempt at a time."""
         engine = self._engine
-        partition = engine.partitions.get(engine.config.quorum_group)
+        partition = self._quorum.partition
         if engine.config.is_opaque:
             return
         if self._under_way or engine.now_ms < self._next_attempt_ms or partition is None:

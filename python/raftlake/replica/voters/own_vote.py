@@ -50,7 +50,7 @@ class OwnVote:
     def tick(self) -> None:
         """Called a few times a second: ask for what is missing, one attempt at a time."""
         engine = self._engine
-        partition = engine.partitions.get(engine.config.quorum_group)
+        partition = self._quorum.partition
         if partition is None:
             return
         core, committed = partition.core, self._quorum.committed
