@@ -151,6 +151,12 @@ class InvariantViolation(RaftlakeError):
     """Something that can never happen did: our own bug. The node stops and keeps its disk as evidence."""
 
 
+def require(condition: bool, message: str) -> None:
+    """Raise `InvariantViolation(message)` unless `condition` holds. Unlike `assert`, `python -O` does not remove it."""
+    if not condition:
+        raise InvariantViolation(message)
+
+
 #: Characters of an error text that a client is told.
 CLIENT_TEXT_MAX = 500
 #: Files and directories of this machine. Paths of our own HTTP front and keys of our own are no secrets.

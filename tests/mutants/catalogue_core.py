@@ -385,8 +385,8 @@ READING = (
         edits=(
             Edit(
                 READS,
-                "if not group.pending_reads or group.high_watermark <= group.epoch_start_offset:",
-                "if not group.pending_reads:",
+                "if not leader.pending_reads or group.high_watermark <= leader.epoch_start_offset:",
+                "if not leader.pending_reads:",
             ),
         ),
     ),

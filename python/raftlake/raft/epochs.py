@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from raftlake.raft.invariants import require
+from raftlake.errors import require
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 
 

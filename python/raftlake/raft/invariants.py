@@ -1,24 +1,14 @@
 """What one replica can check about itself.
 
-Owns `require`, which `python -O` cannot remove and which guards every place where data could be lost, and `check`, the
-cheap facts that hold after each step of a group. What only the whole cluster shows is the simulator's business. A failure
-here is always our own bug: the node stops and keeps its disk as evidence.
+Owns `check`, the cheap facts that hold after each step of a group. `errors.require` guards every place where data could be
+lost. What only the whole cluster shows is the simulator's business. A failure here is always our own bug: the node stops and
+keeps its disk as evidence.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from raftlake.errors import InvariantViolation
-
-if TYPE_CHECKING:
-    from raftlake.raft.state import GroupState
-
-
-def require(condition: bool, message: str) -> None:
-    """Raise `InvariantViolation(message)` unless `condition` holds."""
-    if not condition:
-        raise InvariantViolation(message)
+from raftlake.raft.state import GroupState
 
 
 def check(group: GroupState) -> None:

@@ -49,7 +49,7 @@ def advance_high_watermark(group: GroupState, leader: Leader) -> None:
     group.actions.append(AdvanceHighWatermark(high_watermark=group.high_watermark))
     if leader.parked:
         answer_parked(group, leader)
-    if group.pending_reads:
+    if leader.pending_reads:
         reads.answer_proven(group, leader)
 
 

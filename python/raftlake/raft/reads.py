@@ -11,23 +11,12 @@ KIP-650 itself asks only for the leader's applied offset; the proof is ours (ARC
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from raftlake.errors import ErrorCode
 from raftlake.raft.actions import AnswerRead, ReleaseFetchRounds
 from raftlake.raft.events import ReadRequested
 from raftlake.raft.quorum import largest_reached_by
-from raftlake.raft.roles import Leader
+from raftlake.raft.roles import Leader, PendingRead
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import Offset
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRead:
-    read_id: int
-    sequence: int
-    #: At its arrival.
-    high_watermark: Offset
 
 
 def on_read_requested(group: GroupState, event: ReadRequested, now_ms: int) -> None:
@@ -36,20 +25,20 @@ def on_read_requested(group: GroupState, event: ReadRequested, now_ms: int) -> N
     if not isinstance(leader, Leader):
         _refuse(group, event.read_id)
         return
-    group.pending_reads.append(PendingRead(event.read_id, event.sequence, group.high_watermark))
+    leader.pending_reads.append(PendingRead(event.read_id, event.sequence, group.high_watermark))
     answer_proven(group, leader)
-    if group.pending_reads and leader.voters and event.sequence > group.released_sequence:
-        group.released_sequence = event.sequence
+    if leader.pending_reads and leader.voters and event.sequence > leader.released_sequence:
+        leader.released_sequence = event.sequence
         group.actions.append(ReleaseFetchRounds())
 
 
 def answer_proven(group: GroupState, leader: Leader) -> None:
     """Answer every read that a majority has confirmed us for; called when a confirmation or the first commit arrives."""
-    if not group.pending_reads or group.high_watermark <= group.epoch_start_offset:
+    if not leader.pending_reads or group.high_watermark <= leader.epoch_start_offset:
         return
     confirmed = _confirmed_sequence(group, leader)
     waiting: list[PendingRead] = []
-    for read in group.pending_reads:
+    for read in leader.pending_reads:
         if confirmed is not None and read.sequence >= confirmed:
             waiting.append(read)
             continue
@@ -57,20 +46,19 @@ def answer_proven(group: GroupState, leader: Leader) -> None:
             AnswerRead(
                 read_id=read.read_id,
                 error=ErrorCode.NONE,
-                offset=read.high_watermark if read.high_watermark > group.epoch_start_offset else group.high_watermark,
+                offset=read.high_watermark if read.high_watermark > leader.epoch_start_offset else group.high_watermark,
                 leader_id=group.leader_id,
                 leader_epoch=group.epoch,
             )
         )
-    group.pending_reads = waiting
+    leader.pending_reads = waiting
 
 
-def fail_all(group: GroupState) -> None:
+def fail_all(group: GroupState, leader: Leader) -> None:
     """Leadership is lost: nothing can be proven any more."""
-    for read in group.pending_reads:
+    for read in leader.pending_reads:
         _refuse(group, read.read_id)
-    group.pending_reads = []
-    group.released_sequence = -1
+    leader.pending_reads.clear()
 
 
 def _confirmed_sequence(group: GroupState, leader: Leader) -> int | None:

@@ -138,11 +138,22 @@ class PendingChange:
     deadline_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class PendingRead:
+    """A linearizable read that waits for its proof."""
+
+    read_id: int
+    sequence: int
+    #: At its arrival.
+    high_watermark: Offset
+
+
 @dataclass(slots=True, kw_only=True)
 class Leader:
     """Elected in this epoch; its log is the truth."""
 
     name: ClassVar[str] = "Leader"
+    #: Where its epoch begins; what is committed beyond covers all that was committed before.
     epoch_start_offset: Offset
     granting_voters: tuple[NodeId, ...]
     #: The other voters, ascending by id.
@@ -151,6 +162,10 @@ class Leader:
     observers: dict[NodeId, ReplicaProgress] = field(default_factory=dict)
     #: Fetches that wait for something to say, by replica.
     parked: dict[NodeId, FetchRequest] = field(default_factory=dict)
+    #: Reads that wait for their proof, in the order of arrival.
+    pending_reads: list[PendingRead] = field(default_factory=list)
+    #: The newest read for which fetch rounds were released.
+    released_sequence: int = -1
     begins: Outbox = field(default_factory=Outbox)
     #: The LeaderChange record is synced here, so BeginQuorumEpoch may be sent.
     has_begun: bool = False

@@ -6,13 +6,12 @@ Owns the attributes and the smallest questions about them; it decides nothing. `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from raftlake.raft.actions import Action
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.credit import EpochCredit
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
+from raftlake.raft.roles import Leader, Role
 from raftlake.raft.types import (
     NO_DIRECTORY,
     NO_LEADER,
@@ -29,10 +28,6 @@ from raftlake.raft.types import (
 )
 from raftlake.raft.voters import VoterHistory
 
-if TYPE_CHECKING:
-    from raftlake.raft.reads import PendingRead
-    from raftlake.raft.roles import Role
-
 
 class GroupState:
     """Plain attributes, because every step of every group reads them."""
@@ -44,7 +39,6 @@ class GroupState:
         "credit",
         "election",
         "epoch",
-        "epoch_start_offset",
         "failed_elections",
         "fetch_failures",
         "fetch_in_flight",
@@ -64,8 +58,6 @@ class GroupState:
         "log_start",
         "next_fetch_peer",
         "other_voters",
-        "pending_reads",
-        "released_sequence",
         "rng",
         "role",
         "role_name",
@@ -107,8 +99,6 @@ class GroupState:
         #: What is on disk, or will be once the actions emitted so far are performed.
         self.election = ElectionState()
         self.is_leader = False
-        #: Where our own epoch begins; meaningful while leading.
-        self.epoch_start_offset = Offset(0)
         #: Asked to stop: still votes and follows, never campaigns again.
         self.is_resigning = False
         #: Synced records are lost: follows, but neither votes nor campaigns until it has them again.
@@ -140,8 +130,6 @@ class GroupState:
         #: Addresses to look for the leader at, as negative numbers.
         self.bootstrap_peers: tuple[NodeId, ...] = ()
 
-        self.pending_reads: list[PendingRead] = []
-        self.released_sequence = -1
         self.actions: list[Action] = []
 
     def use_latest_voters(self) -> None:
@@ -187,10 +175,20 @@ class GroupState:
             self.use_latest_voters()
 
     @property
+    def epoch_start_offset(self) -> Offset:
+        """Where the epoch of this leader begins. Only a leader has one."""
+        leader = self.role
+        assert isinstance(leader, Leader)
+        return leader.epoch_start_offset
+
+    @property
     def announced_high_watermark(self) -> Offset:
         """What a leader tells its replicas: unknown until an entry of its own epoch is committed. A new leader may know less
         than they do, and Kafka's Raft ends its process at a high watermark below the one that it knows."""
-        return self.high_watermark if self.high_watermark > self.epoch_start_offset else UNKNOWN_OFFSET
+        leader = self.role
+        if isinstance(leader, Leader) and self.high_watermark <= leader.epoch_start_offset:
+            return UNKNOWN_OFFSET
+        return self.high_watermark
 
     def random_election_timeout_ms(self) -> int:
         """Uniform in [T, 2T), as Kafka draws it."""

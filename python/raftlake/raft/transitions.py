@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, require
 from raftlake.raft import reads
 from raftlake.raft.actions import AbandonSnapshot, AnswerFetch, AnswerVoterChange, ReportRole, SaveElectionState
-from raftlake.raft.invariants import require
 from raftlake.raft.quorum import Tally
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, ReplicaProgress, Resigned, Role, Unattached
 from raftlake.raft.state import GroupState
@@ -219,8 +218,6 @@ def _install(group: GroupState, role: Role) -> None:
     group.role = role
     group.role_name = role.name
     group.is_leader = isinstance(role, Leader)
-    if isinstance(role, Leader):
-        group.epoch_start_offset = role.epoch_start_offset
 
 
 def _leave_leadership(group: GroupState, leader: Leader) -> None:
@@ -248,4 +245,4 @@ def _leave_leadership(group: GroupState, leader: Leader) -> None:
                 leader_epoch=group.epoch,
             )
         )
-    reads.fail_all(group)
+    reads.fail_all(group, leader)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from raftlake.raft.invariants import require
+from raftlake.errors import require
 from raftlake.raft.types import FIRST_OFFSET, Offset, VoterSet
 
 #: Where the voters of a bootstrap checkpoint or of a topic's definition stand: before the first record of the log.

@@ -7,12 +7,13 @@ import typing
 import pytest
 
 from raftkit.replica import Replica, batch, position
-from raftlake.errors import InvariantViolation
+from raftlake.errors import InvariantViolation, require
 from raftlake.raft import core
 from raftlake.raft.actions import Action
 from raftlake.raft.events import Event
-from raftlake.raft.invariants import check, require
+from raftlake.raft.invariants import check
 from raftlake.raft.messages import FetchRequest, Request
+from raftlake.raft.roles import Leader
 from raftlake.raft.types import Epoch, NodeId, Offset
 
 LOG = (((1, 0), (3, 5)), 9)
@@ -34,7 +35,8 @@ def test_the_view_of_a_leader() -> None:
     assert (group.role_name, group.epoch, group.leader_id, group.is_leader, group.is_voter) == ("Leader", 6, 1, True, True)
     assert (group.log_start, group.log_end, group.flushed_end, group.high_watermark) == (0, 10, 10, 0)
     assert (group.epoch_start_offset, group.log_generation, group.is_serving_leader) == (9, 0, False)
-    assert not group.pending_reads
+    assert isinstance(group.role, Leader)
+    assert group.role.pending_reads == []
 
 
 def test_leadership_ends_in_the_view_at_once() -> None:

@@ -6,10 +6,10 @@ on disk before `RecordsFlushed` said so.
 
 from __future__ import annotations
 
+from raftlake.errors import require
 from raftlake.raft import elections, fetching, impairment, reconfiguration
 from raftlake.raft.actions import AppendRecords
 from raftlake.raft.events import AppendRequested, LogStartAdvanced, RecordsFlushed
-from raftlake.raft.invariants import require
 from raftlake.raft.progress import advance_high_watermark, answer_parked
 from raftlake.raft.roles import Leader
 from raftlake.raft.state import GroupState

@@ -59,7 +59,7 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
         reconfiguration.after_commit(group, leader, now_ms)
     if event.follows > progress.follows:
         progress.follows = event.follows
-        if is_voter and group.pending_reads:
+        if is_voter and leader.pending_reads:
             reads.answer_proven(group, leader)
     announced = group.announced_high_watermark
     if diverging is None and snapshot_id is None and offset == group.log_end and request.high_watermark >= announced:
@@ -157,5 +157,5 @@ def on_replica_confirmed(group: GroupState, event: ReplicaConfirmed, now_ms: int
         progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
     if event.follows > progress.follows:
         progress.follows = event.follows
-        if group.pending_reads:
+        if leader.pending_reads:
             reads.answer_proven(group, leader)

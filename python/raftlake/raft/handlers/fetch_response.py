@@ -8,13 +8,12 @@ leaves only when all is synced.
 
 from __future__ import annotations
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, require
 from raftlake.raft import elections, fetching, impairment, transitions
 from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, TruncateTo
 from raftlake.raft.events import LeaderConfirmed, RequestFailed
 from raftlake.raft.handlers import fetch_snapshot
 from raftlake.raft.handlers.common import handle_common_response, heard_from_leader
-from raftlake.raft.invariants import require
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.roles import Follower, Unattached
 from raftlake.raft.state import GroupState

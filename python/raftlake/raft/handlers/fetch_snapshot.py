@@ -8,7 +8,7 @@ replica that campaigns ever loads one.
 
 from __future__ import annotations
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, require
 from raftlake.raft import fetching, impairment
 from raftlake.raft.actions import (
     AbandonSnapshot,
@@ -20,7 +20,6 @@ from raftlake.raft.actions import (
 )
 from raftlake.raft.events import SnapshotReceived, SnapshotTaken
 from raftlake.raft.handlers.common import handle_common_response, heard_from_leader
-from raftlake.raft.invariants import require
 from raftlake.raft.messages import FetchSnapshotRequest, FetchSnapshotResponse
 from raftlake.raft.progress import find_progress
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, SnapshotDownload

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, require
 from raftlake.raft import reconfiguration
 from raftlake.raft.actions import AnswerVoterChange
 from raftlake.raft.events import VoterChangeRequested
-from raftlake.raft.invariants import require
 from raftlake.raft.messages import AddVoter, RemoveVoter, UpdateVoter
 from raftlake.raft.roles import Leader, PendingChange
 from raftlake.raft.state import GroupState
