@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import cast
+from typing import Protocol, cast
 
 import httptools
 
@@ -29,12 +29,22 @@ KEEP_ALIVE_SECONDS = 75.0
 TOO_LARGE = f"the head of the request is larger than {HEAD_BYTES_MAX} bytes"
 
 
+class Front(App, Protocol):
+    """What the connections of a front share."""
+
+    def opened(self, connection: HttpConnection) -> bool:
+        """Count the connection; False when it is one too many."""
+
+    def closed(self, connection: HttpConnection) -> None:
+        """The connection is gone."""
+
+
 class HttpConnection(asyncio.Protocol):
     """One client. At most one exchange runs; requests behind it wait, and what is behind those waits in the socket."""
 
     transport: asyncio.Transport
 
-    def __init__(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, app: Front, loop: asyncio.AbstractEventLoop) -> None:
         self.app = app
         self.host = ""
         self._loop = loop

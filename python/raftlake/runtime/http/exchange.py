@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from raftlake.runtime.http.base import HttpError, Request, Response
-
-if TYPE_CHECKING:
-    from raftlake.runtime.http.connection import HttpConnection
 
 T = TypeVar("T")
 
@@ -54,16 +51,9 @@ class Waiter(Generic[T]):
 
 
 class App(Protocol):
-    """What the connections of a front share."""
+    """What an exchange asks of the front."""
 
-    connections: dict[HttpConnection, None]
     exchanges: dict[Exchange, None]
-
-    def opened(self, connection: HttpConnection) -> bool:
-        """Count the connection; False when it is one too many."""
-
-    def closed(self, connection: HttpConnection) -> None:
-        """The connection is gone."""
 
     def serve(self, request: Request) -> Coroutine[Waiter[Any], None, Response]:
         """The answer; never raises."""
@@ -84,11 +74,37 @@ class App(Protocol):
         """The exchange is answered, or its client is gone."""
 
 
+class Carrier(Protocol):
+    """What an exchange asks of its connection."""
+
+    @property
+    def app(self) -> App: ...
+
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
+    @property
+    def is_lost(self) -> bool:
+        """The client has closed it."""
+
+    def hold_reading(self) -> None:
+        """Leave what comes of the body in the socket."""
+
+    def let_read(self) -> None:
+        """Take more of the body."""
+
+    async def drain(self) -> None:
+        """Wait until the client has taken most of what was written."""
+
+    def exchange_ended(self, exchange: Exchange) -> None:
+        """The exchange is answered; the next one may begin."""
+
+
 class Exchange:
     """One request and its answer."""
 
     def __init__(
-        self, connection: HttpConnection, line: tuple[str, bytes, bytes], headers: list[tuple[bytes, bytes]], version: str
+        self, connection: Carrier, line: tuple[str, bytes, bytes], headers: list[tuple[bytes, bytes]], version: str
     ) -> None:
         self.connection = connection
         method, path, query = line

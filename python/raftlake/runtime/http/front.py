@@ -162,7 +162,7 @@ class HttpFront:
             self._addresses.leave(connection.host)
 
     def soon(self, call: Callable[[], None]) -> None:
-        """See `http_exchange.App`: one callback of the loop for all that is asked for in a turn."""
+        """See `exchange.App`: one callback of the loop for all that is asked for in a turn."""
         if not self._soon:
             asyncio.get_running_loop().call_soon(self._run_soon)
         self._soon.append(call)
