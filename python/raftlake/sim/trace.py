@@ -1,12 +1,14 @@
 """The trace of a run: one line per event, the same bytes for the same seed.
 
-A line is `<microseconds> <who> <what>`: `12034500 2<3 Vote ...` (node 2 received a Vote request from node 3), `2<-3` an answer
-from node 3, `2 Follower epoch=4 leader=3 hw=17 topic-0` a change of a group, `2 crash`, `client ...` a promise to a client.
-Knows the peer values of `ports`, nothing else. Costs nothing when it is off: callers test `enabled` first.
+A line is `<microseconds> <who> <what>`: `12034500 2<3 topic-0(Vote ...)` (node 2 received a Vote request from node 3), `2<-3`
+an answer from node 3, `2 Follower epoch=4 leader=3 hw=17 topic-0` a change of a group, `2 crash`, `client ...` a promise to a
+client. `raft.trace` describes the messages of a group; this module describes the requests and answers that carry them. A trace
+costs nothing when it is off: callers test `enabled` first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol, assert_never
 
 from raftlake.ports.peer_rpcs import (
@@ -18,6 +20,7 @@ from raftlake.ports.peer_rpcs import (
     FetchRpc,
     FetchSnapshotReply,
     FetchSnapshotRpc,
+    PeerMessage,
     PeerReply,
     PeerRpc,
     ProposeReply,
@@ -28,18 +31,6 @@ from raftlake.ports.peer_rpcs import (
     VoterRpc,
 )
 from raftlake.raft.events import FailureReason
-from raftlake.raft.messages import (
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
-    FetchResponse,
-    FetchSnapshotRequest,
-    FetchSnapshotResponse,
-    Request,
-    Response,
-    VoteRequest,
-    VoteResponse,
-)
 from raftlake.raft.trace import describe_message
 from raftlake.sim.clock import Scheduler
 
@@ -63,13 +54,10 @@ class Trace:
 
 def describe_rpc(rpc: PeerRpc) -> str:
     match rpc:
-        case ControlRpc(messages=messages):
-            return " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
+        case ControlRpc(messages=messages) | FetchSnapshotRpc(messages=messages):
+            return _describe_each(messages)
         case FetchRpc(session_id=session_id, session_epoch=session_epoch, messages=messages):
-            groups = " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
-            return f"Fetch session={session_id}/{session_epoch} {groups}".rstrip()
-        case FetchSnapshotRpc(messages=messages):
-            return " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
+            return f"Fetch session={session_id}/{session_epoch} {_describe_each(messages)}".rstrip()
         case ReadOffsetRpc(groups=names):
             return "ReadOffset " + " ".join(str(group) for group in names)
         case ProposeRpc(batch=batch):
@@ -87,10 +75,9 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
         case FailureReason():
             return answer.value
         case ControlReply(error=error, messages=messages) | FetchReply(error=error, messages=messages):
-            kind = "FetchReply" if isinstance(answer, FetchReply) else "ControlReply"
-            return f"{kind} {error.name} " + " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
+            return f"{type(answer).__name__} {error.name} {_describe_each(messages)}"
         case FetchSnapshotReply(messages=messages):
-            return " ".join(f"{message.group}:{describe_body(message.body)}" for message in messages)
+            return _describe_each(messages)
         case ReadOffsetReply(results=results):
             return "ReadOffsetReply " + " ".join(f"{r.group}:{r.error.name}@{r.applied_offset}" for r in results)
         case ProposeReply(error=error, base_offset=base_offset):
@@ -103,36 +90,6 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
             assert_never(answer)
 
 
-def describe_body(body: Request | Response) -> str:
-    """One request or response of one group, in the words of the protocol."""
-    match body:
-        case VoteRequest():
-            kind = "PreVote" if body.pre_vote else "Vote"
-            return f"{kind}(epoch={body.epoch} last={body.log_end.offset}@{body.log_end.epoch})"
-        case BeginQuorumEpochRequest():
-            return f"Begin(epoch={body.leader_epoch})"
-        case EndQuorumEpochRequest():
-            return f"End(epoch={body.leader_epoch} next={','.join(str(key.id) for key in body.preferred_candidates)})"
-        case FetchRequest():
-            at = f"{body.fetch_offset}@{body.last_fetched_epoch}"
-            return f"Fetch(epoch={body.leader_epoch} at={at} hw={body.high_watermark})"
-        case VoteResponse():
-            verdict = "granted" if body.vote_granted else "refused"
-            return f"{verdict}({body.error.name} epoch={body.leader_epoch} leader={body.leader_id})"
-        case FetchResponse():
-            return _describe_fetch_response(body)
-        case FetchSnapshotRequest() | FetchSnapshotResponse():
-            return describe_message(body)
-        case _:
-            return f"ok({body.error.name} epoch={body.leader_epoch} leader={body.leader_id})"
-
-
-def _describe_fetch_response(body: FetchResponse) -> str:
-    parts = [body.error.name, f"epoch={body.leader_epoch}", f"leader={body.leader_id}", f"hw={body.high_watermark}"]
-    if body.diverging is not None:
-        parts.append(f"diverging={body.diverging.offset}@{body.diverging.epoch}")
-    if body.snapshot_id is not None:
-        parts.append(f"snapshot={body.snapshot_id.offset}@{body.snapshot_id.epoch}")
-    if body.batches:
-        parts.append(f"records={body.batches[0].base_offset}..{body.batches[-1].end_offset}")
-    return f"records({' '.join(parts)})"
+def _describe_each(messages: Iterable[PeerMessage]) -> str:
+    """The messages of one request or answer, each with its group, in the words of `raft.trace`."""
+    return " ".join(f"{message.group}({describe_message(message.body)})" for message in messages)

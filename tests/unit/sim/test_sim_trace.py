@@ -1,10 +1,9 @@
-"""Trace lines: the words for each message, and nothing at all when the trace is off."""
+"""Trace lines: the words for what nodes say to one another, and nothing at all when the trace is off."""
 
 from __future__ import annotations
 
 import io
-
-import pytest
+from dataclasses import replace
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import (
@@ -12,6 +11,7 @@ from raftlake.ports.peer_rpcs import (
     ControlRpc,
     FetchReply,
     FetchRpc,
+    FetchSnapshotRpc,
     GroupId,
     PeerMessage,
     ProposeReply,
@@ -21,72 +21,29 @@ from raftlake.ports.peer_rpcs import (
     ReadOffsetRpc,
 )
 from raftlake.raft.events import FailureReason
-from raftlake.raft.messages import (
-    BeginQuorumEpochRequest,
-    BeginQuorumEpochResponse,
-    EndQuorumEpochRequest,
-    FetchedBatch,
-    FetchRequest,
-    FetchResponse,
-    Request,
-    Response,
-    VoteRequest,
-    VoteResponse,
-)
+from raftlake.raft.messages import BeginQuorumEpochRequest, FetchRequest, FetchSnapshotRequest, VoteResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.sim.clock import Scheduler
-from raftlake.sim.trace import Trace, describe_answer, describe_body, describe_rpc
+from raftlake.sim.trace import Trace, describe_answer, describe_rpc
 
 GROUP = GroupId("t", 0)
 AT = OffsetAndEpoch(Offset(17), Epoch(3))
 ONE = NodeId(1)
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (VoteRequest(candidate=ReplicaKey(ONE), epoch=Epoch(4), log_end=AT, pre_vote=True), "PreVote(epoch=4 last=17@3)"),
-        (VoteRequest(candidate=ReplicaKey(ONE), epoch=Epoch(4), log_end=AT, pre_vote=False), "Vote(epoch=4 last=17@3)"),
-        (BeginQuorumEpochRequest(leader_id=ONE, leader_epoch=Epoch(4)), "Begin(epoch=4)"),
-        (
-            EndQuorumEpochRequest(leader_id=ONE, leader_epoch=Epoch(4), preferred_candidates=(ReplicaKey(NodeId(2)),)),
-            "End(epoch=4 next=2)",
-        ),
-        (
-            FetchRequest(replica=ReplicaKey(ONE), leader_epoch=Epoch(4), fetch_offset=Offset(17), last_fetched_epoch=Epoch(3)),
-            "Fetch(epoch=4 at=17@3 hw=-1)",
-        ),
-        (
-            VoteResponse(error=ErrorCode.NONE, leader_id=ONE, leader_epoch=Epoch(4), vote_granted=True),
-            "granted(NONE epoch=4 leader=1)",
-        ),
-        (
-            BeginQuorumEpochResponse(error=ErrorCode.FENCED_LEADER_EPOCH, leader_id=ONE, leader_epoch=Epoch(4)),
-            "ok(FENCED_LEADER_EPOCH epoch=4 leader=1)",
-        ),
-        (
-            FetchResponse(
-                error=ErrorCode.NONE,
-                leader_id=ONE,
-                leader_epoch=Epoch(4),
-                high_watermark=Offset(9),
-                diverging=AT,
-                snapshot_id=AT,
-                batches=(FetchedBatch(base_offset=Offset(17), end_offset=Offset(19), epoch=Epoch(4), payload=b""),),
-            ),
-            "records(NONE epoch=4 leader=1 hw=9 diverging=17@3 snapshot=17@3 records=17..19)",
-        ),
-    ],
-)
-def test_bodies(body: Request | Response, text: str) -> None:
-    assert describe_body(body) == text
-
-
 def test_requests_between_nodes() -> None:
     begin = PeerMessage(GROUP, BeginQuorumEpochRequest(leader_id=ONE, leader_epoch=Epoch(4)))
-    assert describe_rpc(ControlRpc(cluster_id=None, messages=(begin, begin))) == "t-0:Begin(epoch=4) t-0:Begin(epoch=4)"
+    assert describe_rpc(ControlRpc(cluster_id=None, messages=(begin, begin))) == (
+        "t-0(BeginQuorumEpoch epoch=4) t-0(BeginQuorumEpoch epoch=4)"
+    )
     fetch = FetchRpc(cluster_id=None, replica_id=ONE, session_id=7, session_epoch=2, wait_ms_max=500, size_max=1, messages=())
     assert describe_rpc(fetch) == "Fetch session=7/2"
+    body = FetchRequest(replica=ReplicaKey(ONE), leader_epoch=Epoch(4), fetch_offset=Offset(17), last_fetched_epoch=Epoch(3))
+    one = replace(fetch, messages=(PeerMessage(GROUP, body),))
+    assert describe_rpc(one) == "Fetch session=7/2 t-0(Fetch epoch=4 at=17@3 hw=-1)"
+    piece = FetchSnapshotRequest(replica=ReplicaKey(ONE), leader_epoch=Epoch(4), snapshot_id=AT, position=6)
+    rpc = FetchSnapshotRpc(cluster_id=None, replica_id=ONE, size_max=9, messages=(PeerMessage(GROUP, piece),))
+    assert describe_rpc(rpc) == "t-0(FetchSnapshot epoch=4 17@3 byte=6)"
     assert describe_rpc(ReadOffsetRpc(cluster_id=None, read_timestamp_ms=0, groups=(GROUP,))) == "ReadOffset t-0"
     assert describe_rpc(ProposeRpc(batch=b"abc")) == "Propose bytes=3"
 
@@ -97,6 +54,9 @@ def test_answers_between_nodes() -> None:
         "ControlReply INCONSISTENT_CLUSTER_ID"
     )
     assert describe_answer(FetchReply(error=ErrorCode.NONE)).startswith("FetchReply NONE")
+    refused = VoteResponse(error=ErrorCode.NONE, leader_id=ONE, leader_epoch=Epoch(4), vote_granted=False)
+    told = ControlReply(error=ErrorCode.NONE, messages=(PeerMessage(GROUP, refused),))
+    assert describe_answer(told) == "ControlReply NONE t-0(Vote rejected leader=1 epoch=4)"
     result = ReadOffsetResult(group=GROUP, error=ErrorCode.NONE, applied_offset=Offset(5), leader_id=ONE, leader_epoch=Epoch(4))
     assert describe_answer(ReadOffsetReply(error=ErrorCode.NONE, results=(result,))) == "ReadOffsetReply t-0:NONE@5"
     assert describe_answer(ProposeReply(error=ErrorCode.NONE, base_offset=Offset(6))) == "ProposeReply NONE base=6"
