@@ -129,6 +129,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.wire.produce": "property/test_wire_roundtrip.py",
     "raftlake.wire.producer_snapshot": "unit/replica/test_replica_partition_start_points.py",
     "raftlake.wire.read_offset": "property/test_wire_roundtrip.py",
+    "raftlake.wire.topic_lists": "property/test_wire_roundtrip.py",
     "raftlake.arrow.decode": "unit/arrow/test_arrow_records.py",
     "raftlake.arrow.encode": "unit/arrow/test_arrow_records.py",
     "raftlake.arrow.loading": "unit/arrow/test_arrow_records.py",

@@ -26,9 +26,10 @@ from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import DescribeRpc
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
-from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from raftlake.wire.find_quorum import FindQuorumRequest
 from raftlake.wire.ids import id_from_text
 from raftlake.wire.quorum import replication_facts, status_lines
+from raftlake.wire.topic_lists import TopicPartitions
 from replica_cluster import Cluster as NodeCluster
 
 request = importlib.import_module("kio.schema.describe_quorum.v2.request")
@@ -252,7 +253,7 @@ def test_any_node_tells_who_leads() -> None:
     cluster = NodeCluster()
     cluster.run(1_000)
     for node in cluster.nodes.values():
-        answer = cluster.ask(node, ApiKey.FIND_QUORUM, FindQuorumRequest(None, [FindQuorumTopic("__cluster_metadata", [0])]))
+        answer = cluster.ask(node, ApiKey.FIND_QUORUM, FindQuorumRequest(None, [TopicPartitions("__cluster_metadata", [0])]))
         (part,) = answer.topics[0].partitions
         assert part.leader_id == cluster.leader().config.node_id
         assert [voter.node_id for voter in part.voters] == [1, 2, 3]

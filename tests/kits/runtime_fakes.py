@@ -24,6 +24,7 @@ from raftlake.runtime.peers.codec import PeerCodec
 from raftlake.runtime.sockets import bind
 from raftlake.wire import fetch, find_quorum, produce
 from raftlake.wire.api import ApiKey, RequestHeader, decode_response, encode_request
+from raftlake.wire.topic_lists import TopicPartitions
 
 #: No test waits longer than this for anything.
 PATIENCE_SECONDS = 10.0
@@ -240,7 +241,7 @@ async def served(
 
 def find(topic: str = "t") -> find_quorum.FindQuorumRequest:
     """The simplest client request: answered by `found`."""
-    return find_quorum.FindQuorumRequest(None, [find_quorum.FindQuorumTopic(topic, [0])])
+    return find_quorum.FindQuorumRequest(None, [TopicPartitions(topic, [0])])
 
 
 def found(topic: str = "t") -> find_quorum.FindQuorumResponse:

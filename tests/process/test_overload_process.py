@@ -23,8 +23,9 @@ from raftlake.client import AsyncClient
 from raftlake.errors import RaftlakeError, UnknownOutcome
 from raftlake.wire.api import ApiKey, encode_request
 from raftlake.wire.batches import Record, build_batch
-from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from raftlake.wire.find_quorum import FindQuorumRequest
 from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raftlake.wire.topic_lists import TopicPartitions
 from waitkit import ATTEMPTS
 
 pytestmark = pytest.mark.process
@@ -204,7 +205,7 @@ def test_a_flood_of_connections_is_refused_and_the_quorum_goes_on(tmp_path: Path
 
 
 def test_clients_who_never_read_their_answers_hold_a_bounded_part_of_a_node(tmp_path: Path) -> None:
-    topics = [FindQuorumTopic(f"{'unknown' * 30}{number}", [0]) for number in range(250)]
+    topics = [TopicPartitions(f"{'unknown' * 30}{number}", [0]) for number in range(250)]
     request = b"".join(encode_request(ApiKey.FIND_QUORUM, 0, 1, "greedy", FindQuorumRequest(None, topics)))
     with LocalQuorum(nodes=1, data_dir=tmp_path) as quorum:
         memory_before = memory_mib(quorum, 1)

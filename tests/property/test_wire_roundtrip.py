@@ -26,7 +26,6 @@ from raftlake.wire.find_quorum import (
     FindQuorumPartitionResult,
     FindQuorumRequest,
     FindQuorumResponse,
-    FindQuorumTopic,
     FindQuorumTopicResult,
 )
 from raftlake.wire.primitives import BytesLike
@@ -34,9 +33,9 @@ from raftlake.wire.read_offset import (
     ReadOffsetPartitionResult,
     ReadOffsetRequest,
     ReadOffsetResponse,
-    ReadOffsetTopic,
     ReadOffsetTopicResult,
 )
+from raftlake.wire.topic_lists import TopicPartitions
 
 CLIENT_ID = "c"
 
@@ -112,7 +111,7 @@ cluster_ids = st.one_of(st.none(), wiregen.text)
 
 @hypothesis.given(
     st.builds(
-        ReadOffsetRequest, cluster_ids, wiregen.i64, st.lists(st.builds(ReadOffsetTopic, wiregen.text, indexes), max_size=3)
+        ReadOffsetRequest, cluster_ids, wiregen.i64, st.lists(st.builds(TopicPartitions, wiregen.text, indexes), max_size=3)
     ),
     st.builds(
         ReadOffsetResponse,
@@ -137,7 +136,7 @@ def test_read_offset(question: ReadOffsetRequest, answer: ReadOffsetResponse) ->
 
 
 @hypothesis.given(
-    st.builds(FindQuorumRequest, cluster_ids, st.lists(st.builds(FindQuorumTopic, wiregen.text, indexes), max_size=3)),
+    st.builds(FindQuorumRequest, cluster_ids, st.lists(st.builds(TopicPartitions, wiregen.text, indexes), max_size=3)),
     st.builds(
         FindQuorumResponse,
         wiregen.errors,

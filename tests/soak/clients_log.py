@@ -19,7 +19,8 @@ from raftlake.wire.batches import Record as WireRecord
 from raftlake.wire.batches import build_batch, decode_records, iterate_headers
 from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
-from raftlake.wire.read_offset import ReadOffsetRequest, ReadOffsetTopic
+from raftlake.wire.read_offset import ReadOffsetRequest
+from raftlake.wire.topic_lists import TopicPartitions
 from soak.record import Record
 
 TOPIC = "soak"
@@ -175,7 +176,7 @@ class Consumer(RawClient):
             self.record.counts["read disconnected"] += 1
 
     async def _read_end(self, node_id: int, partition: int, view: str) -> None:
-        request = ReadOffsetRequest(None, time.time_ns() // 1_000_000, [ReadOffsetTopic(TOPIC, [partition])])
+        request = ReadOffsetRequest(None, time.time_ns() // 1_000_000, [TopicPartitions(TOPIC, [partition])])
         invoked_us = self.record.now_us()
         answer = await self.ask(node_id, ApiKey.READ_OFFSET, 0, request)
         result = answer.topics[0].partitions[0] if answer.topics else None

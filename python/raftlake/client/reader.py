@@ -19,7 +19,8 @@ from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records, iterate_headers
 from raftlake.wire.fetch import FetchPartition, FetchPartitionResult, FetchRequest, FetchResponse, FetchTopic
-from raftlake.wire.read_offset import ReadOffsetRequest, ReadOffsetResponse, ReadOffsetTopic
+from raftlake.wire.read_offset import ReadOffsetRequest, ReadOffsetResponse
+from raftlake.wire.topic_lists import TopicPartitions
 
 FETCH_VERSION = 16
 READ_OFFSET_VERSION = 0
@@ -178,7 +179,7 @@ class Reader:
             request = ReadOffsetRequest(
                 cluster_id=self._cluster.cluster_id,
                 read_timestamp_ms=time.time_ns() // 1_000_000,
-                topics=[ReadOffsetTopic(name=topic, partitions=asked)],
+                topics=[TopicPartitions(name=topic, partitions=asked)],
             )
             connection = await self._cluster.pool.get(address)
             answer: ReadOffsetResponse = await self._cluster.request(

@@ -9,7 +9,7 @@ Reading order:
 - `primitives`, `common`: varints, strings, arrays and tagged fields; small values that several messages share.
 - `framing`, `parts`: a byte stream cut into frames; a frame under construction.
 - `produce`, `fetch`, `fetch_response`, `fetch_snapshot`: the hot messages, written by hand for all versions.
-- `read_offset`, `find_quorum`: the two private APIs, from KIP-650 and KIP-595.
+- `read_offset`, `find_quorum`, `topic_lists`: the two private APIs, from KIP-650 and KIP-595; the topics in their messages.
 - `schema`, `durations`, `ids`: the codec of the cold messages, compiled from kio's dataclasses; durations and ids as kio holds
   them.
 - `metadata`, `quorum`: one topic of a Metadata answer, written by hand; the values of DescribeQuorum, and the facts in them.

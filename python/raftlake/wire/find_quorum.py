@@ -23,22 +23,16 @@ from raftlake.wire.primitives import (
     write_nullable_string,
     write_uvarint,
 )
-from raftlake.wire.read_offset import read_partition_lists
+from raftlake.wire.topic_lists import TopicPartitions, read_asked, read_topics, write_asked, write_topics
 
 #: Partition, error, leader, leader epoch.
 _RESULT = struct.Struct(">ihii")
 
 
 @dataclass(slots=True)
-class FindQuorumTopic:
-    name: str
-    partitions: list[int]
-
-
-@dataclass(slots=True)
 class FindQuorumRequest:
     cluster_id: str | None
-    topics: list[FindQuorumTopic]
+    topics: list[TopicPartitions]
 
 
 @dataclass(slots=True)
@@ -68,63 +62,46 @@ def encode_request(parts: Parts, request: FindQuorumRequest, version: int) -> No
     assert version == 0
     out = parts.tail
     write_nullable_string(out, request.cluster_id, True)
-    write_uvarint(out, len(request.topics) + 1)
-    for topic in request.topics:
-        write_nullable_string(out, topic.name, True)
-        write_uvarint(out, len(topic.partitions) + 1)
-        for index in topic.partitions:
-            out += I32.pack(index)
-            out.append(0)
-        out.append(0)
+    write_asked(out, request.topics)
     out.append(0)
 
 
 def decode_request(view: memoryview, position: int, version: int) -> tuple[FindQuorumRequest, int]:
     assert version == 0
     cluster_id, position = read_nullable_string(view, position, True)
-    topics, position = read_partition_lists(view, position)
-    request = FindQuorumRequest(cluster_id, [FindQuorumTopic(name, partitions) for name, partitions in topics])
-    return request, skip_tags(view, position)
+    topics, position = read_asked(view, position)
+    return FindQuorumRequest(cluster_id, topics), skip_tags(view, position)
 
 
 def encode_response(parts: Parts, response: FindQuorumResponse, version: int) -> None:
     assert version == 0
     out = parts.tail
     out += I16.pack(response.error)
-    write_uvarint(out, len(response.topics) + 1)
-    for topic in response.topics:
-        write_nullable_string(out, topic.name, True)
-        write_uvarint(out, len(topic.partitions) + 1)
-        for result in topic.partitions:
-            out += _RESULT.pack(result.index, result.error, result.leader_id, result.leader_epoch)
-            write_uvarint(out, len(result.voters) + 1)
-            for voter_id, host, port in result.voters:
-                out += I32.pack(voter_id)
-                write_nullable_string(out, host, True)
-                out += I32.pack(port)
-                out.append(0)
-            out.append(0)
-        out.append(0)
+    write_topics(out, response.topics, _write_result)
     out.append(0)
 
 
 def decode_response(view: memoryview, position: int, version: int) -> tuple[FindQuorumResponse, int]:
     assert version == 0
     (top_code,) = I16.unpack_from(view, position)
-    topic_count, position = read_count(view, position + 2, True, 3)
-    topics: list[FindQuorumTopicResult] = []
-    for _ in range(topic_count):
-        name, position = read_string(view, position, True)
-        count, position = read_count(view, position, True, _RESULT.size + 2)
-        results: list[FindQuorumPartitionResult] = []
-        for _ in range(count):
-            index, code, leader_id, leader_epoch = _RESULT.unpack_from(view, position)
-            voters, position = _read_voters(view, position + _RESULT.size)
-            position = skip_tags(view, position)
-            results.append(FindQuorumPartitionResult(index, error_code(code), leader_id, leader_epoch, voters))
-        position = skip_tags(view, position)
-        topics.append(FindQuorumTopicResult(name, results))
+    topics, position = read_topics(view, position + 2, _RESULT.size + 1, _read_result, FindQuorumTopicResult)
     return FindQuorumResponse(error_code(top_code), topics), skip_tags(view, position)
+
+
+def _write_result(out: bytearray, result: FindQuorumPartitionResult) -> None:
+    out += _RESULT.pack(result.index, result.error, result.leader_id, result.leader_epoch)
+    write_uvarint(out, len(result.voters) + 1)
+    for voter_id, host, port in result.voters:
+        out += I32.pack(voter_id)
+        write_nullable_string(out, host, True)
+        out += I32.pack(port)
+        out.append(0)
+
+
+def _read_result(view: memoryview, position: int) -> tuple[FindQuorumPartitionResult, int]:
+    index, code, leader_id, leader_epoch = _RESULT.unpack_from(view, position)
+    voters, position = _read_voters(view, position + _RESULT.size)
+    return FindQuorumPartitionResult(index, error_code(code), leader_id, leader_epoch, voters), position
 
 
 def _read_voters(view: memoryview, position: int) -> tuple[list[NodeEndpoint], int]:

@@ -10,30 +10,13 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from raftlake.errors import ErrorCode, WireError
-from raftlake.wire.common import PARTITIONS_MAX
+from raftlake.errors import ErrorCode
 from raftlake.wire.parts import Parts
-from raftlake.wire.primitives import (
-    I16,
-    I32,
-    I64,
-    error_code,
-    read_count,
-    read_nullable_string,
-    read_string,
-    skip_tags,
-    write_nullable_string,
-    write_uvarint,
-)
+from raftlake.wire.primitives import I16, I64, error_code, read_nullable_string, skip_tags, write_nullable_string
+from raftlake.wire.topic_lists import TopicPartitions, read_asked, read_topics, write_asked, write_topics
 
 #: Partition, error, applied offset, leader, leader epoch.
 _RESULT = struct.Struct(">ihqii")
-
-
-@dataclass(slots=True)
-class ReadOffsetTopic:
-    name: str
-    partitions: list[int]
 
 
 @dataclass(slots=True)
@@ -41,7 +24,7 @@ class ReadOffsetRequest:
     cluster_id: str | None
     #: Milliseconds since 1970 at the asking node.
     read_timestamp_ms: int
-    topics: list[ReadOffsetTopic]
+    topics: list[TopicPartitions]
 
 
 @dataclass(slots=True)
@@ -74,14 +57,7 @@ def encode_request(parts: Parts, request: ReadOffsetRequest, version: int) -> No
     out = parts.tail
     write_nullable_string(out, request.cluster_id, True)
     out += I64.pack(request.read_timestamp_ms)
-    write_uvarint(out, len(request.topics) + 1)
-    for topic in request.topics:
-        write_nullable_string(out, topic.name, True)
-        write_uvarint(out, len(topic.partitions) + 1)
-        for index in topic.partitions:
-            out += I32.pack(index)
-            out.append(0)
-        out.append(0)
+    write_asked(out, request.topics)
     out.append(0)
 
 
@@ -89,32 +65,8 @@ def decode_request(view: memoryview, position: int, version: int) -> tuple[ReadO
     assert version == 0
     cluster_id, position = read_nullable_string(view, position, True)
     (read_timestamp_ms,) = I64.unpack_from(view, position)
-    topics, position = read_partition_lists(view, position + 8)
-    request = ReadOffsetRequest(
-        cluster_id, read_timestamp_ms, [ReadOffsetTopic(name, partitions) for name, partitions in topics]
-    )
-    return request, skip_tags(view, position)
-
-
-def read_partition_lists(view: memoryview, position: int) -> tuple[list[tuple[str, list[int]]], int]:
-    """The topics and partition indexes of a private request."""
-    topic_count, position = read_count(view, position, True, 3)
-    topics: list[tuple[str, list[int]]] = []
-    budget = PARTITIONS_MAX
-    for _ in range(topic_count):
-        name, position = read_string(view, position, True)
-        count, position = read_count(view, position, True, 5)
-        budget -= count + 1
-        if budget < 0:
-            raise WireError(f"request names more than {PARTITIONS_MAX} partitions")
-        partitions: list[int] = []
-        for _ in range(count):
-            (index,) = I32.unpack_from(view, position)
-            partitions.append(index)
-            position = skip_tags(view, position + 4)
-        position = skip_tags(view, position)
-        topics.append((name, partitions))
-    return topics, position
+    topics, position = read_asked(view, position + 8)
+    return ReadOffsetRequest(cluster_id, read_timestamp_ms, topics), skip_tags(view, position)
 
 
 def encode_response(parts: Parts, response: ReadOffsetResponse, version: int) -> None:
@@ -122,14 +74,7 @@ def encode_response(parts: Parts, response: ReadOffsetResponse, version: int) ->
     out = parts.tail
     write_nullable_string(out, response.cluster_id, True)
     out += I16.pack(response.error)
-    write_uvarint(out, len(response.topics) + 1)
-    for topic in response.topics:
-        write_nullable_string(out, topic.name, True)
-        write_uvarint(out, len(topic.partitions) + 1)
-        for result in topic.partitions:
-            out += _RESULT.pack(result.index, result.error, result.applied_offset, result.leader_id, result.leader_epoch)
-            out.append(0)
-        out.append(0)
+    write_topics(out, response.topics, _write_result)
     out.append(0)
 
 
@@ -137,16 +82,15 @@ def decode_response(view: memoryview, position: int, version: int) -> tuple[Read
     assert version == 0
     cluster_id, position = read_nullable_string(view, position, True)
     (top_code,) = I16.unpack_from(view, position)
-    topic_count, position = read_count(view, position + 2, True, 3)
-    topics: list[ReadOffsetTopicResult] = []
-    for _ in range(topic_count):
-        name, position = read_string(view, position, True)
-        count, position = read_count(view, position, True, _RESULT.size + 1)
-        results: list[ReadOffsetPartitionResult] = []
-        for _ in range(count):
-            index, code, applied_offset, leader_id, leader_epoch = _RESULT.unpack_from(view, position)
-            results.append(ReadOffsetPartitionResult(index, error_code(code), applied_offset, leader_id, leader_epoch))
-            position = skip_tags(view, position + _RESULT.size)
-        position = skip_tags(view, position)
-        topics.append(ReadOffsetTopicResult(name, results))
+    topics, position = read_topics(view, position + 2, _RESULT.size, _read_result, ReadOffsetTopicResult)
     return ReadOffsetResponse(cluster_id, error_code(top_code), topics), skip_tags(view, position)
+
+
+def _write_result(out: bytearray, result: ReadOffsetPartitionResult) -> None:
+    out += _RESULT.pack(result.index, result.error, result.applied_offset, result.leader_id, result.leader_epoch)
+
+
+def _read_result(view: memoryview, position: int) -> tuple[ReadOffsetPartitionResult, int]:
+    index, code, applied_offset, leader_id, leader_epoch = _RESULT.unpack_from(view, position)
+    result = ReadOffsetPartitionResult(index, error_code(code), applied_offset, leader_id, leader_epoch)
+    return result, position + _RESULT.size

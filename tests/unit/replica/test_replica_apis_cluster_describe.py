@@ -16,9 +16,10 @@ from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
-from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from raftlake.wire.find_quorum import FindQuorumRequest
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.quorum import max_follower_lag, replication_facts
+from raftlake.wire.topic_lists import TopicPartitions
 from replica_cluster import Cluster
 
 
@@ -187,7 +188,7 @@ def test_a_follower_knows_who_votes_and_leads_and_nothing_of_the_replicas(cluste
 @pytest.mark.parametrize("asked_by", ["leader", "follower"])
 def test_find_quorum_names_leader_and_voters_anywhere(cluster: Cluster, asked_by: str) -> None:
     node = cluster.leader() if asked_by == "leader" else cluster.followers()[0]
-    request = FindQuorumRequest(None, [FindQuorumTopic("__cluster_metadata", [0]), FindQuorumTopic("no", [0])])
+    request = FindQuorumRequest(None, [TopicPartitions("__cluster_metadata", [0]), TopicPartitions("no", [0])])
     known, unknown = cluster.ask(node, ApiKey.FIND_QUORUM, request).topics
     (part,) = known.partitions
     assert part.leader_id == cluster.leader().config.node_id

@@ -11,8 +11,9 @@ import pytest
 from raftlake.errors import ErrorCode
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
-from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from raftlake.wire.find_quorum import FindQuorumRequest
 from raftlake.wire.ids import id_to_kio
+from raftlake.wire.topic_lists import TopicPartitions
 from replica_cluster import Cluster
 
 OWN = "__cluster_metadata"
@@ -99,7 +100,7 @@ def test_a_repeated_question_is_passed_on_once(cluster: Cluster, monkeypatch: py
 
 def test_find_quorum_answers_a_partition_once(cluster: Cluster) -> None:
     request = FindQuorumRequest(
-        None, [FindQuorumTopic(OWN, [0, 0, 5]), FindQuorumTopic("none", [1]), FindQuorumTopic(OWN, [0])]
+        None, [TopicPartitions(OWN, [0, 0, 5]), TopicPartitions("none", [1]), TopicPartitions(OWN, [0])]
     )
     topics = cluster.ask(cluster.leader(), ApiKey.FIND_QUORUM, request).topics
     assert [(topic.name, [part.index for part in topic.partitions]) for topic in topics] == [(OWN, [0, 5]), ("none", [1])]

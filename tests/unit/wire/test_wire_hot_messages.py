@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raftlake.errors import ErrorCode, WireError
-from raftlake.wire import common, fetch, fetch_response, parts, produce
+from raftlake.wire import common, fetch, fetch_response, parts, produce, topic_lists
 from raftlake.wire.api import ApiKey, RequestHeader, decode_request, decode_response, encode_request, encode_response
 from raftlake.wire.batches import Record, build_batch, stamp, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
@@ -22,7 +22,7 @@ from raftlake.wire.fetch import (
     ForgottenTopic,
 )
 from raftlake.wire.fetch_response import SnapshotId
-from raftlake.wire.find_quorum import FindQuorumPartitionResult, FindQuorumResponse, FindQuorumTopicResult
+from raftlake.wire.find_quorum import FindQuorumPartitionResult, FindQuorumRequest, FindQuorumResponse, FindQuorumTopicResult
 from raftlake.wire.primitives import BytesLike
 from raftlake.wire.produce import (
     ProducePartition,
@@ -32,7 +32,8 @@ from raftlake.wire.produce import (
     ProduceTopic,
     ProduceTopicResult,
 )
-from raftlake.wire.read_offset import ReadOffsetPartitionResult, ReadOffsetResponse, ReadOffsetTopicResult
+from raftlake.wire.read_offset import ReadOffsetPartitionResult, ReadOffsetRequest, ReadOffsetResponse, ReadOffsetTopicResult
+from raftlake.wire.topic_lists import TopicPartitions
 
 TOPIC_ID = bytes(range(16))
 
@@ -185,7 +186,7 @@ def test_private_answers() -> None:
 
 def test_the_number_of_partitions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all topics, and in what a fetch session forgets: an element costs more than its bytes."""
-    for module in (fetch, produce):
+    for module in (fetch, produce, topic_lists):
         monkeypatch.setattr(module, "PARTITIONS_MAX", 10)
     assert common.PARTITIONS_MAX >= 100_000, "a follower asks for all that it has"
 
@@ -196,15 +197,21 @@ def test_the_number_of_partitions_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         asked = [FetchPartition(n, -1, 0, -1, -1, 1) for n in range(count)]
         return FetchRequest(wait_ms_max=0, bytes_min=0, topics=[FetchTopic("t", None, asked)] * topics)
 
+    def asked(topics: int, count: int) -> list[TopicPartitions]:
+        return [TopicPartitions("t", list(range(count)))] * topics
+
     forgetful = FetchRequest(wait_ms_max=0, bytes_min=0, topics=[], forgotten=[ForgottenTopic("t", None, range(11))])
     decode_request(frame_of(encode_request(ApiKey.PRODUCE, 9, 1, None, produced(2, 4))))
     decode_request(frame_of(encode_request(ApiKey.FETCH, 12, 1, None, fetched(2, 4))))
+    decode_request(frame_of(encode_request(ApiKey.READ_OFFSET, 0, 1, None, ReadOffsetRequest(None, 0, asked(2, 4)))))
     for key, version, request in (
         (ApiKey.PRODUCE, 9, produced(2, 5)),
         (ApiKey.PRODUCE, 3, produced(11, 0)),
         (ApiKey.FETCH, 12, fetched(2, 5)),
         (ApiKey.FETCH, 4, fetched(11, 0)),
         (ApiKey.FETCH, 12, forgetful),
+        (ApiKey.READ_OFFSET, 0, ReadOffsetRequest(None, 0, asked(2, 5))),
+        (ApiKey.FIND_QUORUM, 0, FindQuorumRequest(None, asked(11, 0))),
     ):
         with pytest.raises(WireError, match="more than 10 partitions"):
             decode_request(frame_of(encode_request(key, version, 1, None, request)))

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetReply, ReadOffsetResult, ReadOffsetRpc
 from raftlake.raft.types import Epoch, NodeId, Offset
 from raftlake.wire import read_offset
+from raftlake.wire.topic_lists import TopicPartitions
 
 ResolveGroup = Callable[[str, int], GroupId]
 
 
 def encode_request(rpc: ReadOffsetRpc) -> read_offset.ReadOffsetRequest:
-    topics: list[read_offset.ReadOffsetTopic] = []
+    topics: list[TopicPartitions] = []
     for group in rpc.groups:
         if not topics or topics[-1].name != group.topic:
-            topics.append(read_offset.ReadOffsetTopic(group.topic, []))
+            topics.append(TopicPartitions(group.topic, []))
         topics[-1].partitions.append(group.partition)
     return read_offset.ReadOffsetRequest(rpc.cluster_id, rpc.read_timestamp_ms, topics)
 
