@@ -7,7 +7,8 @@ Reading order:
 
 - `types`, `errors`: the values and settings of a client; the errors that only clients raise.
 - `aio`: `AsyncClient`, which puts the parts below together.
-- `sync`, `sync_kv`, `loop_thread`: `Client` and its producers; its key-value space; the thread with the event loop.
+- `sync`, `sync_kv`: `Client` and its producers; its key-value space.
+- `blocking`, `loop_thread`: methods that wait, made from asynchronous ones; the thread with the event loop.
 - `cluster`, `routing`: the metadata cache with the leader of each partition; the retry loop through changes of leader.
 - `connection`, `pool`: one connection to one node; the open connections by address and use.
 - `protocol`: the requests of the cold APIs, built and taken apart.
@@ -33,7 +34,7 @@ Invariants:
 
 from __future__ import annotations
 
-from raftlake.client.aio import AppendRecord, AsyncClient
+from raftlake.client.aio import AsyncClient
 from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.sync import Client, Producer
@@ -42,6 +43,7 @@ from raftlake.client.types import (
     LATEST,
     MAX_TIMESTAMP,
     Address,
+    AppendRecord,
     AppendResult,
     ClientConfig,
     ClusterDescription,

@@ -19,16 +19,18 @@ from raftlake.client.reader import Reader, Replica
 from raftlake.client.types import (
     EARLIEST,
     LATEST,
+    AppendRecord,
     AppendResult,
     ClientConfig,
     ClusterDescription,
     FetchedBytes,
     Header,
     IsolationLevel,
-    NewRecord,
     Record,
     TopicDescription,
     parse_servers,
+    to_bytes,
+    to_record,
 )
 from raftlake.client.voters import VoterAdmin
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
@@ -36,9 +38,6 @@ from raftlake.wire.quorum import QuorumDescription
 
 if TYPE_CHECKING:
     from raftlake.client.kv import AsyncKv
-
-#: What `append` takes as one record: a value, a (key, value) pair or a NewRecord. Text is stored as UTF-8.
-AppendRecord = NewRecord | bytes | str | tuple[bytes | str | None, bytes | str | None]
 
 READ_BYTES_MAX = 1 << 20
 
@@ -93,7 +92,7 @@ class AsyncClient:
         """
         record = to_record(value)
         if key is not None:
-            record = replace(record, key=_bytes(key))
+            record = replace(record, key=to_bytes(key))
         if partition is not None:
             record = replace(record, partition=partition)
         if headers:
@@ -110,18 +109,23 @@ class AsyncClient:
         partition: int | None = None,
         timeout_ms: float | None = None,
     ) -> tuple[AppendResult, ...]:
-        """Append records in as few batches as possible; one result per batch."""
-        chosen = [to_record(record) for record in records]
+        """Append records in as few batches as their sizes allow, in order within each partition; one result per batch.
+
+        Raises the first failure after every batch has ended: other batches may have been appended.
+        """
         if partition is not None:
-            chosen = [replace(record, partition=partition) for record in chosen]
-        return await self._producer.append_many(topic, chosen, timeout_ms)
+            records = [replace(to_record(record), partition=partition) for record in records]
+        return await self._producer.append_many(topic, records, timeout_ms)
 
     async def append_each(
         self, topic: str, records: Iterable[AppendRecord], *, timeout_ms: float | None = None
     ) -> tuple[AppendResult | RaftlakeError, ...]:
-        """As `append_many`, but returns what became of each record: where the batch with it was appended, or why it was not
-        (UnknownOutcome where that is not known). Raises only where nothing was sent."""
-        return await self._producer.append_each(topic, [to_record(record) for record in records], timeout_ms)
+        """Append records in as few batches as their sizes allow, and return what became of each record.
+
+        That is where the batch with the record was appended, or why it was not (UnknownOutcome where that is not known). Raises
+        only where nothing was sent.
+        """
+        return await self._producer.append_each(topic, records, timeout_ms)
 
     async def append_batches(
         self,
@@ -131,7 +135,11 @@ class AsyncClient:
         *,
         timeout_ms: float | None = None,
     ) -> tuple[AppendResult, ...]:
-        """Append encoded record batches; see `AsyncProducer.append_batches`. For strict order use a `producer()`."""
+        """Append encoded record batches (format v2, one per element). For strict order use a `producer()`.
+
+        The producer fields of the batches are overwritten: a `bytearray` in place, anything else in a copy. Raises the first
+        failure after every batch has ended.
+        """
         return await self._producer.append_batches(topic, partition, batches, timeout_ms)
 
     def producer(self) -> AsyncProducer:
@@ -161,7 +169,11 @@ class AsyncClient:
         replica: Replica = None,
     ) -> list[Record]:
         """Records from `offset` on, perhaps none: whole batches of about `max_bytes`, at most `max_records`. Waits up to
-        `max_wait_ms` for the first one. Raises OffsetOutOfRange."""
+        `max_wait_ms` for the first one.
+
+        `replica` is the node to read from: None for the leader, "any" for one after another, or a node id. Raises
+        OffsetOutOfRange when the leader does not hold `offset`.
+        """
         records, _ = await self._reader.read(
             topic,
             partition,
@@ -188,7 +200,12 @@ class AsyncClient:
         topic_id: bytes | None = None,
         timeout_ms: float | None = None,
     ) -> FetchedBytes:
-        """Whole record batches as they lie in the log; see `Reader.fetch_raw`."""
+        """Whole record batches as they lie in the log, from the one that holds `offset` on, about `bytes_max` bytes of them.
+
+        Batches that begin at or after `limit_offset` are left out. When there is nothing yet, the node waits up to `wait_ms`.
+        Raises OffsetOutOfRange when the leader does not hold `offset`, and RequestRejected(UNKNOWN_TOPIC_ID) when a `topic_id`
+        is given and the topic of this name is another one by now.
+        """
         return await self._reader.fetch_raw(
             topic,
             partition,
@@ -283,6 +300,7 @@ class AsyncClient:
         return await self._admin.topics(names)
 
     async def describe_topic(self, topic: str) -> TopicDescription:
+        """One topic, asked for anew; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
         return await self._admin.describe_topic(topic)
 
     async def create_topic(
@@ -292,25 +310,31 @@ class AsyncClient:
         return await self._admin.create_topic(name, partitions, configs, exist_ok=exist_ok)
 
     async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
         await self._admin.delete_topic(name)
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
+        """The cluster's id, its nodes, and the controller: the leader of the metadata log."""
         return await self._admin.describe_cluster(timeout_ms)
 
     async def describe_quorum(
         self, topic: str = protocol.METADATA_TOPIC, partition: int = 0, *, timeout_ms: float | None = None
     ) -> QuorumDescription:
+        """The quorum as its leader sees it, by default that of the metadata log. Waits for a leader while there is none."""
         return await self._admin.describe_quorum(topic, partition, timeout_ms)
 
     async def add_voter(
         self, node_id: int, directory_id: bytes, host: str, port: int, *, timeout_ms: float | None = None
     ) -> None:
+        """Make an observer, a replica that fetches, a voter of the metadata log (KIP-853); the other groups follow."""
         await VoterAdmin(self._cluster, self._admin).add(node_id, directory_id, host, port, timeout_ms)
 
     async def remove_voter(self, node_id: int, directory_id: bytes, *, timeout_ms: float | None = None) -> None:
+        """Let a replica vote no longer; the other groups follow."""
         await VoterAdmin(self._cluster, self._admin).remove(node_id, directory_id, timeout_ms)
 
     async def node_configs(self, node_id: int) -> dict[str, str]:
+        """The settings of one node, from that node itself where it can be reached (others know only its addresses)."""
         await self._admin.describe_cluster()
         return await self._admin.node_configs(node_id)
 
@@ -323,20 +347,6 @@ class AsyncClient:
 
             self._kv = AsyncKv(self._cluster, self._admin)
         return self._kv
-
-
-def to_record(record: AppendRecord | None) -> NewRecord:
-    """A NewRecord from what callers write."""
-    if isinstance(record, NewRecord):
-        return record
-    if isinstance(record, tuple):
-        key, value = record
-        return NewRecord(key=None if key is None else _bytes(key), value=None if value is None else _bytes(value))
-    return NewRecord(value=None if record is None else _bytes(record))
-
-
-def _bytes(data: bytes | str) -> bytes:
-    return data.encode() if isinstance(data, str) else bytes(data)
 
 
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> tuple[Header, ...]:

@@ -16,7 +16,7 @@ from raftlake.client.deadline import Deadline
 from raftlake.client.lanes import ProducerIds
 from raftlake.client.partitioner import RoundRobin, partition_for_key
 from raftlake.client.sender import PartitionSender
-from raftlake.client.types import AppendResult, NewRecord
+from raftlake.client.types import AppendRecord, AppendResult, NewRecord, to_record
 from raftlake.errors import ErrorCode, RaftlakeError, RequestRejected
 from raftlake.wire.batches import Record as WireRecord
 from raftlake.wire.batches import build_batch, parse_header
@@ -36,8 +36,9 @@ class AsyncProducer:
         self._senders: dict[tuple[str, int], PartitionSender] = {}
         self._turns = RoundRobin()
 
-    async def append(self, topic: str, record: NewRecord, timeout_ms: float | None = None) -> AppendResult:
+    async def append(self, topic: str, record: AppendRecord, timeout_ms: float | None = None) -> AppendResult:
         """One record, in a request of its own, sent at once."""
+        record = to_record(record)
         deadline = self._deadline(timeout_ms)
         while True:
             described = await self._cluster.topic_with(topic, _named([record]), deadline)
@@ -52,14 +53,14 @@ class AsyncProducer:
                 # The topic was created again with fewer partitions: the record belongs into one of these.
 
     async def append_many(
-        self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None = None
+        self, topic: str, records: Iterable[AppendRecord], timeout_ms: float | None = None
     ) -> tuple[AppendResult, ...]:
         """Records in as few batches as their sizes allow, in order within each partition. Raises the first failure after
         every batch has ended."""
         return await _gather([outcome for _, outcome in await self._submit_many(topic, records, timeout_ms)])
 
     async def append_each(
-        self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None = None
+        self, topic: str, records: Iterable[AppendRecord], timeout_ms: float | None = None
     ) -> tuple[AppendResult | RaftlakeError, ...]:
         """As `append_many`, but tells of each record in turn what its batch ended with, failures too."""
         ended: dict[int, AppendResult | RaftlakeError] = {}
@@ -72,15 +73,15 @@ class AsyncProducer:
         return tuple(ended[place] for place in sorted(ended))
 
     async def _submit_many(
-        self, topic: str, records: Iterable[NewRecord], timeout_ms: float | None
+        self, topic: str, records: Iterable[AppendRecord], timeout_ms: float | None
     ) -> list[tuple[list[int], asyncio.Future[AppendResult]]]:
         """The batches that these records make: the places of its records among them, and its outcome."""
         deadline = self._deadline(timeout_ms)
-        records = list(records)
-        described = await self._cluster.topic_with(topic, _named(records), deadline)
+        chosen = [to_record(record) for record in records]
+        described = await self._cluster.topic_with(topic, _named(chosen), deadline)
         keyless: int | None = None
         by_partition: dict[int, list[tuple[int, NewRecord]]] = {}
-        for place, record in enumerate(records):
+        for place, record in enumerate(chosen):
             if record.partition is None and record.key is None:
                 # Records without a key stay together: one batch is cheaper than one for each partition.
                 keyless = self._turns.next(topic, sorted(described.partitions)) if keyless is None else keyless
@@ -90,8 +91,8 @@ class AsyncProducer:
             by_partition.setdefault(partition, []).append((place, record))
         return [
             ([place for place, _ in batch], self._submit(topic, partition, [record for _, record in batch], deadline))
-            for partition, chosen in by_partition.items()
-            for batch in _split(chosen)
+            for partition, placed in by_partition.items()
+            for batch in _split(placed)
         ]
 
     async def append_batches(

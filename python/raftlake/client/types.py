@@ -116,6 +116,25 @@ class NewRecord:
     partition: int | None = None
 
 
+#: What `append` takes as one record: a value, a (key, value) pair or a NewRecord. Text is stored as UTF-8.
+AppendRecord = NewRecord | bytes | str | tuple[bytes | str | None, bytes | str | None]
+
+
+def to_record(record: AppendRecord | None) -> NewRecord:
+    """A NewRecord from what callers write."""
+    if isinstance(record, NewRecord):
+        return record
+    if isinstance(record, tuple):
+        key, value = record
+        return NewRecord(key=None if key is None else to_bytes(key), value=None if value is None else to_bytes(value))
+    return NewRecord(value=None if record is None else to_bytes(record))
+
+
+def to_bytes(data: bytes | str) -> bytes:
+    """Text as UTF-8."""
+    return data.encode() if isinstance(data, str) else bytes(data)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendResult:
     """Where acknowledged records stand: `count` of them from `offset` on (-1: a retry found them already appended, at an
