@@ -50,6 +50,23 @@ app.command("consume")(cli_topics.consume)
 app.add_typer(cli_kv.app, name="kv")
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"raftlake {version('raftlake')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command("quickstart")
 def quickstart(
     data_dir: Annotated[Path | None, typer.Option(help="Keep the data here (default: a temporary folder).")] = None,

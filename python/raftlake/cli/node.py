@@ -11,15 +11,15 @@ from typing import Annotated
 
 import typer
 
-from raftlake.cli.output import AsJson, note, print_json
+from raftlake.cli.output import LOCAL_NODES, LOCAL_PORT, AsJson, note, print_json
 
 
 def local(
-    nodes: Annotated[int, typer.Option(min=1, max=9, help="How many nodes; an odd number makes sense.")] = 3,
+    nodes: Annotated[int, typer.Option(min=1, max=9, help="How many nodes; an odd number makes sense.")] = LOCAL_NODES,
     data_dir: Annotated[
         Path | None, typer.Option(help="Keep the data in DIR/node-1.. and continue it (default: temporary).")
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Kafka port of the first node, the others follow.")] = 9092,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Kafka port of the first node, the others follow.")] = LOCAL_PORT,
     http_port: Annotated[int, typer.Option(min=1, max=65535, help="HTTP port of the first node, the others follow.")] = 8092,
 ) -> None:
     """Run a whole quorum in this terminal, one process per node; Ctrl-C stops it.

@@ -25,7 +25,10 @@ BootstrapServer = Annotated[
 TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Give up after so many milliseconds.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+#: `raftlake local` without options.
+LOCAL_NODES = 3
+LOCAL_PORT = 9092
+BOOTSTRAP_DEFAULT = ",".join(f"127.0.0.1:{LOCAL_PORT + index}" for index in range(LOCAL_NODES))
 TIMEOUT_MS_DEFAULT = 15_000
 #: A person at a terminal should hear soon that no node is there.
 _UNREACHABLE_TIMEOUT_MS = 3_000

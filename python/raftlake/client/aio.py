@@ -28,6 +28,7 @@ from raftlake.client.types import (
     IsolationLevel,
     Record,
     TopicDescription,
+    default_servers,
     parse_servers,
     to_bytes,
     to_record,
@@ -45,12 +46,14 @@ READ_BYTES_MAX = 1 << 20
 class AsyncClient:
     """A client of one raftlake quorum. Use as `async with`, from one event loop.
 
-    `bootstrap_servers` is `"host:port,host:port"` or a sequence of `"host:port"`; further settings are the fields of
-    `ClientConfig`. Nothing connects before the first call.
+    `bootstrap_servers` is `"host:port,host:port"` or a sequence of `"host:port"`. Without it, RAFTLAKE_BOOTSTRAP_SERVERS of the
+    environment names the nodes, else they are those of `raftlake local`. Further settings are the fields of `ClientConfig`.
+    Nothing connects before the first call.
     """
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
-        self.config = ClientConfig(bootstrap=parse_servers(bootstrap_servers), **settings)
+    def __init__(self, bootstrap_servers: str | Sequence[str] | None = None, **settings: Any) -> None:
+        servers = default_servers() if bootstrap_servers is None else bootstrap_servers
+        self.config = ClientConfig(bootstrap=parse_servers(servers), **settings)
         self._pool = ConnectionPool(self.config)
         self._cluster = Cluster(self.config, self._pool)
         self._reader = Reader(self._cluster)

@@ -17,7 +17,7 @@ from raftlake.client.aio import AsyncClient
 from raftlake.client.blocking import blocking, iterating
 from raftlake.client.loop_thread import LoopThread
 from raftlake.client.producer import AsyncProducer
-from raftlake.client.types import AppendResult, ClientConfig, FetchedBytes, parse_servers
+from raftlake.client.types import AppendResult, ClientConfig, FetchedBytes, default_servers, parse_servers
 
 if TYPE_CHECKING:
     from raftlake.client.sync_kv import Kv
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 class Client:
     """A client of one raftlake quorum, for any thread. Use as a context manager.
 
-    `bootstrap_servers` is `"host:port,host:port"` or a sequence of `"host:port"`; further settings are the fields of
-    `ClientConfig`. Nothing connects before the first call.
+    `bootstrap_servers` is `"host:port,host:port"` or a sequence of `"host:port"`. Without it, RAFTLAKE_BOOTSTRAP_SERVERS of the
+    environment names the nodes, else they are those of `raftlake local`. Further settings are the fields of `ClientConfig`.
+    Nothing connects before the first call.
     """
 
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Any) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, bootstrap_servers: str | Sequence[str] | None = None, **settings: Any) -> None:
+        self._bootstrap_servers = default_servers() if bootstrap_servers is None else bootstrap_servers
         self._settings = settings
         #: Checked now, so that a wrong setting is refused here and not at the first call.
-        self.config = ClientConfig(bootstrap=parse_servers(bootstrap_servers), **settings)
+        self.config = ClientConfig(bootstrap=parse_servers(self._bootstrap_servers), **settings)
         self._lock = threading.Lock()
         self._running: LoopThread | None = None
         self._is_closed = False

@@ -5,6 +5,7 @@ Frozen, picklable, without behaviour beyond checking themselves: a Spark driver 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,6 +16,11 @@ from raftlake.errors import ConfigError
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
+
+#: The environment's word for the nodes to ask. The commands and the Spark connector read it, too.
+SERVERS_VARIABLES = ("RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS")
+#: The nodes of `raftlake local` without options.
+LOCAL_SERVERS = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 
 Header = tuple[str, bytes | None]
 
@@ -31,6 +37,11 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def default_servers() -> str:
+    """The nodes to ask where the caller names none: those of the environment, else those of `raftlake local`."""
+    return next((servers for name in SERVERS_VARIABLES if (servers := os.environ.get(name))), LOCAL_SERVERS)
 
 
 def parse_servers(servers: str | Sequence[str]) -> tuple[Address, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from quorumkit import described_quorum
@@ -15,6 +17,7 @@ from raftlake.cli import main as cli
 from raftlake.cli import output as cli_output
 from raftlake.cli import topics as cli_topics
 from raftlake.client import Record
+from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES
 from raftlake.errors import RaftlakeError
 from raftlake.runtime.settings.settings import load_settings
 from raftlake.wire.quorum import status_lines
@@ -182,6 +185,21 @@ def test_the_nodes_to_ask_stand_in_the_environment_under_either_name(variable: s
     outcome = CliRunner().invoke(cli.app, ["topics", "list"], env=environment)
     assert "'nowhere' is not host:port" in str(outcome.exception)
     assert load_settings(None, environ={"RAFTLAKE_NODE_ID": "1", **environment}, overrides=SETTINGS).node_id == 1
+
+
+def test_without_a_word_the_nodes_to_ask_are_those_of_raftlake_local() -> None:
+    """With node 1 dead, `raftlake describe` failed beside two healthy nodes."""
+    options = {option.name: option.default for option in get_command(cli.app).commands["local"].params}  # type: ignore[attr-defined]
+    started = [f"127.0.0.1:{options['port'] + index}" for index in range(options["nodes"])]
+    assert cli_output.BOOTSTRAP_DEFAULT.split(",") == started
+    assert len(started) == 3
+    assert LOCAL_SERVERS == cli_output.BOOTSTRAP_DEFAULT
+    assert list(SERVERS_VARIABLES) == cli_output.BOOTSTRAP_VARIABLES
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = CliRunner().invoke(cli.app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"raftlake {metadata.version('raftlake')}\n")
 
 
 def test_tables_line_up_and_split_at_tabs(capsys: pytest.CaptureFixture[str]) -> None:

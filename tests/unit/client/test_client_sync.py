@@ -14,7 +14,8 @@ import pytest
 from clientkit import FakeQuorum, produced
 from raftlake.client import EARLIEST, AppendResult, AsyncClient, Client
 from raftlake.client.loop_thread import LoopThread
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
 
@@ -59,6 +60,25 @@ def test_everything_an_ordinary_program_needs(quorum: FakeQuorum) -> None:
             client.append("t", b"x", partition=5)
     with pytest.raises(RuntimeError, match="closed"):
         client.append("t", b"after")
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_without_a_word_the_environment_names_the_nodes(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SERVERS_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert [str(address) for address in kind().config.bootstrap] == LOCAL_SERVERS.split(",")
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "a:1,b:2")
+    assert [str(address) for address in kind().config.bootstrap] == ["a:1", "b:2"]
+    assert [str(address) for address in kind("c:3").config.bootstrap] == ["c:3"]
+    with pytest.raises(ConfigError):
+        kind("")
+
+
+def test_a_pickled_client_keeps_the_nodes_of_its_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "a:1")
+    pickled = pickle.dumps(Client())
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "b:2")
+    assert [str(address) for address in pickle.loads(pickled).config.bootstrap] == ["a:1"]
 
 
 def test_threads_share_one_client(quorum: FakeQuorum) -> None:
