@@ -36,6 +36,14 @@ class InvalidRow(RaftlakeError):
     """A row that the sink was given cannot become a record."""
 
 
+class InvalidSchema(RaftlakeError):
+    """The columns of the rows do not suit the sink, or a schema was given to the source, which has a fixed one."""
+
+
+class UnsupportedLimit(RaftlakeError):
+    """Spark asks for a limit of a batch that the source does not know."""
+
+
 class UnsupportedMode(RaftlakeError):
     """The query asks for an output mode that an append-only log does not have."""
 

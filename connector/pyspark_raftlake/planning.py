@@ -25,7 +25,6 @@ from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition
 from pyspark_raftlake.options import Quorum, SourceOptions
 from pyspark_raftlake.positions import require_known, resolve_end, resolve_start
 from pyspark_raftlake.ranges import OffsetRange, count_offsets, limit_offsets, split_ranges
-from raftlake.errors import ConfigError
 
 #: Ranges of at least this many offsets are spread over all replicas; shorter ones are read from the leader, which is not
 #: behind.
@@ -108,7 +107,7 @@ class StreamPlanner:
         if isinstance(limit, ReadAllAvailable):
             return ends
         if not isinstance(limit, ReadMaxRows | ReadMinRows):
-            raise ConfigError(f"raftlake source does not know the read limit {limit}")
+            raise errors.UnsupportedLimit(f"raftlake source does not know the read limit {limit}")
         begin = {**self._view.earliest(ends.keys() - start.keys()), **start}
         if self._shall_wait(begin, ends):
             return start

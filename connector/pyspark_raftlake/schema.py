@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from pyspark_raftlake.errors import InvalidSchema
 from raftlake.errors import ConfigError
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -46,20 +47,21 @@ def source_schema(*, include_headers: bool) -> StructType:
 
 
 def require_source_schema(schema: StructType, *, include_headers: bool) -> None:
-    """ConfigError for a schema that the user gave: the source has a fixed one."""
+    """InvalidSchema for a schema that the user gave: the source has a fixed one."""
     expected = source_schema(include_headers=include_headers)
     if _without_nullability(schema) != _without_nullability(expected):
-        raise ConfigError(
+        raise InvalidSchema(
             "raftlake source has a fixed schema and cannot be set with a custom one: "
             f"got {schema.simpleString()}, the source has {expected.simpleString()}"
         )
 
 
 def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns of `schema` that the sink reads; ConfigError when one is missing or has a type that cannot be written."""
+    """The columns of `schema` that the sink reads. InvalidSchema when one is missing or has a type that cannot be written;
+    ConfigError when neither a column nor the option names the topic."""
     found = {field.name: field.dataType for field in schema.fields if field.name in _SINK_TYPES}
     if "value" not in found:
-        raise ConfigError("Required attribute 'value' not found")
+        raise InvalidSchema("Required attribute 'value' not found")
     if topic is None and "topic" not in found:
         raise ConfigError(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
@@ -68,7 +70,7 @@ def sink_columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
         allowed = _SINK_TYPES[name]
         if not any(_without_nullability(data_type) == _without_nullability(other) for other in allowed):
             expected = " or ".join(other.simpleString() for other in allowed)
-            raise ConfigError(f"{name} attribute unsupported type {data_type.simpleString()}. {name} must be a(n) {expected}")
+            raise InvalidSchema(f"{name} attribute unsupported type {data_type.simpleString()}. {name} must be a(n) {expected}")
     return tuple(name for name in _SINK_TYPES if name in found and not (name == "topic" and topic is not None))
 
 

@@ -8,7 +8,10 @@ Every other package may import this module; it imports nothing of ours. The fami
 - `PathOutside`: a StorageError of a name that leads out of the data directory. Nothing was touched; the group is left alone.
 - `DiskFull`: a StorageError for want of room alone; nothing was written that counts, and the same may succeed later.
 - `DamagedData`: a StorageError of one log from an offset on; with other voters the replica is repaired instead.
-- `ConfigError`: a setting is wrong. The command refuses to start and names the key.
+- `ConfigError`: a setting, an option or an address is wrong. The command refuses to start and names the key.
+- `WrongState`: the state of things stands against what was asked: a directory of another node, no leader, nothing to recover.
+- `MachineError`: this machine lacks what is needed: a free port, a program, a package, a readable standard input.
+- `InvalidInput`: what is to be written or looked up cannot be: a key that is no text, a line without its separator.
 - `InvariantViolation`: we are wrong. Stop the node, keep the disk.
 - `UnknownOutcome`: a write was proposed and its fate is not known. It is never called "failed".
 """
@@ -145,6 +148,18 @@ class DamagedData(StorageError):
 
 class ConfigError(RaftlakeError):
     """A setting is unknown, malformed or contradicts another one. The message names the key and says what is accepted."""
+
+
+class WrongState(RaftlakeError):
+    """What was asked does not fit the state of things: a directory, a node or a quorum. The message says what to do."""
+
+
+class MachineError(RaftlakeError):
+    """This machine lacks what is needed, such as a free port or an installed program. The message names it."""
+
+
+class InvalidInput(RaftlakeError):
+    """Data that was given cannot be used: it is not of the form that its place has. The message shows it."""
 
 
 class InvariantViolation(RaftlakeError):

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from raftlake.errors import ConfigError, RaftlakeError
+from raftlake.errors import ConfigError, RaftlakeError, WrongState
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.settings.properties import format_properties, parse_properties
@@ -82,8 +82,8 @@ class LocalQuorum:
 
     `data_dir` keeps the data and is continued when it holds a quorum; without one a temporary directory is used and removed at
     the end. `port` and `http_port` are the first ones of a row; without them a new quorum takes free ones and an old one keeps
-    its own. `settings` go into every `node.properties`. Returns once every node is ready; raises ConfigError or
-    LocalQuorumFailed.
+    its own. `settings` go into every `node.properties`. Returns once every node is ready; raises ConfigError,
+    WrongState for a directory that holds something else, or LocalQuorumFailed.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class LocalQuorum:
         """The process id of a running child."""
         child = self._children.get(node_id)
         if child is None or child.poll() is not None:
-            raise ConfigError(f"node {node_id} of {self.data_dir} is not running")
+            raise WrongState(f"node {node_id} of {self.data_dir} is not running")
         return child.pid
 
     # --- what can be done to nodes -----------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ class LocalQuorum:
     def start(self, node_id: int) -> None:
         """Start a node that is down, and wait until it is ready."""
         if node_id not in self.nodes:
-            raise ConfigError(f"{self.data_dir} has no node {node_id}, only {', '.join(map(str, self.nodes))}")
+            raise WrongState(f"{self.data_dir} has no node {node_id}, only {', '.join(map(str, self.nodes))}")
         if node_id in self.running():
-            raise ConfigError(f"node {node_id} of {self.data_dir} is running already")
+            raise WrongState(f"node {node_id} of {self.data_dir} is running already")
         self._spawn(node_id)
         self._wait_ready((node_id,))
 
@@ -198,7 +198,7 @@ class LocalQuorum:
     def _spawn(self, node_id: int) -> None:
         node = self.nodes[node_id]
         if self._parent_end is None:
-            raise ConfigError(f"the quorum of {self.data_dir} is stopped")
+            raise WrongState(f"the quorum of {self.data_dir} is stopped")
         # The settings are in the file; RAFTLAKE_NODE_ID and the like in our own environment are meant for other nodes.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLAKE_")}
         environ[PARENT_FD] = str(self._child_end)
@@ -279,7 +279,7 @@ os.register_at_fork(after_in_child=_close_in_fork)
 def _take(data_dir: Path) -> DirectoryLock:
     """Lock the directory for its quorum's life: two that start at once would write each other's settings."""
     if (data_dir / FILE_NAME).exists():
-        raise ConfigError(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
+        raise WrongState(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
     try:
         data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     except OSError as error:
@@ -293,7 +293,7 @@ def _prepare(
     """Directories formatted with one cluster id, with their node.properties; what is there already is kept."""
     existing = _existing_nodes(data_dir)
     if existing and len(existing) != count:
-        raise ConfigError(f"{data_dir} holds a quorum of {len(existing)} nodes; it cannot be started with {count}")
+        raise WrongState(f"{data_dir} holds a quorum of {len(existing)} nodes; it cannot be started with {count}")
     ports = _choose_ports(count, port, [node.port for node in existing])
     http_ports = _choose_ports(count, http_port, [node.http_port for node in existing], taken=ports)
     nodes = {
@@ -358,7 +358,7 @@ def _cluster_id(nodes: Mapping[int, LocalNode]) -> str:
     }
     known = dict.fromkeys(cluster_id for cluster_id in found.values() if cluster_id is not None)
     if len(known) > 1:
-        raise ConfigError(f"the nodes belong to different clusters: {', '.join(known)}")
+        raise WrongState(f"the nodes belong to different clusters: {', '.join(known)}")
     return next(iter(known), None) or id_to_text(random_uuid())
 
 

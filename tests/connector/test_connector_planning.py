@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinR
 
 from connector.fakelog import FakeQuorum
 from connector.fakequery import ALL, Query, options_of, view_of
-from pyspark_raftlake.errors import DataLoss
+from pyspark_raftlake.errors import DataLoss, UnsupportedLimit
 from pyspark_raftlake.offsets import TopicPartition
 from pyspark_raftlake.planning import (
     LOOK_AGE_MS_MAX,
@@ -247,7 +247,7 @@ def test_both_limits(quorum: FakeQuorum) -> None:
 
 
 def test_a_limit_of_bytes_is_refused(quorum: FakeQuorum) -> None:
-    with pytest.raises(ConfigError, match="read limit"):
+    with pytest.raises(UnsupportedLimit, match="read limit"):
         Query(quorum, startingOffsets="earliest").batch(ReadMaxBytes(5))
 
 

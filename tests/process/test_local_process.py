@@ -15,7 +15,7 @@ import pytest
 import waitkit
 from leaderkit import leader_of, record_offsets
 from raftlake import Client, LocalQuorum
-from raftlake.errors import ConfigError
+from raftlake.errors import WrongState
 from raftlake.local import READY_TIMEOUT_S, LocalQuorumFailed
 from raftlake.runtime.free_ports import free_ports
 from waitkit import attempt
@@ -43,10 +43,10 @@ def test_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> None:
         assert second.offset >= first.offset + 2  # the own record of each new leader lies between
         assert record_offsets(client, "t") == [first.offset, second.offset]
         assert quorum.leader() != victim
-        with pytest.raises(ConfigError, match="not running"):
+        with pytest.raises(WrongState, match="not running"):
             quorum.kill(victim)
         quorum.start(victim)
-        with pytest.raises(ConfigError, match="running already"):
+        with pytest.raises(WrongState, match="running already"):
             quorum.start(victim)
         assert [record.value for record in client.read("t", 0, 0, max_bytes=1 << 20)] == [b"before", b"after"]
 
@@ -151,7 +151,7 @@ def test_a_temporary_quorum_leaves_nothing() -> None:
     quorum.stop()
     assert not quorum.data_dir.exists()
     quorum.stop()
-    with pytest.raises(ConfigError, match="stopped"):
+    with pytest.raises(WrongState, match="stopped"):
         quorum.start(1)
 
 

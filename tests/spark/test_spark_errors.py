@@ -143,8 +143,9 @@ def test_a_stream_says_last_what_is_wrong_with_its_options(
         query.awaitTermination(90)
     assert "UnboundLocalError" not in str(raised.value)
     said = [line for line in str(raised.value).splitlines() if line.strip() and not line.startswith("===")]
-    errors = [line for line in said if "Error" in line]
-    assert errors[-1].startswith("raftlake.errors.ConfigError: ") and words in errors[-1], said
+    kind = "raftlake.errors.ConfigError: " if schema is None else "pyspark_raftlake.errors.InvalidSchema: "
+    errors = [line for line in said if "Error" in line or line.startswith(kind)]
+    assert errors[-1].startswith(kind) and words in errors[-1], said
 
 
 def test_update_mode_is_refused_by_spark_itself(spark: SparkSession, quorum: LocalQuorum, topic: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from raftlake.cli.output import (
     print_json,
     text_facts,
 )
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, RaftlakeError
 
 app = typer.Typer(help="Read and change the key-value space.", no_args_is_help=True)
 
@@ -35,7 +35,7 @@ IfVersion = Annotated[
 ]
 
 
-class KeyMissing(ConfigError):
+class KeyMissing(RaftlakeError):
     """`kv get` of a key that does not exist: an error, so that scripts notice."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from raftlake.errors import ConfigError, RaftlakeError, UnknownOutcome
+from raftlake.errors import InvalidInput, MachineError, RaftlakeError, UnknownOutcome
 
 if TYPE_CHECKING:
     from raftlake.client import AppendResult, Client, NewRecord
@@ -36,7 +36,7 @@ def chunks(lines: Iterable[bytes], *, one_by_one: bool) -> Iterator[list[bytes]]
                 yield chunk
                 chunk = []
     except OSError as error:
-        raise ConfigError(f"cannot read standard input: {error.strerror}") from error
+        raise MachineError(f"cannot read standard input: {error.strerror}") from error
     if chunk:
         yield chunk
 
@@ -60,14 +60,14 @@ def produce_lines(
 
 
 def to_record(line: bytes, key_separator: str | None, partition: int | None) -> NewRecord:
-    """One line as a record; ConfigError when it should have a key and has none."""
+    """One line as a record; InvalidInput when it should have a key and has none."""
     from raftlake.client import NewRecord
 
     if key_separator is None:
         return NewRecord(value=line, partition=partition)
     key, found, value = line.partition(key_separator.encode())
     if not found:
-        raise ConfigError(f"--key-separator: line {line[:60]!r} holds no {key_separator!r}")
+        raise InvalidInput(f"--key-separator: line {line[:60]!r} holds no {key_separator!r}")
     return NewRecord(key=key, value=value, partition=partition)
 
 

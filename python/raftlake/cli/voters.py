@@ -26,7 +26,7 @@ from raftlake.cli.output import (
     print_json,
     print_table,
 )
-from raftlake.errors import ConfigError, ErrorCode, RequestRejected
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, WrongState
 
 if TYPE_CHECKING:
     from raftlake.client import Client, QuorumDescription, ReplicaDescription
@@ -77,7 +77,7 @@ def add(
         describe_at_leader(client, deadline)
         directory = _fetching_directory(client, node_id, directory_id, deadline)
         if directory is None:
-            raise ConfigError(
+            raise WrongState(
                 f"node {node_id} does not fetch from the leader: start it first, with quorum.bootstrap.servers set to nodes of "
                 "this quorum"
             )
@@ -103,7 +103,7 @@ def remove(
         found = next((replica for replica in described.voters if replica.replica_id == node_id), None)
         if found is None:
             voters = ", ".join(str(replica.replica_id) for replica in described.voters)
-            raise ConfigError(f"node {node_id} is no voter; the voters are {voters}")
+            raise WrongState(f"node {node_id} is no voter; the voters are {voters}")
         removed = (node_id, found.directory_id)
         client.remove_voter(*removed, timeout_ms=_left_ms(deadline))
         _follow(client, deadline, as_json, lambda voters: removed not in voters)
@@ -123,14 +123,14 @@ def require_for_clients(bootstrap_server: str) -> None:
 
 
 def describe_at_leader(client: Client, deadline: float) -> QuorumDescription:
-    """The quorum before a change; ConfigError when nobody leads it for as long as an election may take."""
+    """The quorum before a change; WrongState when no node leads it for as long as an election may take."""
     patience_ms = min(LEADER_PATIENCE_MS, _left_ms(deadline))
     try:
         return client.describe_quorum(timeout_ms=patience_ms)
     except RequestRejected as refused:
         if refused.code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE):
             raise
-        raise ConfigError(
+        raise WrongState(
             f"nothing was changed: a leader changes the voters, and no node led the quorum for {patience_ms / 1000:.0f} s; "
             "a majority of the voters has to run"
         ) from refused
@@ -192,14 +192,14 @@ def require_for_peers(node_id: int, host: str, port: int, patience_seconds: floa
 def observer_directory(
     described: QuorumDescription, node_id: int, wanted: str | None, before: QuorumDescription
 ) -> bytes | None:
-    """The disk under which a node has fetched since `before`; None when it has not. ConfigError when it votes already.
+    """The disk under which a node has fetched since `before`; None when it has not. WrongState when it votes already.
 
     A leader remembers an observer for minutes after its last fetch, so that a disk that is gone may stand beside the new one.
     """
     if any(replica.replica_id == node_id and _text(replica) == (wanted or _text(replica)) for replica in described.voters):
         if not any(replica.replica_id == node_id for replica in described.observers):
-            raise ConfigError(f"node {node_id} is a voter already")
-        raise ConfigError(
+            raise WrongState(f"node {node_id} is a voter already")
+        raise WrongState(
             f"node {node_id} is a voter with another disk: remove it first (raftlake voters remove {node_id}), then add it"
         )
     fetched_before = {
@@ -247,9 +247,9 @@ def _follow(client: Client, deadline: float, as_json: bool, is_made: Callable[[V
             break
         if time.monotonic() > deadline:
             if not behind:
-                raise ConfigError("the change was made, but by now the quorum has other voters: see raftlake voters list")
+                raise WrongState("the change was made, but by now the quorum has other voters: see raftlake voters list")
             name, index = behind[0]
-            raise ConfigError(
+            raise WrongState(
                 f"the quorum has its new voters, but {len(behind)} partitions have not followed yet, {name}-{index} among "
                 "them; they go on by themselves"
             )

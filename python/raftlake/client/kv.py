@@ -37,7 +37,7 @@ from raftlake.client.kv_answers import (
 )
 from raftlake.client.sse import ServerSentEvents
 from raftlake.client.types import KvEntry, KvEvent, KvPage
-from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, WireError
+from raftlake.errors import ErrorCode, InvalidInput, RaftlakeError, RequestRejected, WireError
 from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
 _JSON = {"content-type": "application/json"}
@@ -275,7 +275,7 @@ def require_text(what: str, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{what} {text!r} is not valid Unicode text") from error
+        raise InvalidInput(f"{what} {text!r} is not valid Unicode text") from error
     return text
 
 

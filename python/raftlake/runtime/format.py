@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, WrongState
 from raftlake.raft.types import NodeId
 from raftlake.runtime.log import quote
 from raftlake.runtime.settings.parsing import NODE_ID_MAX
@@ -19,7 +19,7 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None) -> MetaProperties:
     """Write meta.properties, or read it where it says the same already. Without a cluster id the first leader makes one.
 
-    Raises ConfigError when the directory belongs to another node or cluster, StorageError when it cannot be written.
+    Raises WrongState when the directory belongs to another node or cluster, StorageError when it cannot be written.
     """
     if not 0 <= node_id <= NODE_ID_MAX:
         raise ConfigError(f"node.id={node_id}: out of range; accepted is 0 to {NODE_ID_MAX}")
@@ -29,8 +29,8 @@ def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None)
         return format_directory(data_dir, node_id=NodeId(node_id), cluster_id=cluster_id)
     meta = read_meta(data_dir)
     if meta.node_id != node_id:
-        raise ConfigError(f"{data_dir} is formatted already, for node.id={meta.node_id}; it cannot become node.id={node_id}")
+        raise WrongState(f"{data_dir} is formatted already, for node.id={meta.node_id}; it cannot become node.id={node_id}")
     if cluster_id is not None and meta.cluster_id != cluster_id:
         belongs = "no cluster yet" if meta.cluster_id is None else f"cluster.id={meta.cluster_id}"
-        raise ConfigError(f"{data_dir} is formatted already, for {belongs}; it cannot become cluster.id={cluster_id}")
+        raise WrongState(f"{data_dir} is formatted already, for {belongs}; it cannot become cluster.id={cluster_id}")
     return meta

@@ -16,7 +16,7 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 
-from raftlake.errors import ConfigError, RaftlakeError, StorageError
+from raftlake.errors import ConfigError, MachineError, RaftlakeError, StorageError
 from raftlake.ports.driver import ListenerUse
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
@@ -62,7 +62,7 @@ def serve(settings: Settings, environ: Mapping[str, str] | None = None) -> int:
     try:
         parent_fd = parse_parent_fd(os.environ if environ is None else environ)
         return loops.run(_serve(settings, parent_fd))
-    except (ConfigError, StorageError) as error:
+    except (ConfigError, MachineError, StorageError) as error:
         event(logger, logging.ERROR, f"cannot start: {error}", node=settings.node_id)
         return 1
 
@@ -133,7 +133,7 @@ class NodeServer:
     # --- start ---
 
     async def start(self) -> None:
-        """Raises ConfigError or StorageError, after which `close` still has to be called."""
+        """Raises ConfigError, MachineError or StorageError, after which `close` still has to be called."""
         settings = self._settings
         meta = require_meta(settings.data_dir, node_id=settings.node_id)
         require_not_pending(settings.data_dir)

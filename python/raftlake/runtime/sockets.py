@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, MachineError
 from raftlake.replica.config import Endpoint
 
 
 def bind(endpoint: Endpoint, setting: str) -> socket.socket:
-    """A listening socket. Raises ConfigError that names the setting and the port."""
+    """A listening socket. Raises ConfigError for an address that is not of this machine, MachineError for a port that cannot be
+    had; both name the setting and the port."""
     flags = socket.AI_PASSIVE
     try:
         found = socket.getaddrinfo(endpoint.host or None, endpoint.port, type=socket.SOCK_STREAM, flags=flags)
@@ -27,5 +29,6 @@ def bind(endpoint: Endpoint, setting: str) -> socket.socket:
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise ConfigError(f"{setting}={endpoint}: cannot listen on port {endpoint.port}: {error.strerror}") from error
+        kind_of_error = ConfigError if error.errno == errno.EADDRNOTAVAIL else MachineError
+        raise kind_of_error(f"{setting}={endpoint}: cannot listen on port {endpoint.port}: {error.strerror}") from error
     return bound

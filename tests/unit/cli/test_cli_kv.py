@@ -114,7 +114,7 @@ def test_only_a_terminal_gets_a_line_break_behind_a_value(space: Space, monkeypa
 
 
 def test_a_key_that_does_not_exist_is_an_error(space: Space) -> None:
-    with pytest.raises(ConfigError, match="key 'k' does not exist"):
+    with pytest.raises(cli_kv.KeyMissing, match="key 'k' does not exist"):
         CliRunner().invoke(cli_kv.app, ["get", "k"], catch_exceptions=False)
 
 

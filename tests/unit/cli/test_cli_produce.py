@@ -18,7 +18,7 @@ from raftlake.cli import topics as cli_topics
 from raftlake.cli.produce import LINES_MAX, ProduceFailed, ProduceUnknown, chunks, failure_text, produce_lines, to_record
 from raftlake.cli.topics import require_partition
 from raftlake.client import AppendResult, Client, NewRecord, NoReachableNode
-from raftlake.errors import ConfigError, ErrorCode, RaftlakeError, RequestRejected, UnknownOutcome
+from raftlake.errors import ConfigError, ErrorCode, InvalidInput, MachineError, RaftlakeError, RequestRejected, UnknownOutcome
 
 DONE = AppendResult(topic="t", partition=0, offset=1, count=1, timestamp_ms=-1)
 REFUSED = RequestRejected(ErrorCode.MESSAGE_TOO_LARGE, "t-0: too much")
@@ -49,7 +49,7 @@ def produce(told: Told, lines: list[list[bytes]], key_separator: str | None = No
 def test_lines_become_records() -> None:
     assert to_record(b"a:b:c", None, 2) == NewRecord(value=b"a:b:c", partition=2)
     assert to_record(b"a:b:c", ":", None) == NewRecord(key=b"a", value=b"b:c")
-    with pytest.raises(ConfigError, match="holds no ':'"):
+    with pytest.raises(InvalidInput, match="holds no ':'"):
         to_record(b"abc", ":", None)
 
 
@@ -64,7 +64,7 @@ def test_an_input_that_cannot_be_read_is_named() -> None:
         yield b"a\n"
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
 
-    with pytest.raises(ConfigError, match="cannot read standard input: Is a directory"):
+    with pytest.raises(MachineError, match="cannot read standard input: Is a directory"):
         list(chunks(lines(), one_by_one=False))
 
 

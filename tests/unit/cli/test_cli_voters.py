@@ -24,7 +24,7 @@ from raftlake.cli.voters import (
 )
 from raftlake.client import QuorumDescription, ReplicaDescription
 from raftlake.client.types import Address, PartitionDescription, TopicDescription
-from raftlake.errors import ConfigError, ErrorCode, RequestRejected
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, WrongState
 from raftlake.ports.driver import ListenerUse
 from raftlake.runtime.listener.apis import listed
 from raftlake.runtime.recovery.probe import CORRELATION
@@ -83,12 +83,12 @@ def test_a_disk_that_no_longer_fetches_is_not_taken_for_the_new_one() -> None:
 
 
 def test_who_votes_already_is_not_added() -> None:
-    with pytest.raises(ConfigError, match="a voter already"):
+    with pytest.raises(WrongState, match="a voter already"):
         observer_directory(quorum([replica(1), replica(2)], []), 2, None, quorum([], []))
 
 
 def test_a_replaced_disk_is_added_after_the_old_one_was_removed() -> None:
-    with pytest.raises(ConfigError, match="raftlake voters remove 2"):
+    with pytest.raises(WrongState, match="raftlake voters remove 2"):
         observer_directory(quorum([replica(1), replica(2)], [replica(2, NEW)]), 2, None, quorum([], []))
 
 
@@ -244,9 +244,9 @@ class Leaderless:
 def test_without_a_leader_a_change_ends_as_soon_as_no_election_can_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_voters.time, "monotonic", lambda: 1000.0)
     client = Leaderless(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    with pytest.raises(ConfigError, match=r"nothing was changed: .* no node led the quorum for 15 s; a majority of the voters"):
+    with pytest.raises(WrongState, match=r"nothing was changed: .* no node led the quorum for 15 s; a majority of the voters"):
         cli_voters.describe_at_leader(client, 1060.0)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="no node led the quorum for 3 s"):
+    with pytest.raises(WrongState, match="no node led the quorum for 3 s"):
         cli_voters.describe_at_leader(client, 1003.0)  # type: ignore[arg-type]
     assert client.waited_ms == [15_000, 3_000]
     with pytest.raises(RequestRejected):
@@ -285,10 +285,10 @@ def test_a_leader_that_does_not_know_yet_of_its_own_removal_is_asked_again(
 ) -> None:
     follow(Changing([{2, 3, 4}, {3, 4}], [{2, 3, 4}, {3, 4}]), quick_time)
     assert capsys.readouterr().out == "voters: 3, 4\n"
-    with pytest.raises(ConfigError, match="by now the quorum has other voters"):
+    with pytest.raises(WrongState, match="by now the quorum has other voters"):
         follow(Changing([{2, 3}], [{2, 3}]), quick_time + 10)
 
 
 def test_partitions_that_do_not_follow_are_named(quick_time: float) -> None:
-    with pytest.raises(ConfigError, match="1 partitions have not followed yet, t-0 among them"):
+    with pytest.raises(WrongState, match="1 partitions have not followed yet, t-0 among them"):
         follow(Changing([{3, 4}], [{2, 3, 4}]), quick_time)

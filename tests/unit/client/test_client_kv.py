@@ -12,7 +12,7 @@ from clientkit_kv import Answer, Front, answer_all, kv_test
 from raftlake.client import AsyncClient, Client, Delete, KvConflict, KvEvent, Put
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.sync_kv import Kv
-from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.errors import ErrorCode, InvalidInput, RequestRejected, UnknownOutcome
 
 
 def test_get_put_delete_list() -> None:
@@ -322,7 +322,7 @@ def test_a_key_that_is_no_text_is_named_and_nothing_is_sent() -> None:
     async def test(client: AsyncClient, one: Front, two: Front) -> None:
         nameless = (client.kv.put("\ud800", b""), client.kv.get("\ud800"), client.kv.delete("\ud800"))
         for asked in (*nameless, client.kv.list("\ud800"), client.kv.list(after="\ud800"), anext(client.kv.watch("\ud800"))):
-            with pytest.raises(ConfigError, match=r"'\\ud800' is not valid Unicode text"):
+            with pytest.raises(InvalidInput, match=r"'\\ud800' is not valid Unicode text"):
                 await asked
         with pytest.raises(TypeError, match="key 5 is not a str"):
             await client.kv.put(5, b"")  # type: ignore[arg-type]

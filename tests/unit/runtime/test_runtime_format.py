@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.errors import ConfigError, StorageError
+from raftlake.errors import ConfigError, StorageError, WrongState
 from raftlake.runtime.format import format_data_dir
 
 
@@ -22,16 +22,16 @@ def test_formats_once(tmp_path: Path) -> None:
 def test_refuses_a_foreign_directory(tmp_path: Path) -> None:
     format_data_dir(tmp_path, 1, "mine")
     before = (tmp_path / "meta.properties").read_bytes()
-    with pytest.raises(ConfigError, match=r"for node\.id=1; it cannot become node\.id=2"):
+    with pytest.raises(WrongState, match=r"for node\.id=1; it cannot become node\.id=2"):
         format_data_dir(tmp_path, 2, "mine")
-    with pytest.raises(ConfigError, match=r"for cluster\.id=mine; it cannot become cluster\.id=other"):
+    with pytest.raises(WrongState, match=r"for cluster\.id=mine; it cannot become cluster\.id=other"):
         format_data_dir(tmp_path, 1, "other")
     assert (tmp_path / "meta.properties").read_bytes() == before
 
 
 def test_a_directory_without_a_cluster_keeps_the_one_that_its_quorum_will_choose(tmp_path: Path) -> None:
     format_data_dir(tmp_path, 1)
-    with pytest.raises(ConfigError, match="for no cluster yet"):
+    with pytest.raises(WrongState, match="for no cluster yet"):
         format_data_dir(tmp_path, 1, "late")
 
 

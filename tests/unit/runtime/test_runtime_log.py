@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, MachineError
 from raftlake.replica.config import Endpoint
 from raftlake.runtime import loop as loops
 from raftlake.runtime.clock import SystemClock
@@ -78,7 +78,7 @@ def test_a_port_in_use_is_named_with_its_setting() -> None:
     with bind(Endpoint("127.0.0.1", 0), "listeners") as first:
         port = first.getsockname()[1]
         with pytest.raises(
-            ConfigError, match=rf"http\.listener=127\.0\.0\.1:{port}: cannot listen on port {port}: Address already"
+            MachineError, match=rf"http\.listener=127\.0\.0\.1:{port}: cannot listen on port {port}: Address already"
         ):
             bind(Endpoint("127.0.0.1", port), "http.listener")
         with socket.create_connection(("127.0.0.1", port), timeout=5):

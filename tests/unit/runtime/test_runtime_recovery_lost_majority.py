@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from contract.file_faults import without_sync
-from raftlake.errors import ConfigError
+from raftlake.errors import WrongState
 from raftlake.kv.commands import encode, put
 from raftlake.kv.keyspace import pack
 from raftlake.kv.snapshot import FOOTER, encode_header, encode_rows
@@ -85,7 +85,7 @@ def test_a_quorum_that_still_has_a_majority_is_refused(listening: Endpoint) -> N
 
     judge()
     judge(closed(), closed())
-    with pytest.raises(ConfigError, match=r"node 10 answers at .*start this node"):
+    with pytest.raises(WrongState, match=r"node 10 answers at .*start this node"):
         judge(listening, closed())
     judge(listening, closed(), closed(), closed())
 
@@ -140,9 +140,9 @@ def others() -> list[ReplicaKey]:
 def test_the_logs_voters_are_asked_whatever_the_settings_name(place: Path, listening: Endpoint) -> None:
     """quorum.voters names this node alone: at the endpoints that the log has, two others might serve."""
     vote(place, me(place), *others(), endpoints={1: listening, 2: closed()})
-    with pytest.raises(ConfigError, match=r"voters are 1, 2, 3: node 1 answers at .*start this node"):
+    with pytest.raises(WrongState, match=r"voters are 1, 2, 3: node 1 answers at .*start this node"):
         ask_whether_lost(place)
-    with pytest.raises(ConfigError, match="node 1 answers"):
+    with pytest.raises(WrongState, match="node 1 answers"):
         ask_whether_lost(place, voters={})
 
 
@@ -155,12 +155,12 @@ def test_the_latest_set_counts(place: Path, listening: Endpoint) -> None:
 def test_voters_are_asked_where_they_registered_and_at_the_bootstrap_servers(place: Path, listening: Endpoint) -> None:
     vote(place, me(place), *others())
     ask_whether_lost(place, bootstrap_servers=(HERE, closed()))
-    with pytest.raises(ConfigError, match="a node answers at"):
+    with pytest.raises(WrongState, match="a node answers at"):
         ask_whether_lost(place, bootstrap_servers=(listening,))
-    with pytest.raises(ConfigError, match="node 2 answers"):
+    with pytest.raises(WrongState, match="node 2 answers"):
         ask_whether_lost(place, voters={ME: HERE, NodeId(2): listening})
     register(place, 1, listening)
-    with pytest.raises(ConfigError, match="node 1 answers"):
+    with pytest.raises(WrongState, match="node 1 answers"):
         ask_whether_lost(place)
 
 
@@ -182,15 +182,15 @@ def test_addresses_are_read_from_snapshots_too(tmp_path: Path) -> None:
 
 def test_who_is_no_voter_by_its_own_log_recovers_nothing(place: Path) -> None:
     vote(place, *others())
-    with pytest.raises(ConfigError, match=r"node 3 is no voter: by the log in this directory the voters are 1, 2"):
+    with pytest.raises(WrongState, match=r"node 3 is no voter: by the log in this directory the voters are 1, 2"):
         ask_whether_lost(place)
     vote(place, ReplicaKey(ME, DirectoryId(OTHER)), *others())
-    with pytest.raises(ConfigError, match="votes with another directory id"):
+    with pytest.raises(WrongState, match="votes with another directory id"):
         ask_whether_lost(place)
 
 
 def test_who_has_no_voters_in_its_log_must_be_named_by_the_settings(place: Path) -> None:
-    with pytest.raises(ConfigError, match=r"quorum\.voters does not name it"):
+    with pytest.raises(WrongState, match=r"quorum\.voters does not name it"):
         ask_whether_lost(place, voters={})
     ask_whether_lost(place, voters={ME: HERE, NodeId(1): closed(), NodeId(2): closed()})
 
@@ -199,7 +199,7 @@ def test_a_finished_recovery_is_not_repeated(place: Path) -> None:
     vote(place, me(place), *others())
     ask_whether_lost(place)
     recover(place)
-    with pytest.raises(ConfigError, match="nothing is to be recovered"):
+    with pytest.raises(WrongState, match="nothing is to be recovered"):
         ask_whether_lost(place)
 
 
@@ -223,7 +223,7 @@ def metadata_answer(cluster_id: str, leader_id: int) -> bytes:
 def test_a_live_leader_is_refused_and_another_cluster_is_not_ours(place: Path) -> None:
     assert _parse_metadata(metadata_answer("mine", 7)) == Answer("mine", 7, {7: Endpoint("host", 9092)})
     heard = {HERE: Answer("mine", 7)}
-    with pytest.raises(ConfigError, match="node 7 leads the quorum"):
+    with pytest.raises(WrongState, match="node 7 leads the quorum"):
         _refuse_leader(heard, ME)
     _refuse_leader({HERE: Answer("mine", -1)}, ME)
     _refuse_leader({HERE: Answer("mine", ME)}, ME)

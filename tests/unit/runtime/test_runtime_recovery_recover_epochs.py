@@ -12,7 +12,7 @@ import pytest
 from contract.batches import fill
 from contract.file_faults import outcomes_of_kills, without_sync
 from raftlake.cli import recover as cli_recover
-from raftlake.errors import ConfigError
+from raftlake.errors import WrongState
 from raftlake.raft.types import EPOCH_LEAP_MAX, EPOCH_MAX, ElectionState, Epoch, NodeId, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.runtime.recovery.recover import EPOCH_USABLE_MAX, EPOCHS_AHEAD, PENDING_NAME, Recovery, epoch_behind
@@ -78,7 +78,7 @@ def test_a_new_line_is_begun_only_where_the_old_epochs_are_too_far_to_be_believe
     farthest = EPOCH_MAX - EPOCH_LEAP_MAX - EPOCHS_AHEAD - 1
     assert epoch_behind(ORDERS, Epoch(farthest), EPOCH_MAX) == farthest + EPOCHS_AHEAD
     for records in (farthest + 1, EPOCH_MAX):
-        with pytest.raises(ConfigError, match=rf"orders-0: it holds records of epoch {records}.*nothing was changed.*dump"):
+        with pytest.raises(WrongState, match=rf"orders-0: it holds records of epoch {records}.*nothing was changed.*dump"):
             epoch_behind(ORDERS, Epoch(records), EPOCH_MAX)
 
 
@@ -89,7 +89,7 @@ def test_a_log_without_an_epoch_left_is_told_in_one_line_and_left_as_it_is(place
     exhaust(place)
     before = states(place)
     recovery = begin(place)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(WrongState) as told:
         recovery.examine()
     recovery.close()
     assert "\n" not in str(told.value)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from raftlake.errors import ConfigError, CorruptBatch, WireError
+from raftlake.errors import CorruptBatch, WireError, WrongState
 from raftlake.kv.commands import Put, decode
 from raftlake.kv.keys import NODES_PREFIX
 from raftlake.kv.keyspace import unpack
@@ -140,11 +140,11 @@ def require_lost_majority(
     bootstrap_servers: Sequence[Endpoint],
     own: Sequence[Endpoint],
 ) -> None:
-    """Raises ConfigError when there is nothing to recover, or when it is not for this directory to do it."""
+    """Raises WrongState when there is nothing to recover, or when it is not for this directory to do it."""
     me = survivor.replica
     voters = _require_voter(survivor, static)
     if survivor.voters is not None and all(each.ids == (me.id,) and each.has(me) for each in survivor.groups.values()):
-        raise ConfigError(
+        raise WrongState(
             f"node {me.id} with this directory is the only voter already: nothing is to be recovered. Start it with "
             "`raftlake serve`; quorum.voters has to name it alone"
         )
@@ -162,7 +162,7 @@ def require_lost_majority(
     if len(voters) > 1 and len(alive) + len(strangers) + 1 >= voters.majority:
         told = [f"node {node_id} answers at {alive[node_id]}" for node_id in sorted(alive)]
         told += [f"a node answers at {place}" for place in strangers]
-        raise ConfigError(
+        raise WrongState(
             f"the voters are {_ids(voters)}: {', '.join(told) or 'no other is needed'}; with this node that is a majority, so "
             "nothing is lost: start this node with `raftlake serve`"
         )
@@ -172,18 +172,18 @@ def _require_voter(survivor: Survivor, static: Mapping[NodeId, Endpoint]) -> Vot
     me, voters = survivor.replica, survivor.voters
     if voters is None:
         if me.id not in static:
-            raise ConfigError(
+            raise WrongState(
                 f"node {me.id} is no voter: its log does not say who votes, and quorum.voters does not name it. Recover from "
                 "the directory of a voter"
             )
         return VoterSet({node_id: ReplicaKey(node_id, NO_DIRECTORY) for node_id in sorted(static)})
     if me.id not in voters:
-        raise ConfigError(
+        raise WrongState(
             f"node {me.id} is no voter: by the log in this directory the voters are {_ids(voters)}. It was removed, or only "
             "observed, and may lack what they had acknowledged. Recover from the directory of one of them"
         )
     if not voters.has(me):
-        raise ConfigError(
+        raise WrongState(
             f"this directory of node {me.id} is no voter: by its log node {me.id} votes with another directory id. Recover "
             "from the directory of a voter"
         )
@@ -210,7 +210,7 @@ def _is_ours(reply: Answer | None, cluster_id: str | None) -> bool:
 def _refuse_leader(heard: Mapping[Endpoint, Answer | None], me: NodeId) -> None:
     for place, reply in heard.items():
         if reply is not None and reply.leader_id >= 0 and reply.leader_id != me:
-            raise ConfigError(
+            raise WrongState(
                 f"the node at {place} says that node {reply.leader_id} leads the quorum: with a live leader nothing is lost. "
                 "Start this node with `raftlake serve`; if that leader has just died, try again in a few seconds"
             )

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raftlake.errors import ConfigError, StorageError
+from raftlake.errors import ConfigError, StorageError, WrongState
 from raftlake.kv.commands import encode, put
 from raftlake.kv.keys import INCARNATION_KEY
 from raftlake.ports.driver import BatchSpan
@@ -81,14 +81,14 @@ class GroupFacts:
 
 
 def epoch_behind(group: GroupId, last_epoch: Epoch, election_epoch: Epoch) -> Epoch:
-    """The epoch that a group is recovered in. Raises ConfigError where none is left."""
+    """The epoch that a group is recovered in. Raises WrongState where none is left."""
     following = Epoch(max(last_epoch, election_epoch) + EPOCHS_AHEAD)
     if following <= EPOCH_USABLE_MAX:
         return following
     new_line = Epoch(last_epoch + EPOCHS_AHEAD)
     if new_line + EPOCH_LEAP_MAX < election_epoch:
         return new_line
-    raise ConfigError(
+    raise WrongState(
         f"{group}: it holds records of epoch {last_epoch}, and there are none above {EPOCH_MAX} to go on with; nothing was "
         "changed. Its records can be read with `raftlake dump --records`: append them to a quorum that begins anew"
     )
@@ -125,7 +125,7 @@ class Recovery:
         return self._pending is not None
 
     def examine(self) -> list[GroupFacts]:
-        """Read every log through. Raises StorageError at the first damage, and ConfigError for a log without an epoch left."""
+        """Read every log through. Raises StorageError at the first damage, and WrongState for a log without an epoch left."""
         groups = self._logs.groups()
         if self._quorum_group not in groups:
             raise StorageError(f"{self.data_dir} holds no log of {self._quorum_group}: there is nothing to recover from")
@@ -134,7 +134,7 @@ class Recovery:
         return [self._examine(group) for group in ordered]
 
     def require_lost_majority(self, settings: Settings) -> None:
-        """Raises ConfigError unless a majority of the voters that this directory's log names is gone, and this node is one of
+        """Raises WrongState unless a majority of the voters that this directory's log names is gone, and this node is one of
         them. A recovery that was interrupted behind the quorum's log has been through this."""
         if self._quorum_group not in self._logs.groups():
             raise StorageError(f"{self.data_dir} holds no log of {self._quorum_group}: there is nothing to recover from")
@@ -168,7 +168,7 @@ class Recovery:
     def require_confirmed(self, confirmed: str) -> None:
         """Raises ConfigError unless `confirmed` is the cluster id."""
         if self.meta.cluster_id is None:
-            raise ConfigError(f"--confirm={confirmed}: {self.data_dir} belongs to no cluster yet; there is nothing to recover")
+            raise WrongState(f"--confirm={confirmed}: {self.data_dir} belongs to no cluster yet; there is nothing to recover")
         if confirmed != self.meta.cluster_id:
             raise ConfigError(
                 f"--confirm={confirmed}: expected is the id of this directory's cluster, {self.meta.cluster_id}; nothing was "
