@@ -25,6 +25,9 @@ PACKAGES = [path for path in PRODUCT if path.name == "__init__.py"]
 #: The docstring of a package.
 PACKAGE_LINES_MIN, PACKAGE_LINES_MAX = 15, 40
 
+#: Lines that two places of product code may have in common, one after the other.
+COMMON_LINES_MAX = 12
+
 #: `make check` reports files of more than 400 lines. A longer one than this fails, unless it stands in the table.
 LINES_MAX = 600
 #: Longer files: the length that each may have, and why it is one file. A number is only ever lowered.
@@ -373,3 +376,38 @@ def test_every_make_target_is_explained() -> None:
 def test_the_changelog_knows_the_version() -> None:
     version = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["version"]
     assert re.search(rf"^## \[?{re.escape(version)}\]?", text_of(ROOT / "CHANGELOG.md"), flags=re.MULTILINE)
+
+
+def code_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of code with their numbers, without blanks around them: no import, docstring, comment or empty line."""
+    left_out: set[int] = set()
+    for node in ast.walk(tree_of(path)):
+        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if is_text or isinstance(node, ast.Import | ast.ImportFrom):
+            left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = enumerate(map(str.strip, text_of(path).splitlines()), 1)
+    return [(number, line) for number, line in lines if line and number not in left_out and not line.startswith("#")]
+
+
+def repeats(places: dict[str, list[tuple[int, str]]], lines_max: int) -> list[str]:
+    """Where more than `lines_max` lines of one place stand in another one, or in the same one further down, as well."""
+    first: dict[tuple[str, ...], str] = {}
+    hits: list[str] = []
+    for name, lines in places.items():
+        for at in range(len(lines) - lines_max):
+            run = tuple(line for _, line in lines[at : at + lines_max + 1])
+            here = f"{name}:{lines[at][0]}"
+            if (known := first.setdefault(run, here)) != here:
+                hits.append(f"{known} and {here}")
+    return hits
+
+
+def test_no_two_places_share_more_than_some_lines() -> None:
+    told = repeats({relative(path): code_lines(path) for path in PRODUCT}, COMMON_LINES_MAX)
+    assert not told, "\n".join(told)
+
+
+def test_a_repeat_is_found_between_files_and_within_one() -> None:
+    lines = list(enumerate("abcab", 1))
+    assert repeats({"x": lines, "y": [(9, "b"), (10, "c")]}, 1) == ["x:1 and x:4", "x:2 and y:9"]
+    assert repeats({"x": lines}, 2) == []

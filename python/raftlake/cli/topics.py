@@ -196,24 +196,12 @@ def require_partition(topic: str, partition: int | None, known: Collection[int])
 
 
 def _read_to(client: Client, topic: str, partition: int, start: int, end: int) -> Iterator[Record]:
-    from raftlake.client import Record
-    from raftlake.wire.batches import decode_records
+    from raftlake.client.reader import records_from
 
     offset = start
     while offset < end:
         fetched = client.fetch_raw(topic, partition, offset, limit_offset=end)
-        for buffer in fetched.buffers:
-            for record in decode_records(buffer):
-                if offset <= record.offset < end:
-                    yield Record(
-                        topic=topic,
-                        partition=partition,
-                        offset=record.offset,
-                        timestamp_ms=record.timestamp_ms,
-                        key=record.key,
-                        value=record.value,
-                        headers=record.headers,
-                    )
+        yield from (record for record in records_from(fetched, topic, partition, offset) if record.offset < end)
         offset = fetched.next_offset
 
 

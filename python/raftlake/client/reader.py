@@ -7,7 +7,7 @@ the leader is asked. Fetched bytes are never copied: the buffers are slices of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from raftlake.client import protocol
 from raftlake.client.cluster import Cluster, Topic
@@ -111,23 +111,10 @@ class Reader:
             topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
         )
         records: list[Record] = []
-        for buffer in fetched.buffers:
-            for record in decode_records(buffer):
-                if record.offset < offset:
-                    continue
-                if records_max is not None and len(records) >= records_max:
-                    return records, record.offset
-                records.append(
-                    Record(
-                        topic=topic,
-                        partition=partition,
-                        offset=record.offset,
-                        timestamp_ms=record.timestamp_ms,
-                        key=record.key,
-                        value=record.value,
-                        headers=record.headers,
-                    )
-                )
+        for record in records_from(fetched, topic, partition, offset):
+            if records_max is not None and len(records) >= records_max:
+                return records, record.offset
+            records.append(record)
         return records, fetched.next_offset
 
     async def _fetch(self, address: Address, request: FetchRequest, wait_ms: int, deadline: Deadline) -> FetchResponse:
@@ -197,6 +184,22 @@ class Reader:
 
     def _deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+def records_from(fetched: FetchedBytes, topic: str, partition: int, offset: int) -> Iterator[Record]:
+    """The records of fetched batches from `offset` on: the first batch may begin below."""
+    for buffer in fetched.buffers:
+        for record in decode_records(buffer):
+            if record.offset >= offset:
+                yield Record(
+                    topic=topic,
+                    partition=partition,
+                    offset=record.offset,
+                    timestamp_ms=record.timestamp_ms,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                )
 
 
 def _fetch_request(

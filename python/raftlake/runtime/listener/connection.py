@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         #: What the large frame that is being received, or has not been started, takes of the room of all; and since when.
         self._room = 0
         self._room_since = 0.0
-        #: How many requests were whole when one was first seen under way that still is; and when that was.
+        #: The requests that had arrived whole when the request that is arriving now was first seen, and the time of that.
         self._amid_request, self._amid_since = -1, 0.0
         #: The transport of a connection that was closed while the other side had not taken everything.
         self._closing: asyncio.Transport | None = None
