@@ -1,4 +1,5 @@
-"""Append records and read them back, linearizably: python examples/append_and_read.py 127.0.0.1:9092
+"""Append records and read them back, linearizably:
+python examples/append_and_read.py 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094
 
 `read_offset` answers the end of the log at some moment after the call began: whatever was acknowledged before lies below it.
 """

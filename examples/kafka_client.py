@@ -1,4 +1,5 @@
-"""An ordinary Kafka client, no raftlake code: python examples/kafka_client.py 127.0.0.1:9092
+"""An ordinary Kafka client, no raftlake code:
+python examples/kafka_client.py 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094
 
 Needs confluent-kafka. The idempotent producer works; consumer groups do not exist, so partitions are assigned.
 """

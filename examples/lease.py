@@ -1,4 +1,5 @@
-"""A lease that one process holds at a time, by compare-and-set: python examples/lease.py 127.0.0.1:9092 worker-1
+"""A lease that one process holds at a time, by compare-and-set:
+python examples/lease.py 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094 worker-1
 
 Every change of a key has a version. Taking over names the version that was read; if somebody else was faster, it fails.
 """

@@ -1,4 +1,5 @@
-"""A streaming total per customer, raftlake to raftlake: python examples/spark_totals.py 127.0.0.1:9092 CHECKPOINT_DIR
+"""A streaming total per customer, raftlake to raftlake:
+python examples/spark_totals.py 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094 CHECKPOINT_DIR
 
 Writes a few orders with a batch job, totals them with a streaming query that ends when it has read everything, and reads the
 totals back.
