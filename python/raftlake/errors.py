@@ -7,6 +7,7 @@ Every other package may import this module; it imports nothing of ours. The fami
 - `StorageError`: the disk failed or holds damage. The node stops and names the file and the offset.
 - `PathOutside`: a StorageError of a name that leads out of the data directory. Nothing was touched; the group is left alone.
 - `DiskFull`: a StorageError for want of room alone; nothing was written that counts, and the same may succeed later.
+- `TooManyFiles`: the same for want of a file descriptor.
 - `DamagedData`: a StorageError of one log from an offset on; with other voters the replica is repaired instead.
 - `ConfigError`: a setting, an option or an address is wrong. The command refuses to start and names the key.
 - `WrongState`: the state of things stands against what was asked: a directory of another node, no leader, nothing to recover.
@@ -133,8 +134,17 @@ class PathOutside(StorageError):
 class DiskFull(StorageError):
     """There was no room for a write. What was there before is as it was, so the write may be tried again."""
 
+    #: What there is no room for, in the node's log.
+    what = "the disk is full"
     #: What a client is told of it: no path of this machine.
     for_clients = "the disk of this node is full"
+
+
+class TooManyFiles(DiskFull):
+    """A file could not be opened, since this process or its machine has too many open. The disk itself is well."""
+
+    what = "too many files are open"
+    for_clients = "this node has too many files open"
 
 
 class DamagedData(StorageError):

@@ -91,8 +91,8 @@ class ReplicaNode:
         self.names = Names(self.config)
         self.reports = Reports(engine)
         self.handover = Handover(engine, self.quorum, self.reports)
-        self.findings = Findings(engine)
         self.disk = DiskWatch(engine, self.quorum)
+        self.findings = Findings(engine, self.disk.on_full)
         self.damage = DamageControl(engine, self.names, self.quorum)
 
     def _build_replication(self) -> None:

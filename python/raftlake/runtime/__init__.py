@@ -7,7 +7,9 @@ Reading order:
 - `driver`: the turns and timers of the node on the event loop.
 - `settings`, `listener`, `peers`, `http`, `recovery` (packages): the settings of a node; its Kafka listener; its connections to
   other nodes; its HTTP front; `raftlake recover`.
-- `http_fronts`, `sockets`, `admission`: the HTTP listeners; bound sockets; the limits on connections.
+- `http_fronts`, `sockets`, `admission`, `descriptor_shares`: the HTTP listeners; bound sockets; the limits on connections; what
+  part of the file descriptors they may take.
+- `preload`: imports at the start what a node may import while it runs.
 - `clock`, `loop`, `aside`, `slices`: the real clocks; the event loop; a thread for long jobs; long work in small pieces.
 - `loop_watch`, `metrics`: the pauses of the event loop; the figures for Prometheus.
 - `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage and voters; refusals at a bounded rate.

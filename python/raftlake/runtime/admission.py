@@ -24,6 +24,8 @@ PENDING_MAX = 64
 PLACES_PER_NODE = 12
 #: Of all observers together: anybody who fetches is one.
 OBSERVERS_MAX = 128
+#: More than all of these together, in a quorum of usual size.
+OTHERS_MAX = 1024
 
 
 class Standing(Enum):
@@ -93,12 +95,21 @@ class _Place:
 
 class Admission:
     """`turn_away` is called with a connection that has to go for another one, and the setting that says so. Without `peers` a
-    listener is for clients alone."""
+    listener is for clients alone. Beside clients there are at most `others_max`: this process has no more descriptors for
+    them."""
 
     def __init__(
-        self, *, connections_max: int, addresses: AddressLimit, peers: Peers | None, turn_away: Callable[[Guest, str], None]
+        self,
+        *,
+        connections_max: int,
+        others_max: int = OTHERS_MAX,
+        addresses: AddressLimit,
+        peers: Peers | None,
+        turn_away: Callable[[Guest, str], None],
     ) -> None:
         self._connections_max = connections_max
+        #: Connections of all kinds.
+        self._guests_max = connections_max + others_max
         self._addresses = addresses
         self._peers = peers
         self._turn_away = turn_away
@@ -122,6 +133,12 @@ class Admission:
         is_home = self._peers is not None and self._peers.is_home(guest.host)
         if self._peers is None or (refusal != self.setting and not is_home):
             return refusal
+        row = self._pending.get("") or self._pending.get(guest.host)
+        if len(self._places) >= self._guests_max:
+            if not row:
+                return refusal
+            longest_silent = next(iter(row))
+            self._dismiss(longest_silent, refusal)
         self._enter(guest, _Place(Standing.PENDING))
         row = self._pending.setdefault(guest.host if is_home else "", {})
         row[guest] = None
@@ -133,7 +150,8 @@ class Admission:
         """The setting that keeps a client out."""
         if not self._addresses.has_room(host):
             return self._addresses.setting
-        return self.setting if self._clients >= self._connections_max else None
+        is_full = self._clients >= self._connections_max or len(self._places) >= self._guests_max
+        return self.setting if is_full else None
 
     def is_pending(self, guest: Guest) -> bool:
         """It came when there was no room for clients, and has no place of a node."""

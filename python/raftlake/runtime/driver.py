@@ -15,6 +15,8 @@ from raftlake.ports.driver import Clock
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http.connection import HttpConnection
 from raftlake.runtime.listener.connection import Connection
+from raftlake.runtime.refusal_log import RefusalLog
+from raftlake.storage.descriptors import NO_DESCRIPTORS
 
 logger = logging.getLogger("raftlake.node")
 
@@ -31,6 +33,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._is_stopped = False
+        self._refusals = RefusalLog(logger)
         self.after_turn: Callable[[], None] | None = None
 
     def attach(self, node: ReplicaNode) -> None:
@@ -96,10 +99,19 @@ class Driver:
         error = context.get("exception")
         message = str(context.get("message", "unhandled exception"))
         exception = error if isinstance(error, BaseException) else None
+        if "socket" in context and isinstance(exception, OSError) and exception.errno in NO_DESCRIPTORS:
+            # asyncio could not accept a connection, and tries again in a second.
+            self._refusals.note(loop.time(), "refusing connections: too many files are open; raise ulimit -n", reason=exception)
+            return
         logger.error("%s", message, exc_info=exception)
         is_outside = isinstance(context.get("protocol"), Connection | HttpConnection)
         if exception is None or is_outside or "task" in context or "future" in context:
             return
         if not isinstance(exception, RaftlakeError):
-            exception = InvariantViolation(f"{message}: {type(exception).__name__}: {exception}")
+            exception = InvariantViolation(f"{message}: {type(exception).__name__}: {exception}{_advice(exception)}")
         self.fail(exception)
+
+
+def _advice(error: BaseException) -> str:
+    is_known = isinstance(error, OSError) and error.errno in NO_DESCRIPTORS
+    return "; raise the limit of open files of this process (ulimit -n, LimitNOFILE)" if is_known else ""

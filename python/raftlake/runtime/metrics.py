@@ -76,7 +76,7 @@ class Rate:
 
 class NodeMetrics:
     """The metrics of one node. `connections` tells how many connections each listener has, `queued_bytes` what large frames
-    hold that are on their way."""
+    hold that are on their way, `connections_max` how many clients each listener takes."""
 
     def __init__(
         self,
@@ -84,11 +84,13 @@ class NodeMetrics:
         clock: SystemClock,
         connections: Callable[[], Mapping[str, int]],
         queued_bytes: Callable[[], int] = lambda: 0,
+        connections_max: int = 0,
     ) -> None:
         self._node = node
         self._clock = clock
         self._connections = connections
         self._queued_bytes = queued_bytes
+        self._connections_max = connections_max
         self.commit_latency = Latency()
         #: How late a periodic callback of the loop came: what one long piece of work makes everything else wait.
         self.loop_lag = Latency()
@@ -177,6 +179,8 @@ class NodeMetrics:
         for listener, count in sorted(self._connections().items()):
             connections.add_metric([listener], count)
         yield connections
+        held_to = "Clients that each listener takes: max.connections, or fewer where ulimit -n is low"
+        yield GaugeMetricFamily("raftlake_connections_max", held_to, value=self._connections_max)
         refused = CounterMetricFamily("raftlake_refused_connections", "Connections refused, by setting", labels=["setting"])
         for setting in ("max.connections", "max.connections.per.ip"):
             refused.add_metric([setting], self.refused.get(setting, 0))

@@ -24,6 +24,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.runtime import loop as loops
 from raftlake.runtime.aside import ThreadAside
 from raftlake.runtime.clock import SystemClock
+from raftlake.runtime.descriptor_shares import shares_of
 from raftlake.runtime.driver import Driver
 from raftlake.runtime.http_fronts import HttpFronts
 from raftlake.runtime.listener.frame_room import FrameRoom
@@ -39,11 +40,13 @@ from raftlake.runtime.peers.known import KnownPeers
 from raftlake.runtime.peers.moved_voters import MovedVoters
 from raftlake.runtime.peers.network import TcpNetwork
 from raftlake.runtime.pid_file import remove_pid, write_pid
+from raftlake.runtime.preload import load_all
 from raftlake.runtime.recovery.recover import require_not_pending
 from raftlake.runtime.settings.settings import Settings
 from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
+from raftlake.storage.descriptors import limit, raise_limit
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta
@@ -59,6 +62,7 @@ SAMPLE_SECONDS = 1.0
 def serve(settings: Settings, environ: Mapping[str, str] | None = None) -> int:
     """Run one node until it is told to stop; the exit code of the process. Errors at the start are one line."""
     configure_logging()
+    raise_limit()
     try:
         parent_fd = parse_parent_fd(os.environ if environ is None else environ)
         return loops.run(_serve(settings, parent_fd))
@@ -101,7 +105,8 @@ class NodeServer:
     """All parts of one running node. `start`, then `run` until it returns the exit code, then `close`."""
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
-        self._settings = settings
+        self._shares = shares_of(settings, limit())
+        self._settings = settings = self._shares.held_to(settings)
         self._loop = loop
         self._stopping = asyncio.Event()
         self._drained = asyncio.Event()
@@ -141,6 +146,7 @@ class NodeServer:
             settings.data_dir,
             segment_bytes=settings.segment_bytes,
             post=self._post,
+            files_max=self._shares.files,
             min_free_bytes=settings.min_free_bytes,
         )
         write_pid(settings.data_dir)
@@ -162,6 +168,7 @@ class NodeServer:
         self._watch = LoopWatch(self._loop, metrics.note_lag)
         self._watch.start()
         _tune_gc()
+        self._slices.run(load_all(), lambda _: gc.freeze())
         event(
             logger, logging.INFO, "started", node=settings.node_id, cluster=meta.cluster_id, listener=settings.listener,
             http=settings.http_listener, data=settings.data_dir, pid=os.getpid(),
@@ -203,7 +210,9 @@ class NodeServer:
         self._moved = MovedVoters(node, self._network.connected_peers, log.moved)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
         self._slices = Slices(self._loop, self._clock.now_us)
-        self._metrics = NodeMetrics(node, self._clock, self._connection_counts, lambda: self._room.held)
+        self._metrics = NodeMetrics(
+            node, self._clock, self._connection_counts, lambda: self._room.held, settings.connections_max
+        )
 
     def _new_listener(self, use: ListenerUse) -> Listener:
         assert self._network is not None and self._metrics is not None
@@ -214,6 +223,7 @@ class NodeServer:
                 request_bytes_max=self._settings.request_bytes_max, idle_seconds=self._settings.connections_idle_ms / 1000
             ),
             connections_max=self._settings.connections_max,
+            others_max=self._shares.peers,
             addresses=self._settings.new_address_limit(),
             peers=KnownPeers(self.node, self._network),
             use=use,

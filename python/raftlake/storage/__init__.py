@@ -16,7 +16,8 @@ Reading order:
 - `scrub`, `impairment`, `reset`: the search for decay; a log that has lost synced records; a log that begins anew.
 - `snapshots`: the `.checkpoint` files (KIP-630).
 - `election`, `election_journal`: `FileElectionStore`, with a file for the quorum's log and one for all data partitions.
-- `files`, `room`: the calls of the operating system; the room on the disk, and the ballast.
+- `files`, `room`, `descriptors`: the calls of the operating system; the room on the disk, and the ballast; the limit of open
+  files, and the spares.
 - `dump`: the files as text, for `raftlake dump`.
 
 Callers: `runtime/server.py` builds both stores for a node, and `runtime/recovery` for a stopped one. `runtime/format.py`,

@@ -15,6 +15,7 @@ from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports.driver import LogStore, Room
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.storage.descriptors import SPARES, spares
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FilePool, descriptors_max, storage_error
 from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
@@ -77,6 +78,8 @@ class FileLogDirectory:
             self._lock.release()
             raise
         self._disposal = Disposal(threaded=post is not None)
+        if post is not None:
+            spares.keep()
         self._pool = FilePool(files_max if files_max is not None else descriptors_max(), self._disposal, self.room)
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
@@ -203,6 +206,8 @@ class FileLogDirectory:
 
     def checkpoint(self) -> None:
         """Remember, for the next start, how far each log is synced. Called about once a second; nothing waits for it."""
+        if spares.count < SPARES and not spares.keep():
+            self._pool.shrink(SPARES)
         usable = [log for log in self._logs.values() if log.failure_unless_deleted() is None]
         for log in usable:
             log.save_index()
@@ -250,4 +255,5 @@ class FileLogDirectory:
     def _let_go(self) -> None:
         for log in self._logs.values():
             log.abandon()
+        spares.give_up()
         self._lock.release()

@@ -13,6 +13,8 @@ import threading
 from collections import deque
 from pathlib import Path
 
+from raftlake.storage.descriptors import NO_DESCRIPTORS
+
 HELD_MAX = 64
 
 
@@ -35,7 +37,13 @@ class Disposal:
         if not self._threaded or len(self._held) >= HELD_MAX:
             path.unlink()
             return
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+            path.unlink()
+            return
         try:
             path.unlink()
         except OSError:

@@ -27,6 +27,7 @@ from crc32c import crc32c
 from raftlake.errors import DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState
+from raftlake.storage.descriptors import open_file
 from raftlake.storage.files import (
     FILE_MODE,
     NO_ROOM,
@@ -118,7 +119,7 @@ class _File:
 
     def _open(self) -> None:
         is_new = not self.path.exists()
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         if is_new:
             sync_directory(self.path.parent)
 

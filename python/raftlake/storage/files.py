@@ -1,8 +1,8 @@
 """What the rest of `storage` asks of the operating system: synced writes, whole reads, a bounded set of open files.
 
-Knows nothing of batches or logs. Invariants: a descriptor with unsynced bytes, or one that a flush is working on, is never
-closed by eviction (its write-back error would be lost); an `OSError` leaves this package only as a `StorageError` that
-names the file.
+Knows nothing of batches or logs. Invariants: a descriptor that a flush is working on is never closed by eviction, and one with
+unsynced bytes is synced before (a write-back error would be lost); an `OSError` leaves this package only as a `StorageError`
+that names the file.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import contextlib
 import errno
 import fcntl
 import os
-import resource
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from raftlake.errors import DiskFull, StorageError
+from raftlake.errors import DiskFull, StorageError, TooManyFiles
+from raftlake.storage.descriptors import NO_DESCRIPTORS, SPARES, limit, open_file, spared
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.room import KeptRoom
 
@@ -29,6 +29,8 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 #: Descriptors left to sockets, the interpreter and the files that are open only for a moment.
 DESCRIPTORS_RESERVED = 256
+#: Where there is no limit to speak of.
+DESCRIPTORS_MAX = 1 << 16
 
 Chunk = bytes | bytearray | memoryview
 
@@ -39,10 +41,16 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 def storage_error(doing: str, path: Path, error: OSError, position: int | None = None) -> StorageError:
     """The `StorageError` for a failed call: what was done, the file, the byte position and the system's own words. For want of
-    room it is DiskFull; but never of a sync, for what a failed one was to write may be lost."""
+    room it is DiskFull, for want of a descriptor TooManyFiles; but never of a sync, for what a failed one was to write may be
+    lost."""
     where = "" if position is None else f" at byte {position}"
+    told = f"cannot {doing} {path}{where}: {describe_error(error)}"
+    if error.errno in NO_DESCRIPTORS:
+        told = f"{told}. This process may have {limit()} files and connections open; raise that limit (ulimit -n, LimitNOFILE)"
+    if error.errno in NO_DESCRIPTORS and doing != "sync":
+        return TooManyFiles(told)
     kind = DiskFull if error.errno in NO_ROOM and doing != "sync" else StorageError
-    return kind(f"cannot {doing} {path}{where}: {describe_error(error)}")
+    return kind(told)
 
 
 def describe_error(error: OSError) -> str:
@@ -60,7 +68,7 @@ def sync_data(descriptor: int) -> None:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_file(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync_descriptor(descriptor)
     finally:
@@ -116,7 +124,7 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
 
 def write_file(path: Path, data: bytes, *, sync: bool) -> None:
     """Write a whole file, over what is there. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
     try:
         write_at(descriptor, [data], 0, len(data))
         if sync:
@@ -127,7 +135,7 @@ def write_file(path: Path, data: bytes, *, sync: bool) -> None:
 
 def extend_file(path: Path, data: bytes, position: int) -> None:
     """Make the file end with `data` at `position`; created when absent. Raises OSError."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    descriptor = open_file(path, os.O_WRONLY | os.O_CREAT, FILE_MODE)
     try:
         if data:
             write_at(descriptor, [data], position, len(data))
@@ -138,7 +146,7 @@ def extend_file(path: Path, data: bytes, position: int) -> None:
 
 def read_end(path: Path, size: int) -> tuple[int, bytes]:
     """The size of a file and its last `size` bytes (all of them where it is shorter). Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_file(path, os.O_RDONLY)
     try:
         whole = os.fstat(descriptor).st_size
         return whole, read_at(descriptor, min(size, whole), max(whole - size, 0))
@@ -172,7 +180,7 @@ def replace_file(path: Path, data: bytes, *, sync: bool = True) -> None:
 def read_file(path: Path) -> bytes | None:
     """The whole file, or None when there is none. Raises StorageError."""
     try:
-        return path.read_bytes()
+        return spared(path.read_bytes)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -181,14 +189,12 @@ def read_file(path: Path) -> bytes | None:
 
 def descriptors_max() -> int:
     """How many files the logs may keep open under this process's RLIMIT_NOFILE."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 1 << 16
-    return max(soft - DESCRIPTORS_RESERVED, soft // 4, 16)
+    most = limit()
+    return min(max(most - DESCRIPTORS_RESERVED, most // 4, 16), DESCRIPTORS_MAX)
 
 
 class FilePool:
-    """Keeps at most `limit` files open, the most recently used ones; more only when all of them must stay open."""
+    """Keeps at most `limit` files open, the most recently used ones; more only while a flush works on all of them."""
 
     def __init__(self, limit: int, disposal: Disposal | None = None, room: KeptRoom | None = None) -> None:
         assert limit >= 1
@@ -206,12 +212,40 @@ class FilePool:
     def touch(self, file: PooledFile) -> None:
         self._open.move_to_end(file)
 
+    def make_room(self) -> None:
+        """One file is about to be opened. Raises StorageError where a file had to be synced for it, and was not."""
+        if len(self._open) >= self._limit:
+            self._close_one()
+
+    def open(self, path: Path, flags: int) -> int:
+        """A descriptor. Others may have taken what this pool may have: then it closes some of its own. Raises OSError."""
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+        self.shrink(SPARES)
+        return open_file(path, flags, FILE_MODE)
+
+    def shrink(self, count: int) -> None:
+        """Close up to `count` files, the half used last excepted. Raises StorageError, as `make_room`."""
+        for _ in range(min(count, len(self._open) // 2)):
+            if not self._close_one():
+                return
+
+    def _close_one(self) -> bool:
+        """Close the file that was used longest ago, or one that can be synced first; False where there is none."""
+        victim = next((each for each in self._open if not each.is_held), None)
+        if victim is None:
+            victim = next((each for each in self._open if not each.is_pinned), None)
+            if victim is None:
+                return False
+            victim.settle()
+        victim.close()
+        return True
+
     def add(self, file: PooledFile) -> None:
         self._open[file] = None
-        if len(self._open) > self._limit:
-            victim = next((each for each in self._open if each is not file and not each.is_held), None)
-            if victim is not None:
-                victim.close()
 
     def remove(self, file: PooledFile) -> None:
         self._open.pop(file, None)
@@ -221,7 +255,7 @@ class PooledFile:
     """A file that is opened when it is used and may be closed in between. Used from the driver's thread only; a flush
     thread may work on the descriptor while it is pinned."""
 
-    __slots__ = ("_close_when_unpinned", "_descriptor", "_on_close", "_pins", "_pool", "path", "unsynced")
+    __slots__ = ("_close_when_unpinned", "_descriptor", "_lost", "_on_close", "_pins", "_pool", "path", "unsynced")
 
     def __init__(self, path: Path, pool: FilePool, on_close: Callable[[], None] | None = None) -> None:
         self.path = path
@@ -232,10 +266,16 @@ class PooledFile:
         self._descriptor = -1
         self._pins = 0
         self._close_when_unpinned = False
+        #: A sync of it failed.
+        self._lost: StorageError | None = None
 
     @property
     def is_held(self) -> bool:
         return self.unsynced or self._pins > 0
+
+    @property
+    def is_pinned(self) -> bool:
+        return self._pins > 0
 
     @property
     def is_open(self) -> bool:
@@ -246,9 +286,10 @@ class PooledFile:
         if self._descriptor >= 0:
             self._pool.touch(self)
             return self._descriptor
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_TRUNC if create else 0)
+        flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
+        self._pool.make_room()
         try:
-            self._descriptor = os.open(self.path, flags, FILE_MODE)
+            self._descriptor = self._pool.open(self.path, flags)
         except OSError as error:
             raise storage_error("create" if create else "open", self.path, error) from error
         self._close_when_unpinned = False
@@ -262,7 +303,20 @@ class PooledFile:
         except OSError as error:
             raise storage_error("look at", self.path, error) from error
 
+    def settle(self) -> None:
+        """Sync the bytes that no flush has begun to sync. Raises StorageError; then they may be lost, and no later sync of this
+        file is worth anything."""
+        try:
+            sync_data(self.descriptor())
+        except OSError as error:
+            self._lost = storage_error("sync", self.path, error)
+            raise self._lost from error
+        self.unsynced = False
+
     def pin(self) -> int:
+        """The descriptor, which stays open until `unpin`. Raises StorageError."""
+        if self._lost is not None:
+            raise self._lost
         descriptor = self.descriptor()
         self._pins += 1
         return descriptor

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from raftlake.errors import DamagedData
 from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import load as load_epochs
 from raftlake.storage.files import (
     DIRECTORY_MODE,
@@ -201,7 +202,7 @@ class Damage:
         source, _ = _open(path)
         try:
             fresh = path.with_name(path.name + CUT_SUFFIX)
-            target = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            target = open_file(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
             try:
                 self._copy(source, path, target)
                 sync_data(target)
@@ -291,7 +292,7 @@ def _is_zero(descriptor: int, path: Path, position: int, end: int) -> bool:
 
 def _open(path: Path) -> tuple[int, int]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(path, os.O_RDONLY)
         return descriptor, os.fstat(descriptor).st_size
     except OSError as error:
         raise storage_error("open", path, error) from error

@@ -18,6 +18,7 @@ from raftlake.errors import DiskFull, InvariantViolation, StorageError
 from raftlake.ports.driver import BatchSpan, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory
 from raftlake.storage.recovery_points import RecoveryPoints
@@ -297,7 +298,7 @@ class FileLog:
         work = FlushWork(self, [], [], self.end_offset, self._cuts)
         if self._names_changed:
             try:
-                work.directory = (os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), self.path)
+                work.directory = (open_file(self.path, os.O_RDONLY | os.O_DIRECTORY), self.path)
             except OSError as error:
                 raise self._fail(storage_error("open", self.path, error)) from error
             self._names_changed = False

@@ -20,6 +20,7 @@ from crc32c import crc32c
 
 from raftlake.errors import PathOutside, StorageError
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.storage.descriptors import spared
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import (
     DIRECTORY_MODE,
@@ -229,7 +230,7 @@ def _is_partition_name(name: str) -> bool:
 
 def _entries(root: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(root) as entries:
+        with spared(lambda: os.scandir(root)) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         raise storage_error("list", root, error) from error

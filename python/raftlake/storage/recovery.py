@@ -29,6 +29,7 @@ from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
+from raftlake.storage.descriptors import open_file, spared
 from raftlake.storage.epochs import Entry, LeaderEpochs
 from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
 from raftlake.storage.index import SegmentIndex
@@ -169,7 +170,7 @@ def _sync_one(path: Path) -> None:
     bases = list_segments(path)
     try:
         if bases:
-            descriptor = os.open(path / file_name(bases[-1]), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(path / file_name(bases[-1]), os.O_RDONLY)
             try:
                 sync_data(descriptor)
             finally:
@@ -182,7 +183,7 @@ def _sync_one(path: Path) -> None:
 def list_segments(path: Path) -> list[Offset]:
     """The base offsets of the segments in a directory, ascending. Raises StorageError."""
     try:
-        names = os.listdir(path)
+        names = spared(lambda: os.listdir(path))
     except OSError as error:
         raise storage_error("list", path, error) from error
     return sorted(Offset(int(name[:20])) for name in names if SEGMENT_NAME.fullmatch(name))

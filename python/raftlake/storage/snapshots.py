@@ -18,6 +18,7 @@ from pathlib import Path
 from raftlake.errors import StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.descriptors import open_file, spared
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FILE_MODE, Chunk, discard, read_at, storage_error, sync_data, sync_directory, write_at
 from raftlake.storage.partition import partition_path
@@ -140,7 +141,7 @@ class FileSnapshotWriter:
         if self._is_over:
             return
         try:
-            self._descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            self._descriptor = open_file(self._part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE)
         except OSError as error:
             self._error = storage_error("create", self._part, error)
 
@@ -206,7 +207,7 @@ class FileSnapshotStore:
         """Look into a group's directory once, and sweep what a crash left."""
         found: list[OffsetAndEpoch] = []
         try:
-            names = sorted(os.listdir(path)) if path.is_dir() else []
+            names = sorted(spared(lambda: os.listdir(path))) if path.is_dir() else []
             for name in names:
                 if name.endswith((PART_SUFFIX, DELETED_SUFFIX)):
                     (path / name).unlink()
@@ -247,7 +248,7 @@ class FileSnapshotStore:
     def read(self, group: GroupId, snapshot_id: OffsetAndEpoch, position: int, size_max: int) -> bytes:
         path = self._path(group, snapshot_id)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(path, os.O_RDONLY)
             try:
                 return read_at(descriptor, size_max, position)
             finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from raftlake.errors import StorageError
 from raftlake.raft.types import Offset
+from raftlake.storage.descriptors import spared
 from raftlake.storage.files import TEMPORARY_SUFFIX, discard, read_file, storage_error, sync_directory, write_file
 
 PRODUCERS_SUFFIX = ".snapshot"
@@ -33,7 +34,7 @@ class FileStartPoints:
     def offsets(self) -> Sequence[Offset]:
         if self._known is None:
             try:
-                matches = [_NAME.fullmatch(name) for name in os.listdir(self._path)]
+                matches = [_NAME.fullmatch(name) for name in spared(lambda: os.listdir(self._path))]
             except OSError as error:
                 raise storage_error("list", self._path, error) from error
             self._known = sorted(Offset(int(match[1])) for match in matches if match is not None)

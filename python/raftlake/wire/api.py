@@ -11,10 +11,10 @@ Invariant: whatever the bytes, decoding returns a message or raises `WireError`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -338,6 +338,15 @@ def request_type(api_key: ApiKey, version: int) -> type[Entity]:
 def response_type(api_key: ApiKey, version: int) -> type[Entity]:
     """The kio class of a cold response."""
     return load_response_schema(api_key, version)
+
+
+def cold_messages() -> Iterator[Callable[[], type[Entity]]]:
+    """What imports each of the messages that are kio's: a module for each version, which is else imported when it is first
+    spoken."""
+    for (_, version), spoken in _SPOKEN.items():
+        if spoken.hot is None:
+            yield partial(request_type, spoken.api.key, version)
+            yield partial(response_type, spoken.api.key, version)
 
 
 _APIS: dict[int, Api] = {int(key): api for key, api in API_TABLE.items()}

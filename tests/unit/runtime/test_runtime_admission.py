@@ -9,6 +9,7 @@ import pytest
 
 from raftlake.runtime.admission import (
     OBSERVERS_MAX,
+    OTHERS_MAX,
     PENDING_MAX,
     PLACES_PER_NODE,
     AddressLimit,
@@ -29,12 +30,21 @@ class Guest:
 
 
 class Door:
-    def __init__(self, connections_max: int = 4, per_address: int = 1000, peers: Any = None, *, spares: bool = False) -> None:
+    def __init__(
+        self,
+        connections_max: int = 4,
+        per_address: int = 1000,
+        peers: Any = None,
+        *,
+        spares: bool = False,
+        others_max: int = OTHERS_MAX,
+    ) -> None:
         self.gone: list[tuple[Guest, str]] = []
         self.peers = peers if peers is not None else FakePeers(observers={OBSERVER})
         self.addresses = AddressLimit(per_address, spares_loopback=spares)
         self.admission = Admission(
             connections_max=connections_max,
+            others_max=others_max,
             addresses=self.addresses,
             peers=self.peers,
             turn_away=lambda guest, setting: self.gone.append((guest, setting)),  # type: ignore[arg-type]
@@ -257,3 +267,40 @@ def test_a_listener_for_clients_keeps_nobody_waiting() -> None:
     for guest in (Guest(), Guest()):
         assert alone.open(guest) is None and not alone.claim(guest, VOTER)  # type: ignore[arg-type]
     assert alone.open(Guest()) == door.admission.setting == "max.connections=2"
+
+
+# --- few descriptors ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_together_have_an_end_where_descriptors_are_few() -> None:
+    """Strangers that wait with their first request go for the newest one, and a node's own connections stay."""
+    door = Door(connections_max=4, others_max=6)
+    nodes = door.nodes(3, VOTER, host="10.0.0.2")
+    door.come(4)
+    strangers = door.come(3)
+    late = door.come(1)[0]
+    assert door.gone == [(strangers[0], "max.connections=4")]
+    assert door.admission.claim(late, 3) and all(guest.is_peer for guest in nodes)  # type: ignore[arg-type]
+    for number in (1, 2):
+        door.come(1)
+        assert door.gone[number:] == [(strangers[number], "max.connections=4")]
+    assert len(door.admission._places) == 10
+
+
+def test_a_client_is_refused_where_nodes_hold_all_that_is_left() -> None:
+    door = Door(connections_max=4, others_max=2)
+    door.nodes(6, VOTER, host="10.0.0.2")
+    assert door.admission.open(Guest()) == "max.connections=4"
+    assert door.gone == [] and len(door.admission._places) == 6
+
+
+def test_who_comes_from_where_a_voter_lives_goes_before_strangers() -> None:
+    door = Door(connections_max=1, others_max=2, peers=FakePeers(homes={VOTER: "10.0.0.2"}))
+    door.come(1)
+    home, stranger = door.come(1, host="10.0.0.2")[0], door.come(1)[0]
+    again = door.come(1, host="10.0.0.2")[0]
+    assert [guest for guest, _ in door.gone] == [stranger]
+    door.come(1, host="10.0.0.2")
+    assert [guest for guest, _ in door.gone] == [stranger, home]
+    assert door.admission.is_pending(again)
+    assert door.admission.open(Guest()) == "max.connections=1", "no stranger waits, and those from home stay"

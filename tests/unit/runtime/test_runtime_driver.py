@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -126,6 +128,49 @@ def test_what_nobody_caught_in_the_driver_stops_the_node(caplog: pytest.LogCaptu
     with caplog.at_level(logging.ERROR):
         driven(test)
     assert "impossible" in caplog.text
+
+
+def too_many() -> OSError:
+    return OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_connection_that_cannot_be_accepted_stops_nothing_and_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio says so up to a hundred times a second."""
+
+    async def test(driver: Driver, node: TurningNode, stopped: list[RaftlakeError]) -> None:
+        for _ in range(300):
+            context = {"message": "socket.accept() out of system resource", "exception": too_many(), "socket": object()}
+            asyncio.get_running_loop().call_exception_handler(context)
+        await settle()
+        assert stopped == []
+
+    with caplog.at_level(logging.INFO):
+        driven(test)
+    (told,) = caplog.messages
+    assert "ulimit -n" in told and all(record.exc_info is None for record in caplog.records)
+
+
+def test_a_turn_without_a_descriptor_stops_the_node_and_says_what_to_raise() -> None:
+    async def test(driver: Driver, node: TurningNode, stopped: list[RaftlakeError]) -> None:
+        def fail() -> None:
+            raise too_many()
+
+        node.in_turn = fail
+        driver.request_turn()
+        await until(lambda: bool(stopped))
+        assert "Too many open files" in str(stopped[0]) and "ulimit -n" in str(stopped[0])
+
+    driven(test)
+
+
+def test_another_error_of_a_listening_socket_stops_the_node() -> None:
+    async def test(driver: Driver, node: TurningNode, stopped: list[RaftlakeError]) -> None:
+        context = {"message": "broken", "exception": OSError(errno.EBADF, "closed"), "socket": object()}
+        asyncio.get_running_loop().call_exception_handler(context)
+        await until(lambda: bool(stopped))
+        assert "ulimit" not in str(stopped[0])
+
+    driven(test)
 
 
 def test_a_lost_task_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:

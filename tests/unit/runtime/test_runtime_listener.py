@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
 
-from raftlake.errors import ErrorCode, InvariantViolation, StorageError
+from raftlake.errors import ErrorCode, InvariantViolation, StorageError, TooManyFiles
 from raftlake.ports.driver import ListenerUse
 from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, FetchReply, FetchRpc, ProposeRpc
 from raftlake.runtime.admission import PENDING_MAX, AddressLimit
@@ -239,6 +240,24 @@ def test_a_request_that_failed_gives_its_room_back() -> None:
             wire.close()
 
     run(main())
+
+
+def test_a_file_that_cannot_be_opened_costs_the_connection_and_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(call: Call) -> None:
+        raise TooManyFiles("cannot open /data/x.log: Too many open files (EMFILE)")
+
+    async def main() -> None:
+        async with served(FakeNode(on_call=fail)) as on:
+            for _ in range(3):
+                wire = await connect(on.address)
+                wire.send(ApiKey.FIND_QUORUM, 0, find())
+                assert await wire.is_closed()
+                wire.close()
+            assert on.fatal == []
+
+    with caplog.at_level(logging.INFO):
+        run(main())
+    assert len([line for line in caplog.messages if "EMFILE" in line]) == 1
 
 
 # --- what goes wrong inside -------------------------------------------------------------------------------------------------

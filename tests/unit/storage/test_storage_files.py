@@ -118,8 +118,8 @@ def test_the_least_recently_used_file_is_closed(tmp_path: Path) -> None:
     assert pool.open_count == 2
 
 
-def test_unsynced_and_pinned_files_stay_open(tmp_path: Path) -> None:
-    pool = FilePool(1)
+def test_pinned_files_stay_open_and_unsynced_ones_while_there_are_others(tmp_path: Path) -> None:
+    pool = FilePool(3)
     unsynced, pinned, other, last = make_files(tmp_path, pool, 4)
     unsynced.descriptor()
     unsynced.unsynced = True
@@ -127,6 +127,9 @@ def test_unsynced_and_pinned_files_stay_open(tmp_path: Path) -> None:
     other.descriptor()
     last.descriptor()
     assert (unsynced.is_open, pinned.is_open, other.is_open, last.is_open) == (True, True, False, True)
+    last.pin()
+    other.descriptor()
+    assert (unsynced.is_open, unsynced.unsynced, pinned.is_open, last.is_open) == (False, False, True, True)
 
 
 def test_a_pinned_file_is_closed_once_it_is_let_go(tmp_path: Path) -> None:

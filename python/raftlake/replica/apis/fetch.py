@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raftlake.errors import DamagedData, ErrorCode
+from raftlake.errors import DamagedData, ErrorCode, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
@@ -201,6 +201,9 @@ class ParkedFetch:
                 result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
             except DamagedData as damage:
                 self._node.findings.found(group, damage)
+                result.error = ErrorCode.KAFKA_STORAGE_ERROR
+            except TooManyFiles as too_many:
+                self._node.findings.on_too_many(too_many)
                 result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from raftlake.errors import DamagedData
+from raftlake.errors import DamagedData, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.engine import Engine
 
@@ -16,8 +16,10 @@ Read = TypeVar("Read")
 
 
 class Findings:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, on_too_many: Callable[[TooManyFiles], None] = lambda _: None) -> None:
+        """`on_too_many` is told of reads that could open no file."""
         self._engine = engine
+        self.on_too_many = on_too_many
         self._found: dict[GroupId, DamagedData] = {}
 
     def found(self, group: GroupId, damage: DamagedData) -> None:
@@ -27,12 +29,14 @@ class Findings:
             self._engine.request_turn()
 
     def guarded(self, group: GroupId, read: Callable[[], Read]) -> Read | None:
-        """The result of `read`; None when it came upon damage, which is noted."""
+        """The result of `read`; None when it came upon damage, which is noted, or could open no file: it may be tried again."""
         try:
             return read()
         except DamagedData as damage:
             self.found(group, damage)
-            return None
+        except TooManyFiles as error:
+            self.on_too_many(error)
+        return None
 
     @property
     def has_found(self) -> bool:

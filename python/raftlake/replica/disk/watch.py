@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from raftlake.errors import DiskFull
+from raftlake.errors import DiskFull, TooManyFiles
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.keys import TOPICS_PREFIX, is_reserved
 from raftlake.ports.driver import Room
@@ -49,6 +49,8 @@ class DiskWatch:
         self.limit_bytes = 0
         self.is_low = False
         self.is_full = False
+        #: Why it is full.
+        self._lacks = DiskFull.what
         #: Other voters that have said that they are low, and not taken it back.
         self._low_peers: dict[NodeId, None] = {}
         #: What could not be saved for want of room: it is tried again.
@@ -159,11 +161,13 @@ class DiskWatch:
     # --- a full disk ---
 
     def on_full(self, error: DiskFull) -> None:
-        """A write found no room."""
-        self._engine.logs.give_up_ballast()
+        """A write found no room, or no descriptor."""
+        if not isinstance(error, TooManyFiles):
+            self._engine.logs.give_up_ballast()
         if not self.is_full:
             self.is_full = True
-            self._tell(f"the disk is full: {error}. This node fetches nothing until there is room, and votes as ever")
+            self._lacks = error.what
+            self._tell(f"{error.what}: {error}. This node fetches nothing until there is room, and votes as ever")
 
     def save(self, dirty: dict[GroupId, Partition], states: Mapping[GroupId, ElectionState]) -> dict[GroupId, Partition]:
         """Save election states. Those of `dirty` are returned whose actions may be performed now: without room for its state
@@ -213,7 +217,7 @@ class DiskWatch:
         """What is wrong at the moment, for a health check."""
         found: list[str] = []
         if self.is_full:
-            found.append("the disk is full: this node fetches nothing until there is room")
+            found.append(f"{self._lacks}: this node fetches nothing until there is room")
         if self.is_low:
             found.append(self._described())
         if self._crowded:

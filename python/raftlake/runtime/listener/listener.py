@@ -16,12 +16,12 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, WireError
+from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, TooManyFiles, WireError
 from raftlake.ports.driver import ListenerUse, PeerConnection
 from raftlake.ports.peer_rpcs import PeerReply, PeerRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
-from raftlake.runtime.admission import AddressLimit, Admission, Guest, Peers
+from raftlake.runtime.admission import OTHERS_MAX, AddressLimit, Admission, Guest, Peers
 from raftlake.runtime.listener.api_versions import answer_api_versions
 from raftlake.runtime.listener.apis import require_for_clients, require_for_peers
 from raftlake.runtime.listener.connection import Connection
@@ -80,6 +80,7 @@ class Listener:
         *,
         limits: ConnectionLimits,
         connections_max: int,
+        others_max: int = OTHERS_MAX,
         addresses: AddressLimit,
         peers: Peers,
         use: ListenerUse = ListenerUse.SHARED,
@@ -97,6 +98,7 @@ class Listener:
         self._codec = codec
         self._admission = Admission(
             connections_max=connections_max,
+            others_max=others_max,
             addresses=addresses,
             peers=peers if use.takes_peers else None,
             turn_away=self._turn_away,
@@ -272,6 +274,10 @@ class Listener:
             self._route(connection, header, message, reply)
         except WireError:
             raise
+        except TooManyFiles as error:
+            # It was only read for this request. The client asks again.
+            self.note_fault(connection, error)
+            connection.abort()
         except (StorageError, InvariantViolation) as error:
             self._on_fatal(error)
             connection.abort()
