@@ -16,6 +16,8 @@ from raftlake.errors import for_clients
 
 JSON = b"application/json"
 BINARY = b"application/octet-stream"
+#: Of a number of 63 bits.
+NUMBER_DIGITS_MAX = 19
 
 
 class HttpError(Exception):
@@ -102,6 +104,9 @@ class Request:
         declared = self.header(b"content-length")
         if declared is None or not declared.isdecimal():
             return bytes_max
+        if len(declared) > NUMBER_DIGITS_MAX:
+            # The parser reads thousands of zeros as a small number.
+            raise HttpError(400, f"content-length has {len(declared)} digits")
         if int(declared) > bytes_max:
             raise too_large(bytes_max)
         return int(declared)
@@ -174,7 +179,7 @@ def parse_count(query: Mapping[str, str], name: str, *, default: int | None, low
     text = query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or not low <= int(text) <= high:
+    if not (text.isascii() and text.isdecimal()) or len(text) > NUMBER_DIGITS_MAX or not low <= int(text) <= high:
         raise HttpError(400, f"{name}={text!r}: accepted is a whole number from {low} to {high}")
     return int(text)
 

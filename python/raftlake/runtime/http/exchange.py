@@ -122,6 +122,7 @@ class Exchange:
         self._waiter: Waiter[None] | None = None
         self._coroutine: Coroutine[Waiter[Any], None, Response] | None = None
         self._is_stream = False
+        self._is_chunked = True
 
     @property
     def is_gone(self) -> bool:
@@ -244,21 +245,24 @@ class Exchange:
         self._end()
 
     def begin_stream(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """A 200 whose body comes in pieces."""
+        """A 200 whose body comes in pieces: chunks, or before HTTP/1.1 all that comes until the connection ends."""
         self._is_stream = True
+        self._is_chunked = self.request.version != "1.0"
         lines = [b"%s: %s\r\n" % header for header in headers]
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
-        self.connection.transport.write(STATUS_LINES[200] + b"".join(lines) + b"transfer-encoding: chunked\r\n\r\n")
+        if self._is_chunked:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        self.connection.transport.write(STATUS_LINES[200] + b"".join(lines) + b"\r\n")
 
     async def write_piece(self, data: bytes) -> None:
         """Returns when the connection takes more. Waits for ever when the client does not read: bound it."""
         if data and not self.connection.is_lost:
-            self.connection.transport.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.connection.transport.write(b"%x\r\n%s\r\n" % (len(data), data) if self._is_chunked else data)
         await self.connection.drain()
 
     def end_stream(self) -> None:
-        if not self.connection.is_lost:
+        if not self.connection.is_lost and self._is_chunked:
             self.connection.transport.write(b"0\r\n\r\n")
         self._end()
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
-from raftlake.errors import InvariantViolation, RaftlakeError, StorageError
+from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, TooManyFiles
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.opaque import no_keys
 from raftlake.runtime.admission import AddressLimit
@@ -34,6 +34,8 @@ T = TypeVar("T")
 SWEEP_SECONDS = 5.0
 #: Answers of more than one piece that may be on their way at the same time.
 LARGE_ANSWERS_BYTES_MAX = 128 * 1024 * 1024
+#: Of a path, in the log.
+PATH_TOLD_MAX = 200
 KEY_VALUE_PATHS = (b"/v1/kv", b"/v1/txn", b"/v1/watch")
 OPS_PATHS = (b"/metrics", b"/health/live", b"/health/ready")
 
@@ -84,6 +86,7 @@ class HttpFront:
         self._hosts = hosts
         self._metrics = metrics
         self._refusals = RefusalLog(logger)
+        self._bugs = RefusalLog(logger, logging.ERROR)
         self._serves = serves
         kv = KvHandlers(node, metrics)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
@@ -172,9 +175,9 @@ class HttpFront:
         for call in calls:
             try:
                 call()
-            except Exception:
+            except Exception as error:  # noqa: BLE001
                 # It costs that connection, and nothing else.
-                logger.exception("failed to go on with a request")
+                self._note_bug("failed to go on with a request", error)
 
     def finished(self, exchange: Exchange) -> None:
         self.exchanges.pop(exchange, None)
@@ -213,12 +216,16 @@ class HttpFront:
         except asyncio.CancelledError:
             # The node stops. Only the client waits for this task, so it may still be answered.
             return _given_up(request).response()
+        except TooManyFiles as error:
+            self._refusals.note(asyncio.get_running_loop().time(), "refusing request", reason=error)
+            return unavailable(error.for_clients).response()
         except (InvariantViolation, StorageError) as error:
             self._on_fatal(error)
             return Response(500, json_bytes({"error": "this node is stopping"}))
-        except Exception:
+        except Exception as error:  # noqa: BLE001
             # A bug in one answer must not end the process.
-            logger.exception("failed to serve %s %s", request.method, request.path.decode("ascii", "replace"))
+            path = request.path[:PATH_TOLD_MAX].decode("ascii", "replace")
+            self._note_bug(f"failed to serve {request.method} {path}", error)
             return Response(500, json_bytes({"error": "internal error, see the node's log"}))
 
     # --- requests ---
@@ -253,9 +260,13 @@ class HttpFront:
         except (TimeoutError, asyncio.CancelledError):
             # The reader takes nothing: what is still buffered for it would keep the connection open for good.
             exchange.abort()
-        except Exception:
-            logger.exception("failed to serve a watch")
+        except Exception as error:  # noqa: BLE001
+            self._note_bug("failed to serve a watch", error)
             exchange.abort()
+
+    def _note_bug(self, doing: str, error: Exception) -> None:
+        """A request that shows it can be sent a thousand times a second."""
+        self._bugs.note_bug(asyncio.get_running_loop().time(), doing, error)
 
 
 def _given_up(request: Request) -> HttpError:
