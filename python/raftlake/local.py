@@ -278,9 +278,9 @@ os.register_at_fork(after_in_child=_close_in_fork)
 
 def _take(data_dir: Path) -> DirectoryLock:
     """Lock the directory for its quorum's life: two that start at once would write each other's settings."""
-    if (data_dir / FILE_NAME).exists():
-        raise WrongState(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
     try:
+        if (data_dir / FILE_NAME).exists():
+            raise WrongState(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
         data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error("create", data_dir, error) from error

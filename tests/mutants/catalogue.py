@@ -10,6 +10,7 @@ from tests.mutants.catalogue_driver import DRIVER
 from tests.mutants.catalogue_front import FRONT
 from tests.mutants.catalogue_hostile_apply import HOSTILE_APPLY
 from tests.mutants.catalogue_hostile_bounds import HOSTILE_BOUNDS
+from tests.mutants.catalogue_hostile_descriptors import HOSTILE_DESCRIPTORS
 from tests.mutants.catalogue_hostile_details import HOSTILE_DETAILS
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
@@ -31,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FRONT,
     *HOSTILE_APPLY,
     *HOSTILE_BOUNDS,
+    *HOSTILE_DESCRIPTORS,
     *HOSTILE_DETAILS,
     *HOSTILE_FRONT,
     *HOSTILE_LEAPS,

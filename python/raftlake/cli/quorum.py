@@ -37,7 +37,7 @@ def describe(
     replication: Annotated[bool, typer.Option("--replication", help="One line per replica.")] = False,
     what: Annotated[What | None, typer.Option("--describe", hidden=True)] = None,
     topic: Annotated[str | None, typer.Option(help="The quorum of this topic's partition, not of the metadata log.")] = None,
-    partition: Annotated[int, typer.Option(min=0, help="The partition of --topic.")] = 0,
+    partition: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The partition of --topic.")] = 0,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,

@@ -8,6 +8,7 @@ was formatted with.
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import time
 from collections import Counter
@@ -42,6 +43,8 @@ _POLL_S = 0.25
 #: So often a disk has to be seen to fetch before it is taken for the one that its node has.
 FETCHES_SEEN = 3
 CONNECT_SECONDS = 5.0
+NODE_ID_MAX = 2**31 - 1
+_NUMBER = re.compile(r"[0-9]{1,10}")
 
 #: Numbers and disks.
 Voters = frozenset[tuple[int, bytes]]
@@ -140,11 +143,15 @@ def parse_voter(text: str) -> tuple[int, str, int]:
     """`4@host:9092` in its parts; ConfigError when it is not that."""
     id_text, at, address = text.partition("@")
     host, colon, port_text = address.rpartition(":")
-    if not (at and colon and host and id_text.isascii() and id_text.isdigit() and port_text.isascii() and port_text.isdigit()):
-        raise ConfigError(f"{text!r} is no voter; accepted is NODE_ID@HOST:PORT, like 4@host:9092")
+    from raftlake.client.types import SHOWN_MAX, is_host
+
+    host = host.removeprefix("[").removesuffix("]")
+    is_id = _NUMBER.fullmatch(id_text) is not None and int(id_text) <= NODE_ID_MAX
+    if not (at and colon and host and is_id and _NUMBER.fullmatch(port_text) and is_host(host)):
+        raise ConfigError(f"{text[:SHOWN_MAX]!r} is no voter; accepted is NODE_ID@HOST:PORT, like 4@host:9092")
     if not 0 < int(port_text) < 65536:
-        raise ConfigError(f"{text!r}: a port is a number from 1 to 65535")
-    return int(id_text), host.removeprefix("[").removesuffix("]"), int(port_text)
+        raise ConfigError(f"{text[:SHOWN_MAX]!r}: a port is a number from 1 to 65535")
+    return int(id_text), host, int(port_text)
 
 
 def require_reachable(

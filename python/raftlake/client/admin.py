@@ -18,6 +18,9 @@ from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, unknown_
 from raftlake.wire.api import ApiKey
 from raftlake.wire.quorum import DESCRIBE_QUORUM_VERSION, QuorumDescription, describe_quorum_request, quorum_description
 
+#: What the request has room for; nodes allow far fewer.
+PARTITIONS_MAX = 2**31 - 1
+
 
 class Admin:
     def __init__(self, cluster: Cluster) -> None:
@@ -45,6 +48,9 @@ class Admin:
 
         RequestRejected(TOPIC_ALREADY_EXISTS) when it exists, unless `exist_ok`.
         """
+        if not -PARTITIONS_MAX <= partitions <= PARTITIONS_MAX:
+            told = f"create topic {name!r} with {partitions} partitions: at most {PARTITIONS_MAX} can be asked for"
+            raise RequestRejected(ErrorCode.INVALID_PARTITIONS, told)
         deadline = self._deadline(timeout_ms)
         request = protocol.create_topic_request(
             name,

@@ -201,6 +201,9 @@ async def open_connection(address: Address, config: ClientConfig) -> Connection:
         # asyncio puts its own words into `strerror`; the system's are what users know.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise Disconnected(str(address), reason, sent=False) from error
+    except (UnicodeError, OverflowError) as error:
+        # What a node says of another node's address may be anything.
+        raise Disconnected(str(address), f"no address to connect to: {error}", sent=False) from error
     try:
         await connection.negotiate(config.connect_timeout_ms)
     except Disconnected as error:

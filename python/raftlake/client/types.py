@@ -6,9 +6,11 @@ Frozen, picklable, without behaviour beyond checking themselves: a Spark driver 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import ip_address
 
 from raftlake.errors import ConfigError
 
@@ -21,6 +23,9 @@ MAX_TIMESTAMP = -3
 SERVERS_VARIABLES = ("RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS")
 #: The nodes of `raftlake local` without options.
 LOCAL_SERVERS = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+#: Of a wrong setting, in its error.
+SHOWN_MAX = 100
+_PORT = re.compile(r"[0-9]{1,5}")
 
 Header = tuple[str, bytes | None]
 
@@ -51,13 +56,29 @@ def parse_servers(servers: str | Sequence[str]) -> tuple[Address, ...]:
     for part in (part.strip() for part in parts):
         if not part:
             continue
+        shown = part if len(part) <= SHOWN_MAX else part[:SHOWN_MAX] + "…"
         host, colon, port = part.rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"bootstrap.servers: {part!r} is not host:port")
-        addresses.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
+        if not colon or not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+            raise ConfigError(f"bootstrap.servers: {shown!r} is not host:port")
+        host = host.removeprefix("[").removesuffix("]")
+        if not is_host(host):
+            raise ConfigError(f"bootstrap.servers: {shown!r} is not host:port, {host[:SHOWN_MAX]!r} is no host name or address")
+        addresses.append(Address(host, int(port)))
     if not addresses:
         raise ConfigError("bootstrap.servers: no host:port given")
     return tuple(dict.fromkeys(addresses))
+
+
+def is_host(host: str) -> bool:
+    """Whether it may be resolved; the system has the last word."""
+    try:
+        if ":" in host:
+            ip_address(host)
+        else:
+            host.encode("idna")
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from raftlake.errors import ConfigError, WrongState
 from raftlake.raft.types import NodeId
 from raftlake.runtime.log import quote
 from raftlake.runtime.settings.parsing import NODE_ID_MAX
+from raftlake.storage.files import storage_error
 from raftlake.storage.meta import FILE_NAME, MetaProperties, format_directory, read_meta
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -25,7 +26,7 @@ def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None)
         raise ConfigError(f"node.id={node_id}: out of range; accepted is 0 to {NODE_ID_MAX}")
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ConfigError(f"cluster.id={quote(cluster_id)}: accepted are 1 to 64 of the characters A-Z a-z 0-9 _ . -")
-    if not (data_dir / FILE_NAME).exists():
+    if not _is_formatted(data_dir):
         return format_directory(data_dir, node_id=NodeId(node_id), cluster_id=cluster_id)
     meta = read_meta(data_dir)
     if meta.node_id != node_id:
@@ -34,3 +35,11 @@ def format_data_dir(data_dir: Path, node_id: int, cluster_id: str | None = None)
         belongs = "no cluster yet" if meta.cluster_id is None else f"cluster.id={meta.cluster_id}"
         raise WrongState(f"{data_dir} is formatted already, for {belongs}; it cannot become cluster.id={cluster_id}")
     return meta
+
+
+def _is_formatted(data_dir: Path) -> bool:
+    """Raises StorageError for a path that the system refuses."""
+    try:
+        return (data_dir / FILE_NAME).exists()
+    except OSError as error:
+        raise storage_error("look at", data_dir, error) from error

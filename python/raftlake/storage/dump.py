@@ -25,8 +25,16 @@ TEXT_SHOWN_MAX = 200
 
 
 def dump(path: Path, *, records: bool = False) -> Iterator[str]:
-    """The lines that describe one file; with `records` also a line for each record. Raises StorageError when it cannot be
-    read or is of no known kind."""
+    """The lines that describe one file, one at least; with `records` also a line for each record. Raises StorageError when it
+    cannot be read or is of no known kind."""
+    line = None
+    for line in _lines(path, records=records):
+        yield line
+    if line is None:
+        yield f"{path} is empty"
+
+
+def _lines(path: Path, *, records: bool) -> Iterator[str]:
     by_suffix: dict[str, Callable[[], Iterator[str]]] = {
         ".log": lambda: dump_batches(path, records=records),
         ".checkpoint": lambda: dump_batches(path, records=records),

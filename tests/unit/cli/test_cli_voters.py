@@ -59,7 +59,13 @@ def test_a_voter_is_named_by_number_and_address(text: str, parts: tuple[int, str
     assert parse_voter(text) == parts
 
 
-@pytest.mark.parametrize("text", ["4", "4@h", "@h:1", "x@h:1", "4@:1", "4@h:x", "-1@h:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("4", "4@h", "@h:1", "x@h:1", "4@:1", "4@h:x", "-1@h:1", "4@127.0.0.1:22:33", "2147483648@h:1", "9" * 5_000 + "@h:1"),
+        *(f"4@{'a' * 300}:1", "4@h:" + "1" * 5_000, "4@[::g]:1"),
+    ],
+)
 def test_anything_else_is_refused_with_the_form_that_is_accepted(text: str) -> None:
     with pytest.raises(ConfigError, match="NODE_ID@HOST:PORT"):
         parse_voter(text)

@@ -115,3 +115,15 @@ def test_a_topic_is_described_anew_each_time() -> None:
             assert [(p.leader_id, p.leader_epoch, p.replicas) for p in described.partitions] == [(1, 1, (1, 2)), (2, 2, (1, 2))]
 
     run(test())
+
+
+@pytest.mark.parametrize("partitions", [2**31, 99_999_999_999, -(2**31)])
+def test_more_partitions_than_a_request_can_ask_for(partitions: int) -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            with pytest.raises(RequestRejected, match=f"create topic 't' with {partitions} partitions") as caught:
+                await client.create_topic("t", partitions)
+            assert caught.value.code == ErrorCode.INVALID_PARTITIONS
+            assert (await client.create_topic("t", 2)).name == "t"
+
+    run(test())

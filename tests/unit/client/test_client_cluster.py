@@ -14,8 +14,10 @@ from kio.schema.types import BrokerId
 from clientkit import HANG, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE, describe_topic, metadata
 from raftlake.client import AsyncClient, Client, KvConflict, NoReachableNode, OffsetOutOfRange
+from raftlake.client.connection import open_connection
+from raftlake.client.errors import Disconnected
 from raftlake.client.partitioner import murmur2, partition_for_key
-from raftlake.client.types import Address, parse_servers
+from raftlake.client.types import Address, ClientConfig, parse_servers
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 from raftlake.wire.api import ApiKey
 
@@ -233,5 +235,32 @@ def test_nodes_without_a_leader_deny_no_topic_and_the_time_that_they_get_is_the_
                 quorum.nodes[2].standing[ApiKey.METADATA] = without_leader
                 with pytest.raises(RequestRejected, match="hears of a leader"):
                     await client.describe_topic("t")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("127.0.0.1:22:33", "h:1:2", "a..b:9", "[::g]:1", "h:" + "1" * 5_000),
+        *("a" * 300 + ":1", "a" * 64 + ".b:1"),
+    ],
+)
+def test_what_is_no_host_is_said_before_anything_is_asked(wrong: str) -> None:
+    """The system's resolver raises UnicodeError for some, and others were taken for hosts that do not answer."""
+    with pytest.raises(ConfigError, match="is not host:port") as caught:
+        parse_servers(f"good:1,{wrong}")
+    assert len(str(caught.value)) < 400
+    assert parse_servers("xn--bcher-kva.example.:1,bücher.example:2,::1:3,[fe80::1%eth0]:4") == (
+        Address("xn--bcher-kva.example.", 1), Address("bücher.example", 2), Address("::1", 3), Address("fe80::1%eth0", 4),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("address", [Address("a" * 300, 9092), Address("h..x", 9092)])
+def test_an_address_that_a_node_makes_up_is_one_that_does_not_answer(address: Address) -> None:
+    async def test() -> None:
+        with pytest.raises(Disconnected, match="no address to connect to") as caught:
+            await open_connection(address, ClientConfig(bootstrap=(address,)))
+        assert not caught.value.sent
 
     run(test())

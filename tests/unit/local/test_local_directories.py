@@ -186,3 +186,8 @@ def test_a_child_finds_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert local._python_path(root) == root
     monkeypatch.setattr(local.site, "getsitepackages", lambda: [root])
     assert local._python_path("") == ""
+
+
+def test_a_path_that_the_system_refuses_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="File name too long"):
+        local._take(tmp_path / ("a" * 5_000))

@@ -51,3 +51,8 @@ def test_says_which_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("version=9\n")
     with pytest.raises(StorageError, match=r"meta\.properties cannot be used: version is '9'"):
         format_data_dir(tmp_path, 1)
+
+
+def test_a_path_that_the_system_refuses_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"cannot look at .*File name too long"):
+        format_data_dir(tmp_path / ("a" * 5_000), 1)

@@ -157,3 +157,15 @@ def test_what_cannot_be_dumped_is_named(tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"")
     with pytest.raises(StorageError, match=name):
         list(dump(tmp_path / name))
+
+
+SNAPSHOT = "00000000000000000003-0000000001.checkpoint"
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", SNAPSHOT, "00000000000000000000.index"])
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    assert list(dump(path)) == [f"{path} is empty"]
+    path = segment(tmp_path, make_batch(0)[0])
+    assert len(list(dump(path))) == 1 and "empty" not in next(dump(path))

@@ -47,7 +47,7 @@ def ask(endpoint: Endpoint, timeout_seconds: float) -> Answer | None:
             if _request(connection, API_VERSIONS, 0, b"") is None:
                 return None
             return _ask_leader(connection)
-    except OSError:
+    except (OSError, UnicodeError):
         return None
 
 
@@ -58,7 +58,7 @@ def served_apis(endpoint: Endpoint, timeout_seconds: float) -> frozenset[int] | 
             connection.settimeout(timeout_seconds)
             answer = _request(connection, API_VERSIONS, 0, b"")
             return None if answer is None else _parse_api_versions(answer)
-    except (OSError, struct.error):
+    except (OSError, UnicodeError, struct.error):
         return None
 
 
