@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ def soft_limit(count: int) -> Iterator[None]:
 @contextlib.contextmanager
 def descriptors_left(count: int = 0) -> Iterator[None]:
     """So many descriptors are free while the block runs."""
+    # The sockets of earlier tests would be closed amid it.
+    gc.collect()
     taken = [os.open(os.devnull, os.O_RDONLY)]
     # The lowest free number is the next to be given.
     with soft_limit(max(taken[0], *map(int, os.listdir("/proc/self/fd"))) + 1):
