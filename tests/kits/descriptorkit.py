@@ -25,9 +25,9 @@ def descriptors_left(count: int = 0) -> Iterator[None]:
     """So many descriptors are free while the block runs."""
     # The sockets of earlier tests would be closed amid it.
     gc.collect()
-    taken = [os.open(os.devnull, os.O_RDONLY)]
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(count + 1)]
     # The lowest free number is the next to be given.
-    with soft_limit(max(taken[0], *map(int, os.listdir("/proc/self/fd"))) + 1):
+    with soft_limit(max(*taken, *map(int, os.listdir("/proc/self/fd"))) + 1):
         try:
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
