@@ -213,7 +213,7 @@ WAITING = (
         "commands-not-applied-after-a-read-failed",
         "nothing else would make an idle node go on",
         "raftlake.replica.kv_service",
-        "        if self._behind is not None and not self._node.damage.has_found:\n"
+        "        if self._behind is not None and self._restoring is None and not self._node.damage.has_found:\n"
         "            # No file could be opened.\n"
         "            self._go_on_later()\n",
         "",

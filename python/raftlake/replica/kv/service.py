@@ -268,7 +268,7 @@ class KvService:
     def _go_on_with(self, partition: Partition, high_watermark: int) -> None:
         """Outside of a turn; whoever waited for what is applied now hears of it in one."""
         self._findings.guarded(partition.group, lambda: self.advance(partition, Offset(high_watermark)))
-        if self._behind is not None and not self._findings.has_found:
+        if self._behind is not None and self._restoring is None and not self._findings.has_found:
             # No file could be opened.
             self._go_on_later()
         self._engine.request_turn()
