@@ -262,7 +262,7 @@ FULL_DISKS = (
         source="a replica would wait for ever in a session whose other groups are answered",
         edits=(Edit("raftlake.replica.turn.restart", "        self._fetch_server.begun_anew(partition.group)\n", ""),),
         by_tests=True,
-        places=("sim/test_sim_full_disks.py", *IN_WATCH),
+        places=("unit/replica/test_replica_turn_actions_restart.py",),
     ),
     Mutant(
         name="append-without-room-called-unknown",

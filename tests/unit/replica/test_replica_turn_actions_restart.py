@@ -80,14 +80,16 @@ def test_a_request_goes_the_way_of_its_kind() -> None:
 # --- restarts ---
 
 
-def restarts(ground: Ground, hosting: Any, damage: Noted, actions: Any) -> tuple[Restarts, Findings]:
+def restarts(
+    ground: Ground, hosting: Any, damage: Noted, actions: Any, fetch_server: Noted | None = None
+) -> tuple[Restarts, Findings]:
     findings = Findings(ground.engine)
     made = Restarts(
         ground.engine,
         names=Noted(by_id=None),  # type: ignore[arg-type]
         findings=findings,
         damage=damage,  # type: ignore[arg-type]
-        fetch_server=Noted(),  # type: ignore[arg-type]
+        fetch_server=fetch_server or Noted(),  # type: ignore[arg-type]
         hosting=hosting,
         actions=actions,
     )
@@ -130,9 +132,10 @@ def test_a_group_without_room_keeps_its_log_and_campaigns_later() -> None:
     ground = Ground()
     partition = ground.lead()
     end = partition.log.end_offset
-    hosting, damage = Reopening(ground), Noted()
-    made, _ = restarts(ground, hosting, damage, Noted())
+    hosting, damage, fetch_server = Reopening(ground), Noted(), Noted()
+    made, _ = restarts(ground, hosting, damage, Noted(), fetch_server)
     made.without_room(partition)
+    assert fetch_server.calls == [("begun_anew", (METADATA_GROUP,))], "replicas that wait have to ask again"
     assert damage.calls == [] and ground.engine.partitions[METADATA_GROUP].log.end_offset == end
     assert hosting.calls[-1] == ("open", (METADATA_GROUP, ground.engine.config.raft.election_timeout_ms))
 
