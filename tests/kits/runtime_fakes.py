@@ -17,11 +17,13 @@ from raftlake.ports.peer_rpcs import GroupId, PeerReply, PeerRpc
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, ClientContext, Endpoint
 from raftlake.runtime import loop as loops
 from raftlake.runtime.admission import AddressLimit
+from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.listener.frame_room import FrameRoom
 from raftlake.runtime.listener.listener import Listener
 from raftlake.runtime.listener.router import ConnectionLimits
 from raftlake.runtime.peers.codec import PeerCodec
 from raftlake.runtime.sockets import bind
+from raftlake.runtime.work_line import WorkLine
 from raftlake.wire import fetch, find_quorum, produce
 from raftlake.wire.api import ApiKey, RequestHeader, decode_response, encode_request
 from raftlake.wire.topic_lists import TopicPartitions
@@ -206,6 +208,8 @@ async def served(
     started_bytes_max: int = 1 << 30,
     unsent_bytes_max: int = 1 << 30,
     room: FrameRoom | None = None,
+    line: WorkLine | None = None,
+    partitions_told: Callable[[object], int] = lambda message: 0,
 ) -> AsyncIterator[Served]:
     node = node or FakeNode()
     codec = PeerCodec(node_id=1, peers={1: Endpoint("127.0.0.1", 9092), 2: Endpoint("127.0.0.1", 9093)})
@@ -222,6 +226,8 @@ async def served(
         peers=peers or FakePeers(),  # type: ignore[arg-type]
         use=use,
         room=room or FrameRoom(1 << 30),
+        line=line or WorkLine(asyncio.get_running_loop(), SystemClock().now_us),
+        partitions_told=partitions_told,
         started_bytes_max=started_bytes_max,
         unsent_bytes_max=unsent_bytes_max,
         on_fatal=fatal.append,

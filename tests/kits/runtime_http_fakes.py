@@ -30,6 +30,7 @@ from raftlake.runtime.http.watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
+from raftlake.runtime.work_line import WorkLine
 from raftlake.wire.quorum import QuorumDescription
 from runtime_fakes import LOOPBACK, address_of
 
@@ -161,6 +162,7 @@ async def http_front(
     heartbeat_seconds: float = 60.0,
     stall_seconds: float = 60.0,
     serves: Serves = Serves.ALL,
+    line: WorkLine | None = None,
 ) -> AsyncIterator[Front]:
     node: Any = FakeHttpNode()
     fatal: list[RaftlakeError] = []
@@ -177,6 +179,7 @@ async def http_front(
         addresses=addresses or AddressLimit(1 << 30),
         hosts=AllowedHosts(["h"]),
         on_fatal=fatal.append,
+        line=line or WorkLine(asyncio.get_running_loop(), clock.now_us),
         watchers=watchers,
     )
     listening = bind(LOOPBACK, "http.listener")

@@ -92,8 +92,8 @@ HTTP_FRONT = (
         "etag-of-the-last-change",
         "RFC 9110: an ETag is that of the representation, and with one key both are the same",
         HTTP_KV,
-        "(etag(entry.version),), offset)",
-        "(etag(offset - 1),), offset)",
+        "(etag(entry.version),), offset, hold)",
+        "(etag(offset - 1),), offset, hold)",
         VERSIONS,
     ),
     mutant(
@@ -131,7 +131,7 @@ HTTP_FRONT = (
     mutant(
         "reserved-key-in-the-second-operation",
         "the second of two",
-        HTTP_KV,
+        "raftlake.runtime.http.txn_body",
         "    if is_reserved(key):\n        raise HttpError(403, "
         'f"keys under /raftlake/ are written by the quorum alone: {key!r}")\n    if kind',
         "    if is_reserved(key) and index == 0:\n        raise HttpError(403, "

@@ -161,9 +161,9 @@ LISTS = (
         edits=(
             Edit(
                 MACHINE,
-                "            found.append((key, unpack(row)))\n        return tuple(found), False\n",
-                "            found.append((key, unpack(row)))\n        found.sort(key=lambda row: len(row[0]))\n"
-                "        return tuple(found), False\n",
+                "            found.append((key, row))\n        return found, False\n",
+                "            found.append((key, row))\n        found.sort(key=lambda row: len(row[0]))\n"
+                "        return found, False\n",
             ),
         ),
     ),
@@ -184,8 +184,8 @@ LISTS = (
         edits=(
             Edit(
                 MACHINE,
-                "            found.append((key, unpack(row)))\n        return tuple(found), False\n",
-                "            found.append((key, unpack(row)))\n        return tuple(found), len(found) == limit\n",
+                "            found.append((key, row))\n        return found, False\n",
+                "            found.append((key, row))\n        return found, len(found) == limit\n",
             ),
         ),
     ),

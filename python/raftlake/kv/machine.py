@@ -17,7 +17,7 @@ from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, Put, Txn, decode
 from raftlake.kv.frozen import FrozenView
 from raftlake.kv.history import Change, History, Noted
 from raftlake.kv.keys import RESERVED_PREFIX
-from raftlake.kv.keyspace import Entry, KeySpace, pack, unpack, value_bytes
+from raftlake.kv.keyspace import Entry, KeySpace, Row, pack, unpack, value_bytes
 from raftlake.kv.restoration import Restoration
 from raftlake.kv.rules import NoRules, Rules
 
@@ -160,20 +160,25 @@ class StateMachine:
         """At most `limit` entries whose keys start with `prefix` and follow `after`, in key order (by code point, which is
         the order of the UTF-8 bytes), and whether more follow them. With `bytes_max`, a page ends early rather than hold
         more bytes of values than that (but holds at least one entry)."""
+        rows, more = self.rows(prefix, after, limit, bytes_max)
+        return tuple((key, unpack(row)) for key, row in rows), more
+
+    def rows(self, prefix: str, after: str | None, limit: int, bytes_max: int | None = None) -> tuple[Sequence[Row], bool]:
+        """What `list` returns, packed: nothing is copied."""
         from_prefix = after is None or after < prefix
-        found: list[tuple[str, Entry]] = []
+        found: list[Row] = []
         bytes_left = bytes_max
         for key, row in self._space.rows_from(prefix if after is None or from_prefix else after, inclusive=from_prefix):
             if not key.startswith(prefix):
                 break
             if len(found) >= limit:
-                return tuple(found), True
+                return found, True
             if bytes_left is not None:
                 bytes_left -= value_bytes(row)
                 if bytes_left < 0 and found:
-                    return tuple(found), True
-            found.append((key, unpack(row)))
-        return tuple(found), False
+                    return found, True
+            found.append((key, row))
+        return found, False
 
     def changes_since(self, prefix: str, version: int, limit: int = 1024) -> Sequence[Change]:
         """The changes below `prefix` with a version above `version`, oldest first; whole transactions, so that a watcher may

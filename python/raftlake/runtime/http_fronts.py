@@ -14,6 +14,7 @@ from raftlake.runtime.http.ops import OpsHandlers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.settings.settings import Settings
 from raftlake.runtime.slices import Slices
+from raftlake.runtime.work_line import WorkLine
 
 
 class HttpFronts:
@@ -25,12 +26,14 @@ class HttpFronts:
         node: ReplicaNode,
         metrics: NodeMetrics,
         slices: Slices,
+        line: WorkLine,
         now_us: Callable[[], int],
         on_fatal: Callable[[RaftlakeError], None],
     ) -> None:
         self._settings = settings
         self._node = node
         self._metrics = metrics
+        self._line = line
         self._on_fatal = on_fatal
         page = MetricsPage(node, metrics, slices, now_us, partitions_max=settings.metrics_partitions_max)
         self._ops = OpsHandlers(node, page, str(settings.data_dir))
@@ -53,6 +56,7 @@ class HttpFronts:
             addresses=settings.new_address_limit(),
             hosts=settings.allowed_hosts,
             on_fatal=self._on_fatal,
+            line=self._line,
         )
         await self._fronts[name].start(listening)
 

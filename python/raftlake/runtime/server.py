@@ -15,10 +15,12 @@ import os
 import random
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from raftlake.errors import ConfigError, MachineError, RaftlakeError, StorageError
 from raftlake.ports.driver import ListenerUse
 from raftlake.raft.types import NodeId
+from raftlake.replica.apis.cluster import partitions_told
 from raftlake.replica.config import Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime import loop as loops
@@ -47,6 +49,7 @@ from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
 from raftlake.storage.descriptors import limit, raise_limit
+from raftlake.runtime.work_line import WorkLine
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta
@@ -125,6 +128,7 @@ class NodeServer:
         self._sampler: asyncio.TimerHandle | None = None
         self._watch: LoopWatch | None = None
         self._clock = SystemClock()
+        self._line = WorkLine(loop, self._clock.now_us)
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
         self._driver.after_turn = self._after_turn
@@ -162,7 +166,7 @@ class NodeServer:
             self._listeners[name] = self._new_listener(_use_of(name, settings))
             await self._listeners[name].start(listening)
         assert self._slices is not None
-        self._http = HttpFronts(settings, node, metrics, self._slices, self._clock.now_us, self._driver.fail)
+        self._http = HttpFronts(settings, node, metrics, self._slices, self._line, self._clock.now_us, self._driver.fail)
         await self._http.start(for_http, for_ops)
         self._sample()
         self._watch = LoopWatch(self._loop, metrics.note_lag)
@@ -228,6 +232,8 @@ class NodeServer:
             peers=KnownPeers(self.node, self._network),
             use=use,
             room=self._room,
+            line=self._line,
+            partitions_told=partial(partitions_told, self.node.services),
             on_fatal=self._driver.fail,
             notice_alive=self._network.notice_alive,
             metrics=self._metrics,

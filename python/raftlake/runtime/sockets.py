@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 
 from raftlake.errors import ConfigError, MachineError
@@ -32,3 +33,10 @@ def bind(endpoint: Endpoint, setting: str) -> socket.socket:
         kind_of_error = ConfigError if error.errno == errno.EADDRNOTAVAIL else MachineError
         raise kind_of_error(f"{setting}={endpoint}: cannot listen on port {endpoint.port}: {error.strerror}") from error
     return bound
+
+
+def has_hung_up(descriptor: int) -> bool:
+    """Whether the other side has closed, or half closed, a connection that is not read at the moment."""
+    poll = select.poll()
+    poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))

@@ -240,6 +240,11 @@ def decode_request(frame: BytesLike) -> tuple[RequestHeader, Message]:
     return RequestHeader(api.key, version, correlation_id, client_id), message
 
 
+def peek_api_key(frame: BytesLike) -> int:
+    """The API key of a request frame that has not been decoded; -1 for what is no request."""
+    return -1 if len(frame) < _REQUEST_HEAD.size else int(_REQUEST_HEAD.unpack_from(frame, 0)[0])
+
+
 def peek_client_id(beginning: BytesLike) -> str | None:
     """The client id of a request that has only begun to arrive; None also when the beginning does not hold it."""
     if len(beginning) < _REQUEST_HEAD.size:

@@ -333,7 +333,7 @@ def test_a_client_that_takes_no_answer_is_ended_and_a_waiting_one_is_not() -> No
             reader, writer = await asyncio.open_connection(sock=narrow)
             reader._transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"GET /v1/kv?values=true HTTP/1.1\r\nhost: h\r\n\r\n")
-            await until(lambda: on.front._answers.held > 0)
+            await until(lambda: len(on.front._writers) > 0)
             on.node.kv.read = lambda *_: None  # type: ignore[method-assign, assignment]
             waiting = asyncio.create_task(on.client.get("/v1/kv/a"))
             await until(lambda: len(on.front.exchanges) == 2)

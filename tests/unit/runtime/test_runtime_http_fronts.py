@@ -17,6 +17,7 @@ from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.settings.settings import load_settings
 from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
+from raftlake.runtime.work_line import WorkLine
 from runtime_fakes import LOOPBACK, address_of, run, until
 from runtime_http_fakes import FakeHttpNode, http_front
 
@@ -54,7 +55,8 @@ def test_clients_that_fill_the_listener_of_the_keys_do_not_reach_the_health_chec
         metrics = NodeMetrics(node, clock, dict)
         settings = settings_of(tmp_path, max_connections="3", http_ops_listener="127.0.0.1:8093")
         loop = asyncio.get_running_loop()
-        fronts = HttpFronts(settings, node, metrics, Slices(loop, clock.now_us), clock.now_us, lambda error: None)
+        line = WorkLine(loop, clock.now_us)
+        fronts = HttpFronts(settings, node, metrics, Slices(loop, clock.now_us), line, clock.now_us, lambda error: None)
         for_keys, for_ops = bind(LOOPBACK, "http.listener"), bind(LOOPBACK, "http.ops.listener")
         keys, ops = address_of(for_keys), address_of(for_ops)
         await fronts.start(for_keys, for_ops)

@@ -12,7 +12,8 @@ from raftlake.kv.commands import Put, Txn
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.runtime.http.base import ByteBudget, HttpError
 from raftlake.runtime.http.exchange import PIECE_BYTES
-from raftlake.runtime.http.kv import LIST_BYTES_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from raftlake.runtime.http.kv import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from raftlake.runtime.http.pages import LIST_BYTES_MAX
 from runtime_fakes import run, settle, until
 from runtime_http_fakes import FakeKv, Front, http_front
 

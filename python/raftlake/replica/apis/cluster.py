@@ -58,6 +58,19 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
     )
 
 
+def partitions_told(node: Services, request: Any) -> int:
+    """How many partitions the answer to a request for Metadata lists: what the answer costs follows from it."""
+    if request.topics is None or (not request.topics and _version(request) == 0):
+        return node.kv.partition_count
+    topics = (_topic_asked(node, asked) for asked in once(request.topics, _name_or_id))
+    return sum(topic.partitions for topic in topics if topic is not None)
+
+
+def _topic_asked(node: Services, asked: Any) -> Topic | None:
+    topic_id = id_from_kio(getattr(asked, "topic_id", None))
+    return node.names.by_id(topic_id) if any(topic_id) else node.names.topic(asked.name or "")
+
+
 def _version(request: Any) -> int:
     return int(type(request).__version__)
 
@@ -70,7 +83,7 @@ def _name_or_id(asked: Any) -> str | bytes:
 def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
-    topic = node.names.by_id(topic_id) if by_id else node.names.topic(asked.name or "")
+    topic = _topic_asked(node, asked)
     if topic is not None:
         return _known_topic(node, nodes, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,7 +7,8 @@ Reading order:
 - `exchange`: one request and its answer; a handler is a coroutine that runs without a task.
 - `base`: `Request`, `Response` and `HttpError`; the strict parsing of paths, queries and bodies.
 - `hosts`: the check of Host and Origin against web pages of other sites.
-- `kv`: /v1/kv and /v1/txn.
+- `kv`: /v1/kv and /v1/txn, with `pages` of keys and `txn_body`, the JSON of a transaction.
+- `in_line`: how a handler waits for dear work of its own.
 - `watch`: /v1/watch, the changes of keys as server-sent events.
 - `ops`: /health/live, /health/ready and /v1/quorum; /metrics with the page of `metrics_page`.
 - `metrics_page`: the page for Prometheus, built in slices and kept for a second.
@@ -19,6 +20,7 @@ Invariants:
 
 - A connection serves its requests one at a time and in order.
 - A handler returns a whole response or raises `HttpError`. Only a watch writes by itself.
+- Long lists and large transactions wait in the line of all clients' dear work. Room for a page is taken before it is built.
 - Reads of keys are linearizable at any node, unless the request asks for a stale read.
 - 503 and 507 refuse a write before any node proposes it. 504 says that the outcome of a write is unknown.
 - A watch never skips a change. `watch` tells and closes a reader that falls behind the history.

@@ -49,10 +49,16 @@ class Response:
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
     offset: int | None = None
+    #: What the body takes of a budget until it is sent.
+    hold: Hold | None = None
 
 
 class BodySource(Protocol):
     """Where a request's body comes from."""
+
+    @property
+    def is_gone(self) -> bool:
+        """The client has closed the connection."""
 
     async def piece(self) -> tuple[bytes, bool]:
         """The next piece, and whether more follows. Raises HttpError when the client is gone."""
@@ -136,16 +142,40 @@ class ByteBudget:
         self._refusal = refusal
         self.held = 0
 
-    @contextmanager
-    def hold(self, size: int) -> Iterator[None]:
-        """Hold `size` bytes while the block runs; 503 when there is no room (one request always has room)."""
+    def take(self, size: int) -> Hold:
+        """Hold `size` bytes; 503 when there is no room (one request always has room)."""
         if self.held and self.held + size > self._bytes_max:
             raise unavailable(self._refusal)
-        self.held += size
+        return Hold(self, size)
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Hold `size` bytes while the block runs; 503 when there is no room."""
+        held = self.take(size)
         try:
             yield
         finally:
-            self.held -= size
+            held.release()
+
+
+class Hold:
+    """Bytes of a budget."""
+
+    __slots__ = ("_budget", "_size")
+
+    def __init__(self, budget: ByteBudget, size: int) -> None:
+        self._budget = budget
+        self._size = 0
+        self.settle(size)
+
+    def settle(self, size: int) -> None:
+        """It is `size` bytes from now on."""
+        self._budget.held += size - self._size
+        self._size = size
+
+    def release(self) -> None:
+        """Once or more often."""
+        self.settle(0)
 
 
 def unavailable(error: str) -> HttpError:

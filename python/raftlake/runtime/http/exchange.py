@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from raftlake.runtime.http.base import HttpError, Request, Response
+from raftlake.runtime.http.base import Hold, HttpError, Request, Response
 
 T = TypeVar("T")
 
@@ -123,6 +123,8 @@ class Exchange:
         self._coroutine: Coroutine[Waiter[Any], None, Response] | None = None
         self._is_stream = False
         self._is_chunked = True
+        #: What the answer takes of a budget.
+        self._hold: Hold | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -219,6 +221,7 @@ class Exchange:
     def answer(self, response: Response) -> None:
         """All of it."""
         connection = self.connection
+        self._hold = response.hold
         if connection.is_lost or self._is_stream:
             self._end()
         elif len(response.body) > PIECE_BYTES and self.request.method != "HEAD":
@@ -272,6 +275,8 @@ class Exchange:
         self._end()
 
     def _end(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
         if not self.is_answered:
             self.is_answered = True
             self._body.clear()

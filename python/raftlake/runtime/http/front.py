@@ -26,6 +26,7 @@ from raftlake.runtime.http.ops import OpsHandlers
 from raftlake.runtime.http.watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.refusal_log import RefusalLog
+from raftlake.runtime.work_line import WorkLine
 
 logger = logging.getLogger("raftlake.http")
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class HttpFront:
         addresses: AddressLimit,
         hosts: AllowedHosts,
         on_fatal: Callable[[RaftlakeError], None],
+        line: WorkLine,
         watchers: Watchers | None = None,
     ) -> None:
         self._node = node
@@ -88,7 +90,7 @@ class HttpFront:
         self._refusals = RefusalLog(logger)
         self._bugs = RefusalLog(logger, logging.ERROR)
         self._serves = serves
-        kv = KvHandlers(node, metrics)
+        kv = KvHandlers(node, metrics, self._answers, line)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
         self._routes: dict[bytes, Mapping[str, Handler]] = {b"/v1/quorum": _reading(ops.quorum)}
         if serves is not Serves.OPS:
@@ -192,10 +194,14 @@ class HttpFront:
 
     async def _write_large(self, exchange: Exchange, response: Response) -> None:
         try:
-            with self._answers.hold(len(response.body)):
-                await exchange.write_whole(response)
+            hold = response.hold or self._answers.take(len(response.body))
         except HttpError as error:
             exchange.answer(error.response())
+            return
+        try:
+            await exchange.write_whole(response)
+        finally:
+            hold.release()
 
     def head(self, response: Response) -> bytes:
         return head_bytes(response, self._node.kv.machine.applied_offset)

@@ -4,7 +4,8 @@ Owns: the order of answers (requests of one connection may complete in any order
 requests), and back-pressure: a request is started only while the connection is below its limits, the ones behind it wait, and
 nothing more is read until they have been started. So one connection holds at most `requests_max` started requests and one
 consumer Fetch, whatever its client sends. Of a large frame only the beginning is read until all connections together have
-room for it (`frame_room`). Refuses to know what requests mean: a `Router` does.
+room for it (`frame_room`). A client's dear request waits for its turn in the line of all connections (`work_line`) before it
+is decoded, and what came behind it on the connection waits with it. Refuses to know what requests mean: a `Router` does.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from raftlake.ports.driver import PeerConnection
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.listener.apis import listed
+from raftlake.runtime.listener.request import DearFrame, Request, is_dear
 from raftlake.runtime.listener.router import Router
+from raftlake.runtime.listener.turn import LateAnswer, Turn
 from raftlake.runtime.peers.codec import is_from_replica, parse_peer_client_id
 from raftlake.wire.api import (
     ApiKey,
-    RequestHeader,
     UnsupportedRequest,
     decode_request,
     encode_response,
@@ -40,20 +42,6 @@ WRITE_BYTES = 128 * 1024
 FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
 
 
-class _Request:
-    """A request that waits, or is being served; `parts` is its encoded answer once there is one, empty for "no answer"
-    (acks=0). One that needs no serving has its answer from the beginning."""
-
-    __slots__ = ("header", "is_fetch", "message", "parts", "size")
-
-    def __init__(self, header: RequestHeader, message: object, size: int, parts: list[BytesLike] | None = None) -> None:
-        self.header = header
-        self.is_fetch = header.api_key == ApiKey.FETCH
-        self.message = message
-        self.size = size
-        self.parts = parts
-
-
 class Connection(asyncio.BufferedProtocol):
     """`peer` is what the driver remembers of this connection when a replica is on the other side."""
 
@@ -61,8 +49,10 @@ class Connection(asyncio.BufferedProtocol):
         self._router = router
         self._limits = router.limits
         self._decoder = FrameDecoder(router.limits.request_bytes_max)
-        self._started: deque[_Request] = deque()
-        self._waiting: deque[_Request] = deque()
+        self._started: deque[Request] = deque()
+        self._waiting: deque[Request | DearFrame] = deque()
+        #: The request that is being handed to the node.
+        self._serving: Request | None = None
         self._started_bytes = 0
         self._fetches = 0
         self._unsent: list[BytesLike] = []
@@ -79,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_peer = False
         self._has_claimed = False
         self._now = asyncio.get_running_loop().time
+        self._turn = Turn(router.line, self._now, self)
         #: When the last bytes came; when the other side last took some while it is behind, and what is still to be taken.
         self._heard_at = self._taken_at = self._now()
         self._unsent_held = self._untaken = 0
@@ -96,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's transports have the methods without the base class.
         self._transport = cast(asyncio.Transport, transport)
         self._client.connection.on_check_done = self._start_what_waits
+        self._turn.socket = self._transport.get_extra_info("socket")
         name = self._transport.get_extra_info("peername")
         self._client = replace(self._client, host=name[0] if isinstance(name, tuple) else "")
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
@@ -105,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._closing = None
         self._is_lost = self._client.connection.is_gone = True
-        self._waiting.clear()
+        self._drop_waiting()
         self._decoder.close()
         self._router.room.forget(self)
         self._leave_room()
@@ -123,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._heard_at = self._now()
         try:
             for frame in self._decoder.buffer_updated(nbytes):
-                self._decode(frame)
+                self._take(frame)
             self._start()
             if self._decoder.failure is not None:
                 raise self._decoder.failure
@@ -150,6 +142,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             is_left = self._closing is not None and now - self._heard_at > self._limits.stall_seconds
             return "takes no last answer" if is_left else None
+        if self._turn.is_overdue(now, self._limits.turn_seconds):
+            return "its turn did not come in time"
         if self._room and self._router.room.is_short:
             allowed = self._limits.stall_seconds + self._room / FRAME_BYTES_PER_SECOND_MIN
             if self._decoder.is_amid_frame and now - self._room_since > allowed:
@@ -197,6 +191,10 @@ class Connection(asyncio.BufferedProtocol):
         self._router.note_fault(self, error)
         self.close()
 
+    def fail_by_bug(self, doing: str, error: Exception) -> None:
+        self._router.note_bug(doing, error)
+        self.abort()
+
     def send_answers(self) -> None:
         """Write what has been answered."""
         unsent, self._unsent = self._unsent, []
@@ -211,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
             self._closing, self._transport = self._transport, None
             self._heard_at = self._now()
-            self._waiting.clear()
+            self._drop_waiting()
 
     def abort(self) -> None:
         """Close at once."""
@@ -219,10 +217,25 @@ class Connection(asyncio.BufferedProtocol):
         if transport is not None:
             transport.abort()
             self._transport = self._closing = None
-            self._waiting.clear()
+            self._drop_waiting()
 
-    def _decode(self, frame: bytearray) -> None:
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        self._turn.leave()
+
+    def _take(self, frame: bytearray) -> None:
+        """A request has come."""
         self.requests += 1
+        if is_dear(frame):
+            if self.requests == 1:
+                self.claim(parse_peer_client_id(peek_client_id(frame)))
+            if not self.is_peer:
+                self._waiting.append(DearFrame(frame, is_behind_fetch=self._has_fetch()))
+                return
+        self._waiting.append(self._decode(frame, is_behind_fetch=None))
+
+    def _decode(self, frame: bytearray, is_behind_fetch: bool | None) -> Request:
+        """`is_behind_fetch` is None for a frame that came just now."""
         try:
             header, message = decode_request(frame)
         except UnsupportedRequest as unsupported:
@@ -230,17 +243,17 @@ class Connection(asyncio.BufferedProtocol):
                 raise
             # A newer client asks in its newest version first and goes on from this answer (KIP-511).
             answer = encode_unsupported_version(unsupported.header, listed(self._router.use))
-            self._waiting.append(_Request(unsupported.header, None, len(frame), answer))
-            return
-        request = _Request(header, message, len(frame))
+            return Request(unsupported.header, None, len(frame), answer)
+        request = Request(header, message, len(frame))
         if request.is_fetch and is_from_replica(message):
             self.claim(NodeId(message.replica_id))
-            if self._has_fetch():
+            if self._has_fetch() if is_behind_fetch is None else is_behind_fetch:
                 # What its sender knows of our answers could no longer be told (ports.PeerConnection).
                 raise WireError("a replica sent a Fetch before it had the answer to its last one")
         elif self.requests == 1:
             self.claim(parse_peer_client_id(header.client_id))
-        self._waiting.append(request)
+        request.is_dear = is_behind_fetch is not None or self._router.is_dear(header, message)
+        return request
 
     def claim(self, node_id: NodeId | None) -> None:
         """The other side says that it is this node. Once: a claim that was not granted is not tried with each request anew."""
@@ -269,12 +282,18 @@ class Connection(asyncio.BufferedProtocol):
         self._is_starting = True
         try:
             while self._waiting and self._may_start(self._waiting[0]):
-                request = self._waiting[0]
-                if not self._router.reserve(self, request.size, request.is_fetch):
+                waiting = self._waiting[0]
+                if waiting.is_dear and not (self.is_peer or self._turn.has_come):
+                    self._turn.wait()
+                    break
+                if not self._router.reserve(self, waiting.size, waiting.is_fetch):
                     break
                 self._waiting.popleft()
+                self._started_bytes += waiting.size
+                if waiting.is_dear:
+                    self._turn.has_come = False
+                request = waiting if isinstance(waiting, Request) else self._decode(waiting.frame, waiting.is_behind_fetch)
                 self._started.append(request)
-                self._started_bytes += request.size
                 self._fetches += request.is_fetch
                 if request.size == self._room:
                     self._leave_room()
@@ -283,9 +302,10 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 # What is being served is no longer held here: the message is as large as its frame.
                 message, request.message = request.message, None
+                self._serving = request
                 self._router.route(self, request.header, message, functools.partial(self._answer, request))
         finally:
-            self._is_starting = False
+            self._is_starting, self._serving = False, None
         reading = not self._waiting and self._is_writable
         if reading and not self._room and self._decoder.large_bytes:
             reading = self._take_room()
@@ -307,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             size, self._room = self._room, 0
             self._router.room.leave(size)
 
-    def _may_start(self, request: _Request) -> bool:
+    def _may_start(self, request: Request | DearFrame) -> bool:
         if not self._started:
             return self._is_writable
         return (
@@ -330,18 +350,24 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- answers out ---
 
-    def _answer(self, request: _Request, message: object) -> None:
+    def _answer(self, request: Request, message: object) -> None:
         """Called exactly once, by the handler of the request; None sends nothing (Produce with acks=0)."""
-        if request.parts is not None:
+        if request.is_answered:
             raise InvariantViolation(f"request {request.header.correlation_id} of {self.host} was answered twice")
+        request.is_answered = True
+        if request.is_dear and request is not self._serving and not (self.is_peer or self._is_lost):
+            self._router.line.enter(LateAnswer(functools.partial(self._encode, request, message)))
+        else:
+            self._encode(request, message)
+
+    def _encode(self, request: Request, message: object) -> None:
         request.parts = []
         if message is not None and self._transport is not None:
             try:
                 request.parts = encode_response(request.header, message)
             except Exception as error:  # noqa: BLE001
                 # The node has served the request and goes on; only this answer cannot be said.
-                self._router.note_bug(f"failed to encode the answer to api key {request.header.api_key}", error)
-                self.abort()
+                self.fail_by_bug(f"failed to encode the answer to api key {request.header.api_key}", error)
         self._send_answered()
 
     def _send_answered(self) -> None:

@@ -26,10 +26,12 @@ from raftlake.runtime.listener.api_versions import answer_api_versions
 from raftlake.runtime.listener.apis import require_for_clients, require_for_peers
 from raftlake.runtime.listener.connection import Connection
 from raftlake.runtime.listener.frame_room import FrameRoom
+from raftlake.runtime.listener.request import DEAR_PARTITIONS
 from raftlake.runtime.listener.router import ConnectionLimits
 from raftlake.runtime.log import event
 from raftlake.runtime.peers.codec import PeerCodec, source_of
 from raftlake.runtime.refusal_log import RefusalLog
+from raftlake.runtime.work_line import WorkLine
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.produce import ProduceRequest
 
@@ -71,7 +73,8 @@ class RequestMetrics(Protocol):
 
 
 class Listener:
-    """`on_fatal` is told of what must stop the node; `notice_alive` of each peer that is heard of."""
+    """`on_fatal` is told of what must stop the node; `notice_alive` of each peer that is heard of. `partitions_told` says how
+    many partitions the answer to a request for Metadata lists. `line` is that of all listeners."""
 
     def __init__(
         self,
@@ -85,6 +88,8 @@ class Listener:
         peers: Peers,
         use: ListenerUse = ListenerUse.SHARED,
         room: FrameRoom,
+        line: WorkLine,
+        partitions_told: Callable[[object], int],
         started_bytes_max: int = STARTED_BYTES_MAX,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         on_fatal: Callable[[RaftlakeError], None],
@@ -94,6 +99,8 @@ class Listener:
         self.use = use
         self.limits = limits
         self.room = room
+        self.line = line
+        self._partitions_told = partitions_told
         self._node = node
         self._codec = codec
         self._admission = Admission(
@@ -268,6 +275,9 @@ class Listener:
         self._bugs.note_bug(asyncio.get_running_loop().time(), doing, error)
 
     # --- requests ---
+
+    def is_dear(self, header: RequestHeader, message: object) -> bool:
+        return header.api_key == ApiKey.METADATA and self._partitions_told(message) > DEAR_PARTITIONS
 
     def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from raftlake.ports.driver import ListenerUse
 from raftlake.raft.types import NodeId
 from raftlake.runtime.listener.frame_room import FrameRoom
+from raftlake.runtime.work_line import WorkLine
 from raftlake.wire.api import RequestHeader
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class ConnectionLimits:
     idle_seconds: float = 600.0
     #: The same for one that stops amid a request, or takes nothing of what is being sent to it.
     stall_seconds: float = 30.0
+    #: A connection whose dear request has not had its turn for so long is closed: clients wait no longer, by their defaults.
+    turn_seconds: float = 30.0
 
 
 class Router(Protocol):
@@ -41,6 +44,8 @@ class Router(Protocol):
     use: ListenerUse
     limits: ConnectionLimits
     room: FrameRoom
+    #: Where dear requests wait.
+    line: WorkLine
 
     def opened(self, connection: Connection) -> bool:
         """Count the connection; False when it is one too many."""
@@ -68,6 +73,9 @@ class Router(Protocol):
 
     def send_later(self, connection: Connection) -> None:
         """Call `connection.send_answers` once what is answered now has been answered."""
+
+    def is_dear(self, header: RequestHeader, message: object) -> bool:
+        """Whether a request whose frame is small takes long."""
 
     def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""

@@ -1,0 +1,196 @@
+"""Planted bugs in what keeps the sum of dear requests from holding a node: the line, pages, bodies of transactions, watches."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_work import mutant
+
+LINE = "raftlake.runtime.work_line"
+REQUEST = "raftlake.runtime.listener.request"
+TURN = "raftlake.runtime.listener.turn"
+CONNECTION = "raftlake.runtime.listener.connection"
+PAGES = "raftlake.runtime.http.pages"
+BODY = "raftlake.runtime.http.txn_body"
+IN_LINE = "raftlake.runtime.http.in_line"
+
+LINED = ("unit/runtime/test_runtime_work_line.py",)
+TURNED = ("unit/runtime/test_runtime_listener_turn.py",)
+JUDGED = ("unit/runtime/test_runtime_listener_request.py",)
+PAGED = ("unit/runtime/test_runtime_http_pages.py",)
+PARSED = ("unit/runtime/test_runtime_http_txn_body.py",)
+AWAITED = ("unit/runtime/test_runtime_http_in_line.py",)
+
+KAFKA = (
+    mutant(
+        "no-pause-after-dear-work",
+        "300 connections with one request for Metadata each held the loop for 65 s: the pause is what others live on",
+        LINE,
+        "self._loop.call_later(max(took_us / 1e6, self._pause), self._go_on)",
+        "self._loop.call_later(self._pause, self._go_on)",
+        LINED,
+    ),
+    mutant(
+        "dear-requests-of-one-turn-unbounded",
+        "all that waits would be done in one turn of the loop",
+        LINE,
+        "while took_us < self._slice_us and (worker",
+        "while (worker",
+        LINED,
+    ),
+    mutant(
+        "pipeline-served-in-one-turn",
+        "one connection that pipelined 120 requests held the leader for 10.6 s and deposed it",
+        CONNECTION,
+        "                if waiting.is_dear:\n                    self._turn.has_come = False\n",
+        "",
+        TURNED,
+    ),
+    mutant(
+        "dear-requests-decoded-as-they-come",
+        "decoding takes a third of the time, outside of any turn",
+        CONNECTION,
+        "            if not self.is_peer:\n                self._waiting.append(DearFrame",
+        "            if False:\n                self._waiting.append(DearFrame",
+        TURNED,
+    ),
+    mutant(
+        "late-answers-encoded-at-once",
+        "an answer of 15,000 partitions is encoded when its last search is over, outside of any turn",
+        CONNECTION,
+        "if request.is_dear and request is not self._serving and not",
+        "if False and not",
+        TURNED,
+    ),
+    mutant(
+        "nodes-wait-among-clients",
+        "what followers ask for would wait behind a crowd of clients, and with it every commit",
+        CONNECTION,
+        "            if not self.is_peer:\n                self._waiting.append(DearFrame",
+        "            if True:\n                self._waiting.append(DearFrame",
+        TURNED,
+    ),
+    mutant(
+        "produce-waits-among-dear-requests",
+        "appends have bounds of their own, and waiting for Metadata is not among them",
+        REQUEST,
+        "    {ApiKey.PRODUCE, ApiKey.VOTE,",
+        "    {ApiKey.VOTE,",
+        JUDGED,
+    ),
+    mutant(
+        "metadata-of-all-topics-cheap",
+        "its request has 30 bytes, its answer any number of partitions",
+        "raftlake.runtime.listener.listener",
+        "self._partitions_told(message) > DEAR_PARTITIONS",
+        "False",
+        TURNED,
+    ),
+    mutant(
+        "work-done-for-clients-that-have-gone",
+        "who connects, asks and goes, again and again, would fill the line with work for nobody",
+        TURN,
+        "if self.socket is not None and has_hung_up(self.socket.fileno()):",
+        "if False:",
+        TURNED,
+    ),
+    mutant(
+        "no-end-of-the-wait-for-a-turn",
+        "a connection in line is never idle, and its frame takes room of all",
+        CONNECTION,
+        "        if self._turn.is_overdue(now, self._limits.turn_seconds):\n",
+        "        if False:\n",
+        TURNED,
+    ),
+    mutant(
+        "early-fetch-of-a-replica-forgiven-in-line",
+        "what its sender knew as it sent it could no longer be told, and an answer it never had would prove it caught up",
+        CONNECTION,
+        "if self._has_fetch() if is_behind_fetch is None else is_behind_fetch:",
+        "if self._has_fetch():",
+        TURNED,
+    ),
+)
+
+HTTP = (
+    mutant(
+        "room-for-a-page-asked-after-it-is-built",
+        "100 requests for pages of 8 MiB took 604 MiB, where 128 MiB are the limit",
+        PAGES,
+        "        self._hold = self._answers.take(sum(map(self._bytes_max, rows)))\n",
+        "        self._hold = self._answers.take(0)\n",
+        PAGED,
+    ),
+    mutant(
+        "escapes-of-keys-not-reckoned-with",
+        "a control character of a key takes six bytes in JSON, and others twelve",
+        PAGES,
+        "return _ROW_BYTES + escaped * len(key) + value",
+        "return _ROW_BYTES + len(key) + value",
+        PAGED,
+    ),
+    mutant(
+        "room-of-a-page-never-settled",
+        "what was reckoned with and not needed would be lost for good",
+        PAGES,
+        "        self._hold.settle(len(body))\n",
+        "",
+        PAGED,
+    ),
+    mutant(
+        "room-of-a-dropped-page-kept",
+        "requests whose clients go would use up the room of all answers",
+        "raftlake.runtime.http.kv",
+        "            page.drop()\n",
+        "            pass\n",
+        AWAITED,
+    ),
+    mutant(
+        "long-lists-built-at-once",
+        "300 lists of 10,000 keys held the loop for 6.1 s",
+        PAGES,
+        "        if more and len(rows) < self._limit:\n            return None\n",
+        "",
+        PAGED,
+    ),
+    mutant(
+        "parts-of-a-body-not-counted",
+        "12 MiB of empty objects took 300 MiB, and 8 such bodies 4.4 s",
+        BODY,
+        "        if parts > PARTS_MAX:\n",
+        "        if False:\n",
+        PARSED,
+    ),
+    mutant(
+        "escaped-quote-ends-a-string",
+        "JSON within a value would be taken for the parts of a transaction",
+        BODY,
+        "is_in_string = quote < 0 or backslashes % 2 == 1",
+        "is_in_string = quote < 0",
+        PARSED,
+    ),
+    mutant(
+        "backslashes-forgotten-between-looks",
+        "a value with 64 KiB of them in the right place hides a million objects",
+        BODY,
+        "trailing + (backslashes if trailing == len(looked) else 0)",
+        "trailing",
+        PARSED,
+    ),
+    mutant(
+        "any-encoding-of-json-taken",
+        "in UTF-16 quotes and backslashes are no neighbours, so the count means nothing",
+        BODY,
+        'json.loads(str(body, "utf-8-sig"), object',
+        "json.loads(body, object",
+        PARSED,
+    ),
+    mutant(
+        "no-end-of-a-wait-in-line-over-http",
+        "a list that nobody waits for any more would still be built",
+        IN_LINE,
+        "        PATIENCE_SECONDS, waiter.set, unavailable",
+        "        1e9, waiter.set, unavailable",
+        AWAITED,
+    ),
+)
+
+HOSTILE_LINE = (*KAFKA, *HTTP)
