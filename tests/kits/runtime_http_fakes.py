@@ -26,7 +26,6 @@ from raftlake.runtime.http.front import HttpFront, Serves
 from raftlake.runtime.http.hosts import AllowedHosts
 from raftlake.runtime.http.metrics_page import MetricsPage
 from raftlake.runtime.http.ops import OpsHandlers
-from raftlake.runtime.http.watch import Watchers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
@@ -163,13 +162,13 @@ async def http_front(
     stall_seconds: float = 60.0,
     serves: Serves = Serves.ALL,
     line: WorkLine | None = None,
+    watch_line: WorkLine | None = None,
 ) -> AsyncIterator[Front]:
     node: Any = FakeHttpNode()
     fatal: list[RaftlakeError] = []
     metrics = NodeMetrics(node, SystemClock(), dict)
     clock = SystemClock()
     page = MetricsPage(node, metrics, Slices(asyncio.get_running_loop(), clock.now_us), clock.now_us, partitions_max=1000)
-    watchers = Watchers(node, heartbeat_seconds=heartbeat_seconds, stall_seconds=stall_seconds)
     front = HttpFront(
         node,
         metrics,
@@ -180,7 +179,9 @@ async def http_front(
         hosts=AllowedHosts(["h"]),
         on_fatal=fatal.append,
         line=line or WorkLine(asyncio.get_running_loop(), clock.now_us),
-        watchers=watchers,
+        watch_line=watch_line or WorkLine(asyncio.get_running_loop(), clock.now_us),
+        heartbeat_seconds=heartbeat_seconds,
+        watch_stall_seconds=stall_seconds,
     )
     listening = bind(LOOPBACK, "http.listener")
     await front.start(listening)

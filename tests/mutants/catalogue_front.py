@@ -158,22 +158,23 @@ HTTP_FRONT = (
         "watch-begins-without-an-id",
         "WHATWG HTML §9.2: a reader that has seen no id reconnects without one, and misses what came between",
         WATCH,
-        'first = cursor.mark(b"watch") + cursor.take()',
-        "first = cursor.take()",
+        'watcher.cursor.mark(b"watch"))',
+        'b": watch\\n\\n")',
         BEGINS,
     ),
     mutant(
         "watch-begins-with-the-id-of-what-follows",
         "the id that a watch begins with is that of what the reader has, not of what it is about to get",
         WATCH,
-        'first = cursor.mark(b"watch") + cursor.take()',
-        'taken = cursor.take()\n        first = cursor.mark(b"watch") + taken',
+        'await self._send_piece(exchange, watcher.cursor.mark(b"watch"))',
+        "taken = watcher.cursor.take(self._encodings) or b''\n"
+        '            await self._send_piece(exchange, watcher.cursor.mark(b"watch") + taken)',
         BEGINS,
     ),
     mutant(
         "watch-begins-below-the-first-version",
         "WHATWG HTML §9.2.3: after an answer of 400 to the id that it was given, a reader asks no more",
-        WATCH,
+        "raftlake.runtime.http.watch_cursor",
         "max(self.version, 0))",
         "self.version)",
         BEGINS,
@@ -197,10 +198,10 @@ HTTP_FRONT = (
     mutant(
         "watch-cuts-a-large-transaction",
         "the rest of a transaction has the version that the reader is taken to have",
-        WATCH,
-        "if size > PIECE_BYTES and change.version != changes[index - 1].version:",
-        "if size > PIECE_BYTES:",
-        WATCHES,
+        "raftlake.runtime.http.watch_cursor",
+        "        if is_last:\n            self.version = change[1]\n",
+        "        self.version = change[1]\n",
+        ("unit/runtime/test_runtime_http_watch_cursor.py",),
     ),
 )
 

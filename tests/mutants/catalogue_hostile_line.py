@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue_hostile_work import mutant
+from tests.mutants.plant import Edit, Mutant
 
 LINE = "raftlake.runtime.work_line"
 REQUEST = "raftlake.runtime.listener.request"
@@ -11,12 +12,16 @@ CONNECTION = "raftlake.runtime.listener.connection"
 PAGES = "raftlake.runtime.http.pages"
 BODY = "raftlake.runtime.http.txn_body"
 IN_LINE = "raftlake.runtime.http.in_line"
+WATCH = "raftlake.runtime.http.watch"
+CURSOR = "raftlake.runtime.http.watch_cursor"
 
 LINED = ("unit/runtime/test_runtime_work_line.py",)
 TURNED = ("unit/runtime/test_runtime_listener_turn.py",)
 JUDGED = ("unit/runtime/test_runtime_listener_request.py",)
 PAGED = ("unit/runtime/test_runtime_http_pages.py",)
 PARSED = ("unit/runtime/test_runtime_http_txn_body.py",)
+MOVED = ("unit/runtime/test_runtime_http_watch_cursor.py",)
+CROWDED = ("unit/runtime/test_runtime_http_watch_crowd.py",)
 AWAITED = ("unit/runtime/test_runtime_http_in_line.py",)
 
 KAFKA = (
@@ -60,13 +65,19 @@ KAFKA = (
         "if False and not",
         TURNED,
     ),
-    mutant(
-        "nodes-wait-among-clients",
-        "what followers ask for would wait behind a crowd of clients, and with it every commit",
-        CONNECTION,
-        "            if not self.is_peer:\n                self._waiting.append(DearFrame",
-        "            if True:\n                self._waiting.append(DearFrame",
-        TURNED,
+    Mutant(
+        name="nodes-wait-among-clients",
+        source="what followers ask for would wait behind a crowd of clients, and with it every commit",
+        edits=(
+            Edit(
+                CONNECTION,
+                "            if not self.is_peer:\n                self._waiting.append(DearFrame",
+                "            if True:\n                self._waiting.append(DearFrame",
+            ),
+            Edit(CONNECTION, "not (self.is_peer or self._turn.has_come)", "not self._turn.has_come"),
+        ),
+        by_tests=True,
+        places=TURNED,
     ),
     mutant(
         "produce-waits-among-dear-requests",
@@ -193,4 +204,95 @@ HTTP = (
     ),
 )
 
-HOSTILE_LINE = (*KAFKA, *HTTP)
+WATCHES = (
+    mutant(
+        "history-searched-to-its-end-at-once",
+        "300 watches of a prefix that nobody has held the loop for 5.7 s",
+        CURSOR,
+        "        for _ in range(LOOKS_MAX):\n",
+        "        for _ in range(1 << 30):\n",
+        MOVED,
+    ),
+    mutant(
+        "each-watcher-encodes-its-own",
+        "100 watchers of one transaction of 7 MiB encoded 700 MiB",
+        CURSOR,
+        "        return self._kept.get((position, part))\n",
+        "        return None\n",
+        MOVED,
+    ),
+    mutant(
+        "encodings-kept-for-good",
+        "what all watchers share would grow to the whole history and beyond",
+        CURSOR,
+        "        while self._bytes > self._bytes_max:\n",
+        "        while False:\n",
+        MOVED,
+    ),
+    mutant(
+        "encodings-outlive-their-history",
+        "a restored state counts its positions anew: a watcher would be told another key's change",
+        CURSOR,
+        "            self._kept.clear()\n",
+        "            pass\n",
+        MOVED,
+    ),
+    mutant(
+        "next-change-of-the-transaction-not-awaited",
+        "the first of two changes carried the id, and a reader that resumes from it misses the second",
+        CURSOR,
+        "is_last = change is None or change[1] != found[1][1]",
+        "is_last = True",
+        MOVED,
+    ),
+    mutant(
+        "dropped-changes-skipped",
+        "a reader that fell behind is told so, and never led past a gap",
+        CURSOR,
+        "            history.after(self.version)\n            self._position = history.start\n",
+        "            self._position = history.start\n",
+        MOVED,
+    ),
+    mutant(
+        "watchers-written-to-before-they-took-the-last-piece",
+        "100 watches that do not read took 1.9 GiB",
+        "raftlake.runtime.http.exchange",
+        "        await self.connection.drain()\n\n    def end_stream",
+        "\n    def end_stream",
+        CROWDED,
+    ),
+    mutant(
+        "pieces-of-watches-not-counted",
+        "all other large answers have 128 MiB together",
+        WATCH,
+        '        hold.settle(len(piece or b""))\n',
+        "        hold.release()\n",
+        CROWDED,
+    ),
+    mutant(
+        "watch-without-room-forgotten",
+        "it would say heartbeats for ever, or nothing",
+        WATCH,
+        "        self._pending |= self._without_room\n",
+        "",
+        CROWDED,
+    ),
+    mutant(
+        "heartbeat-amid-an-event",
+        "what a reader takes for the rest of a value is a comment",
+        WATCH,
+        "                if watcher not in self._at_end:\n                    continue\n",
+        "",
+        CROWDED,
+    ),
+    mutant(
+        "piece-replaced-by-a-heartbeat",
+        "a change that came as a heartbeat was on its way was never told",
+        WATCH,
+        "                del self._at_end[watcher]\n",
+        "",
+        CROWDED,
+    ),
+)
+
+HOSTILE_LINE = (*KAFKA, *HTTP, *WATCHES)

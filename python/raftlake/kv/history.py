@@ -56,6 +56,8 @@ class History:
         self._changes: list[Noted] = []
         # The first _head changes are dropped, and freed now and then: moving the rest costs little more than nothing for each.
         self._head = 0
+        #: How many are freed, of all that there were.
+        self._freed = 0
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -74,6 +76,7 @@ class History:
             self._drop_oldest_version()
         if self._head >= _FREED_AT_ONCE:
             del self._changes[: self._head]
+            self._freed += self._head
             self._head = 0
 
     def since(self, prefix: str, version: int, limit: int) -> list[Change]:
@@ -90,6 +93,28 @@ class History:
             if key.startswith(prefix):
                 found.append(Change(key, changed_at, None if row is None else unpack(row).value))
         return found
+
+    # Positions count the changes since the history began. So a reader goes on where it stopped, without a search.
+
+    @property
+    def start(self) -> int:
+        """Where the oldest change that is kept stands."""
+        return self._freed + self._head
+
+    @property
+    def end(self) -> int:
+        """Where the next change will stand."""
+        return self._freed + len(self._changes)
+
+    def after(self, version: int) -> int:
+        """Where the first change with a version above `version` stands, or will. Raises Compacted when some are gone."""
+        if version < self.floor:
+            raise Compacted(version, self.floor)
+        return self._freed + bisect_right(self._changes, version, lo=self._head, key=_version_of)
+
+    def at(self, position: int) -> Noted:
+        """The change at a position from `start` up to `end`."""
+        return self._changes[position - self._freed]
 
     def _drop_oldest_version(self) -> None:
         self.floor = _version_of(self._changes[self._head])

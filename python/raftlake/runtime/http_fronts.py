@@ -34,6 +34,8 @@ class HttpFronts:
         self._node = node
         self._metrics = metrics
         self._line = line
+        #: Apart from the line of all: a watch of little goes on while dear requests wait.
+        self._watch_line = WorkLine(asyncio.get_running_loop(), now_us)
         self._on_fatal = on_fatal
         page = MetricsPage(node, metrics, slices, now_us, partitions_max=settings.metrics_partitions_max)
         self._ops = OpsHandlers(node, page, str(settings.data_dir))
@@ -57,6 +59,7 @@ class HttpFronts:
             hosts=settings.allowed_hosts,
             on_fatal=self._on_fatal,
             line=self._line,
+            watch_line=self._watch_line,
         )
         await self._fronts[name].start(listening)
 

@@ -144,6 +144,24 @@ def test_the_work_of_a_client_that_has_gone_is_dropped() -> None:
     run(main())
 
 
+def test_a_page_that_is_given_up_amid_its_pieces_gives_its_room_back() -> None:
+    async def main() -> None:
+        turns = Turns()
+        async with http_front(line=turns.line) as on:
+            fill(on, 1000)
+            asked = asyncio.create_task(on.client.get("/v1/kv"))
+            await until(lambda: turns.line.count == 1)
+            for _ in range(5):
+                turns.calls.pop(0)()
+            assert on.front._answers.held > 0
+            on.front.close()
+            await on.front.abandon()
+            assert (await asked).status_code == 503
+            assert on.front._answers.held == 0 and turns.line.count == 0
+
+    run(main())
+
+
 def test_a_bug_in_the_work_is_answered(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with http_front() as on:

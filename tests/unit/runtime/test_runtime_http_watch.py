@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from raftlake.kv.commands import Delete, Put, Txn
-from raftlake.kv.history import Change
-from raftlake.runtime.http.watch import encode_change
+from raftlake.kv.keyspace import pack
+from raftlake.runtime.http.watch_cursor import encode_change
 from runtime_fakes import run, until
 from runtime_http_fakes import Front, http_front
 
@@ -271,8 +271,8 @@ def test_a_reader_that_leaves_is_forgotten() -> None:
     async def main() -> None:
         async with http_front() as on:
             async with watching(on):
-                await until(lambda: len(on.front._watchers._wakes) == 1)
-            await until(lambda: not on.front._watchers._wakes)
+                await until(lambda: len(on.front._watchers._all) == 1)
+            await until(lambda: not on.front._watchers._all)
 
     run(main())
 
@@ -292,6 +292,6 @@ def test_stopping_ends_the_streams() -> None:
 
 @pytest.mark.parametrize(("value", "kind"), [(b"\xff", "put"), (None, "delete")])
 def test_an_event_is_one_line_of_data(value: bytes | None, kind: str) -> None:
-    text = encode_change(Change("line\nbreak", 5, value), is_last=True).decode()
+    text = encode_change(("line\nbreak", 5, None if value is None else pack(5, value)), is_last=True).decode()
     assert text.startswith(f"event: {kind}\nid: 5\ndata: ") and text.endswith("\n\n")
     assert json.loads(text.splitlines()[2].removeprefix("data: "))["key"] == "line\nbreak"

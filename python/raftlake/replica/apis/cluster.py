@@ -61,7 +61,7 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
 def partitions_told(node: Services, request: Any) -> int:
     """How many partitions the answer to a request for Metadata lists: what the answer costs follows from it."""
     if request.topics is None or (not request.topics and _version(request) == 0):
-        return node.kv.partition_count
+        return node.kv.state.partition_count
     topics = (_topic_asked(node, asked) for asked in once(request.topics, _name_or_id))
     return sum(topic.partitions for topic in topics if topic is not None)
 

@@ -9,7 +9,7 @@ Reading order:
 - `hosts`: the check of Host and Origin against web pages of other sites.
 - `kv`: /v1/kv and /v1/txn, with `pages` of keys and `txn_body`, the JSON of a transaction.
 - `in_line`: how a handler waits for dear work of its own.
-- `watch`: /v1/watch, the changes of keys as server-sent events.
+- `watch`, `watch_cursor`: /v1/watch, the changes of keys as server-sent events; where one watcher stands, and its next piece.
 - `ops`: /health/live, /health/ready and /v1/quorum; /metrics with the page of `metrics_page`.
 - `metrics_page`: the page for Prometheus, built in slices and kept for a second.
 

@@ -251,6 +251,8 @@ class Exchange:
         """A 200 whose body comes in pieces: chunks, or before HTTP/1.1 all that comes until the connection ends."""
         self._is_stream = True
         self._is_chunked = self.request.version != "1.0"
+        # Each piece is taken before the next one is asked for.
+        self.connection.transport.set_write_buffer_limits(high=0)
         lines = [b"%s: %s\r\n" % header for header in headers]
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
@@ -259,12 +261,14 @@ class Exchange:
         self.connection.transport.write(STATUS_LINES[200] + b"".join(lines) + b"\r\n")
 
     async def write_piece(self, data: bytes) -> None:
-        """Returns when the connection takes more. Waits for ever when the client does not read: bound it."""
+        """Returns when the connection has taken it. Waits for ever when the client does not read: bound it."""
         if data and not self.connection.is_lost:
             self.connection.transport.write(b"%x\r\n%s\r\n" % (len(data), data) if self._is_chunked else data)
         await self.connection.drain()
 
     def end_stream(self) -> None:
+        if not self.connection.is_lost:
+            self.connection.transport.set_write_buffer_limits()
         if not self.connection.is_lost and self._is_chunked:
             self.connection.transport.write(b"0\r\n\r\n")
         self._end()

@@ -23,7 +23,8 @@ from raftlake.runtime.http.exchange import Exchange, Waiter
 from raftlake.runtime.http.hosts import AllowedHosts
 from raftlake.runtime.http.kv import KvHandlers
 from raftlake.runtime.http.ops import OpsHandlers
-from raftlake.runtime.http.watch import Watchers
+from raftlake.runtime.http.watch import HEARTBEAT_SECONDS, Watchers
+from raftlake.runtime.http.watch import STALL_SECONDS as WATCH_STALL_SECONDS
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.refusal_log import RefusalLog
 from raftlake.runtime.work_line import WorkLine
@@ -69,11 +70,12 @@ class HttpFront:
         hosts: AllowedHosts,
         on_fatal: Callable[[RaftlakeError], None],
         line: WorkLine,
-        watchers: Watchers | None = None,
+        watch_line: WorkLine,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        watch_stall_seconds: float = WATCH_STALL_SECONDS,
     ) -> None:
         self._node = node
         self._on_fatal = on_fatal
-        self._watchers = watchers or Watchers(node)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self.connections: dict[HttpConnection, None] = {}
@@ -82,6 +84,9 @@ class HttpFront:
         self._all_ended: asyncio.Future[None] | None = None
         self._soon: list[Callable[[], None]] = []
         self._answers = ByteBudget(LARGE_ANSWERS_BYTES_MAX, "too many bytes of answers are on their way; try again")
+        self._watchers = Watchers(
+            node, watch_line, self._answers, heartbeat_seconds=heartbeat_seconds, stall_seconds=watch_stall_seconds
+        )
         self._writers: dict[asyncio.Task[None], None] = {}
         self._connections_max = connections_max
         self._addresses = addresses

@@ -1,8 +1,9 @@
 """GET /v1/watch: the changes of the key space as server-sent events, without a gap, resumable by version.
 
-There is no queue per watcher: each one is a cursor (a version) into the state machine's own bounded history, so a slow reader
-costs nothing but its connection. One that falls behind the history is told so and closed, never skipped ahead; one that
-takes no bytes for `STALL_SECONDS` is closed.
+There is no queue per watcher: each one is a cursor into the state machine's own bounded history (`watch_cursor`), so a slow
+reader costs little but its connection. Its next piece is made when its socket has taken the last one, and counts among the
+answers on their way. All cursors are moved on by one piece of work after another, in a line of their own. A reader that falls
+behind the history is told so and closed, never skipped ahead; one that takes no bytes for `STALL_SECONDS` is closed.
 
 Events: `put` and `delete` with JSON data; the changes of one transaction follow one another and only the last one carries
 the id, so that a reader that resumes from the last id it saw never misses the rest of a transaction. A stream begins with the
@@ -12,30 +13,64 @@ id of where it stands, and each heartbeat carries it: an id without data moves a
 from __future__ import annotations
 
 import asyncio
-import base64
-from collections.abc import Sequence
+from collections.abc import Generator
 
-from raftlake.kv.history import Change, Compacted
+from raftlake.kv.history import Compacted
 from raftlake.kv.machine import StateMachine
 from raftlake.replica.node import ReplicaNode
-from raftlake.runtime.http.base import HttpError, Request, json_bytes, parse_count
+from raftlake.runtime.http.base import ByteBudget, Hold, HttpError, Request, json_bytes, parse_count
 from raftlake.runtime.http.exchange import Exchange
+from raftlake.runtime.http.watch_cursor import PIECE_BYTES_MAX, Cursor, Encodings
+from raftlake.runtime.work_line import Work, WorkLine
 
 HEARTBEAT_SECONDS = 10.0
 STALL_SECONDS = 30.0
-#: Changes taken from the history at once, and bytes of values beyond which a piece is sent (between transactions).
-CHANGES_MAX = 256
-PIECE_BYTES = 256 * 1024
+#: Between two looks for room among the answers on their way.
+ROOM_SECONDS = 0.1
+
+
+class _Watcher:
+    """One watch. `piece` is what comes next, with what it takes of the budget; `failure` is why nothing more comes."""
+
+    __slots__ = ("cursor", "failure", "hold", "piece", "wake")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.wake = asyncio.Event()
+        self.piece = b""
+        self.hold: Hold | None = None
+        self.failure: Exception | None = None
+
+    def release(self) -> None:
+        self.piece = b""
+        if self.hold is not None:
+            self.hold.release()
+            self.hold = None
 
 
 class Watchers:
-    """All watches of one node: wakes them when something was applied, ends them when the node stops."""
+    """All watches of one node: finds the next piece of each when something was applied, ends them when the node stops. `line`
+    is for this work alone; `answers` are those on their way to clients."""
 
     def __init__(
-        self, node: ReplicaNode, *, heartbeat_seconds: float = HEARTBEAT_SECONDS, stall_seconds: float = STALL_SECONDS
+        self,
+        node: ReplicaNode,
+        line: WorkLine,
+        answers: ByteBudget,
+        *,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self._machine = node.kv.machine
-        self._wakes: dict[asyncio.Event, None] = {}
+        self._line = line
+        self._answers = answers
+        self._encodings = Encodings()
+        self._all: dict[_Watcher, None] = {}
+        #: Those whose readers take more: to be looked at, at the end of what there is, and without room for a piece.
+        self._pending: dict[_Watcher, None] = {}
+        self._at_end: dict[_Watcher, None] = {}
+        self._without_room: dict[_Watcher, None] = {}
+        self._is_looking = False
         self._is_closed = False
         self._heartbeat_seconds = heartbeat_seconds
         self._stall_seconds = stall_seconds
@@ -44,23 +79,17 @@ class Watchers:
     def close(self) -> None:
         """End every stream; its reader resumes at another node."""
         self._is_closed = True
-        self._wake_all()
+        for watcher in self._all:
+            watcher.wake.set()
 
-    def _on_applied(self, applied_offset: int) -> None:
-        self._wake_all()
-
-    def _wake_all(self) -> None:
-        for wake in self._wakes:
-            wake.set()
+    # --- one watch ---
 
     async def serve(self, request: Request, exchange: Exchange) -> None:
         """One watch, from the first header to its end. Raises HttpError before anything was sent, TimeoutError when the reader
         takes nothing."""
-        cursor = _Cursor(self._machine, *parse_watch(request, self._machine))
-        first = cursor.mark(b"watch") + cursor.take()
-        wake = asyncio.Event()
-        self._wakes[wake] = None
-        exchange.on_gone = wake.set
+        watcher = _Watcher(Cursor(self._machine, *parse_watch(request, self._machine)))
+        self._all[watcher] = None
+        exchange.on_gone = watcher.wake.set
         try:
             headers = [
                 (b"content-type", b"text/event-stream"),
@@ -68,80 +97,104 @@ class Watchers:
                 (b"x-raftlake-offset", b"%d" % self._machine.applied_offset),
             ]
             exchange.begin_stream(headers)
-            await self._stream(cursor, first, wake, exchange)
+            await self._send_piece(exchange, watcher.cursor.mark(b"watch"))
+            await self._stream(watcher, exchange)
             exchange.end_stream()
         finally:
-            del self._wakes[wake]
+            for those in (self._all, self._pending, self._at_end, self._without_room):
+                those.pop(watcher, None)
+            watcher.release()
 
-    async def _stream(self, cursor: _Cursor, piece: bytes, wake: asyncio.Event, exchange: Exchange) -> None:
-        while True:
-            # Cleared before anything is looked at, so that what happens from here on is not slept through.
-            wake.clear()
-            if exchange.is_gone or self._is_closed:
-                break
+    async def _stream(self, watcher: _Watcher, exchange: Exchange) -> None:
+        while not exchange.is_gone and not self._is_closed:
+            self._pending[watcher] = None
+            self._look_on()
+            piece = await self._wait(watcher)
+            if isinstance(watcher.failure, Compacted):
+                await self._send_piece(exchange, compacted_event(watcher.failure))
+                return
+            if watcher.failure is not None:
+                raise watcher.failure
             if piece:
                 await self._send_piece(exchange, piece)
-            try:
-                piece = cursor.take()
-                if not piece:
-                    piece = await self._wait(cursor, wake)
-            except Compacted as compacted:
-                await self._send_piece(exchange, compacted_event(compacted))
-                return
+            watcher.release()
 
-    async def _wait(self, cursor: _Cursor, wake: asyncio.Event) -> bytes:
-        """The next changes, b"" when woken for another reason, or a heartbeat that moves the reader's resume point on."""
-        try:
-            async with asyncio.timeout(self._heartbeat_seconds):
-                await wake.wait()
-        except TimeoutError:
-            return cursor.mark(b"heartbeat")
-        return cursor.take()
+    async def _wait(self, watcher: _Watcher) -> bytes:
+        """The next piece, b"" when woken for another reason, or a heartbeat that moves the reader's resume point on."""
+        while True:
+            try:
+                async with asyncio.timeout(self._heartbeat_seconds):
+                    await watcher.wake.wait()
+            except TimeoutError:
+                # Amid an event nothing else may be said, and before the end of what there is the resume point stands still.
+                if watcher not in self._at_end:
+                    continue
+                # While the heartbeat is on its way no piece is made, which would take its place.
+                del self._at_end[watcher]
+                return watcher.cursor.mark(b"heartbeat")
+            watcher.wake.clear()
+            return watcher.piece
 
     async def _send_piece(self, exchange: Exchange, piece: bytes) -> None:
-        """Waits while the connection's buffer is full; a reader that takes nothing for too long loses the stream."""
+        """Waits until the connection has taken it; a reader that takes nothing for too long loses the stream."""
         # Not by wait_for: it forgets a cancellation that comes as the piece has been taken.
         async with asyncio.timeout(self._stall_seconds):
             await exchange.write_piece(piece)
 
+    # --- all of them ---
 
-class _Cursor:
-    """Where one watcher stands: it has everything up to `version`."""
+    def _on_applied(self, applied_offset: int) -> None:
+        self._pending |= self._at_end
+        self._at_end.clear()
+        self._look_on()
 
-    def __init__(self, machine: StateMachine, prefix: str, version: int) -> None:
-        self._machine = machine
-        self._prefix = prefix
-        self.version = version
+    def _look_on(self) -> None:
+        if self._pending and not self._is_looking:
+            self._is_looking = True
+            self._line.enter(Work(self._look(), self._on_looked))
 
-    def mark(self, comment: bytes) -> bytes:
-        """Where the watcher stands, for its reader to resume from."""
-        return b": %s\nid: %d\n\n" % (comment, max(self.version, 0))
+    def _on_looked(self, _: None) -> None:
+        self._is_looking = False
+        self._look_on()
 
-    def take(self) -> bytes:
-        """The next changes as events, b"" when there are none yet. Raises Compacted."""
-        # Before the history is asked, so that nothing applied later is skipped over.
-        latest = self._machine.applied_offset - 1
-        changes = self._machine.changes_since(self._prefix, self.version, CHANGES_MAX)
-        if not changes:
-            self.version = max(self.version, latest)
-            return b""
-        taken = _first_piece(changes)
-        # All of fewer than the limit: the history holds no more, so the cursor stands at its end.
-        is_all = len(taken) == len(changes) < CHANGES_MAX
-        self.version = max(self.version, latest) if is_all else taken[-1].version
-        changes = taken
-        last_of = {change.version: index for index, change in enumerate(changes)}
-        return b"".join(encode_change(change, is_last=last_of[change.version] == index) for index, change in enumerate(changes))
+    def _look(self) -> Generator[None, None, None]:
+        """Move each cursor that waits for it on; those that are not done by that go behind the others."""
+        while self._pending:
+            watcher = next(iter(self._pending))
+            del self._pending[watcher]
+            self._move_on(watcher)
+            yield
 
+    def _move_on(self, watcher: _Watcher) -> None:
+        try:
+            hold = self._answers.take(PIECE_BYTES_MAX)
+        except HttpError:
+            self._wait_for_room(watcher)
+            return
+        try:
+            piece = watcher.cursor.take(self._encodings)
+        except Exception as failure:  # noqa: BLE001
+            # Its own task tells the reader, or the log.
+            hold.release()
+            watcher.failure = failure
+            watcher.wake.set()
+            return
+        hold.settle(len(piece or b""))
+        if piece:
+            watcher.piece, watcher.hold = piece, hold
+            watcher.wake.set()
+        else:
+            (self._pending if piece is None else self._at_end)[watcher] = None
 
-def _first_piece(changes: Sequence[Change]) -> Sequence[Change]:
-    """As many whole transactions as fit into one piece, at least one."""
-    size = 0
-    for index, change in enumerate(changes):
-        if size > PIECE_BYTES and change.version != changes[index - 1].version:
-            return changes[:index]
-        size += len(change.value or b"")
-    return changes
+    def _wait_for_room(self, watcher: _Watcher) -> None:
+        if not self._without_room:
+            asyncio.get_running_loop().call_later(ROOM_SECONDS, self._look_for_room)
+        self._without_room[watcher] = None
+
+    def _look_for_room(self) -> None:
+        self._pending |= self._without_room
+        self._without_room.clear()
+        self._look_on()
 
 
 def parse_watch(request: Request, machine: StateMachine) -> tuple[str, int]:
@@ -153,20 +206,10 @@ def parse_watch(request: Request, machine: StateMachine) -> tuple[str, int]:
     version = parse_count(positions, name, default=machine.applied_offset - 1, low=0, high=2**63 - 1)
     assert version is not None
     try:
-        machine.changes_since(query.get("prefix", ""), version, 1)
+        machine.history.after(version)
     except Compacted as compacted:
         raise HttpError(410, compacted.message, facts={"from": version, "oldest": compacted.floor}) from compacted
     return query.get("prefix", ""), version
-
-
-def encode_change(change: Change, *, is_last: bool) -> bytes:
-    """One event; `value` is base64, as in lists."""
-    data: dict[str, object] = {"key": change.key, "version": change.version}
-    if change.value is not None:
-        data["value"] = base64.b64encode(change.value).decode("ascii")
-    kind = b"delete" if change.value is None else b"put"
-    event_id = b"id: %d\n" % change.version if is_last else b""
-    return b"event: %s\n%sdata: %s\n\n" % (kind, event_id, json_bytes(data))
 
 
 def compacted_event(compacted: Compacted) -> bytes:
