@@ -88,6 +88,14 @@ KAFKA = (
         JUDGED,
     ),
     mutant(
+        "crowd-of-small-requests-served-at-once",
+        "64 KiB hold thousands of them, and each of a hundred connections may send as much in one turn",
+        REQUEST,
+        "(waiting >= AT_ONCE_MAX or len(frame) > dear_bytes)",
+        "len(frame) > dear_bytes",
+        TURNED,
+    ),
+    mutant(
         "metadata-of-all-topics-cheap",
         "its request has 30 bytes, its answer any number of partitions",
         "raftlake.runtime.listener.listener",

@@ -153,10 +153,11 @@ def test_a_connection_that_is_closed_with_answers_on_their_way_is_not_kept_for_e
             greedy = await connect(on.address)
             greedy.reader._transport.pause_reading()  # type: ignore[attr-defined]
             began = asyncio.get_running_loop().time()
-            for _ in range(400):
-                greedy.send(ApiKey.FIND_QUORUM, 0, find())
+            for count in range(20, 401, 20):
+                for _ in range(20):
+                    greedy.send(ApiKey.FIND_QUORUM, 0, find())
+                await until(lambda count=count: len(node.calls) == count)  # type: ignore[misc]
             greedy.writer.write(b"\xff" * 8)
-            await until(lambda: len(node.calls) == 400)
             await settle()
             on.listener.end_overdue(began + 25)
             assert on.listener.connection_count == 1

@@ -100,6 +100,35 @@ def test_what_is_behind_a_dear_request_keeps_its_place() -> None:
     run(main())
 
 
+def test_a_crowd_of_small_requests_takes_turns_behind_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB hold thousands of them, and a hundred connections may send as much at once."""
+
+    async def main() -> None:
+        turns, decoded = Turns(), list[int]()
+
+        def decode(frame: Any) -> Any:
+            decoded.append(len(frame))
+            return decode_request(frame)
+
+        monkeypatch.setattr(connections, "decode_request", decode)
+        async with served(dear_node(turns), line=turns.line) as on:
+            wire = await connect(on.address)
+            for number in range(100):
+                wire.send(ApiKey.FIND_QUORUM, 0, find(), correlation_id=number)
+            await until(lambda: turns.line.count == 1)
+            assert len(on.node.calls) == len(decoded) < 100
+            served_before = len(decoded)
+            turns.take()
+            assert len(decoded) == served_before + 1
+            while len(on.node.calls) < 100:
+                if turns.calls:
+                    turns.take()
+                await asyncio.sleep(0)
+            assert [(await wire.receive(ApiKey.FIND_QUORUM, 0))[0] for _ in range(100)] == list(range(100))
+
+    run(main())
+
+
 def test_a_dear_request_is_decoded_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         turns, decoded = Turns(), list[int]()

@@ -226,11 +226,11 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, frame: bytearray) -> None:
         """A request has come."""
         self.requests += 1
-        if is_dear(frame):
+        if is_dear(frame, len(self._waiting)):
             if self.requests == 1:
                 self.claim(parse_peer_client_id(peek_client_id(frame)))
             if not self.is_peer:
-                self._waiting.append(DearFrame(frame, is_behind_fetch=self._has_fetch()))
+                self._waiting.append(DearFrame(frame, self._has_fetch))
                 return
         self._waiting.append(self._decode(frame, is_behind_fetch=None))
 

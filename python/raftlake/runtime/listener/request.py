@@ -6,7 +6,7 @@ topics is judged by what it asks for. Produce has bounds of its own, and what no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from raftlake.wire.api import API_TABLE, ApiKey, RequestHeader, peek_api_key
 from raftlake.wire.primitives import BytesLike
@@ -17,6 +17,8 @@ DEAR_FETCH_BYTES = 8 * 1024
 DEAR_BYTES = 2 * 1024
 #: Partitions that an answer to Metadata lists.
 DEAR_PARTITIONS = 200
+#: Small requests of one connection that came at once: 64 KiB hold thousands. What is behind them takes turns.
+AT_ONCE_MAX = 32
 _NEVER_DEAR = frozenset(
     {ApiKey.PRODUCE, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.FETCH_SNAPSHOT}
 )
@@ -26,10 +28,12 @@ _DEAR_BYTES: Mapping[int, int] = {
 }
 
 
-def is_dear(frame: BytesLike) -> bool:
-    """Whether a client's request takes long, as far as its frame tells."""
-    dear_bytes = _DEAR_BYTES.get(peek_api_key(frame)) if len(frame) > DEAR_BYTES else None
-    return dear_bytes is not None and len(frame) > dear_bytes
+def is_dear(frame: BytesLike, waiting: int) -> bool:
+    """Whether a client's request takes long, as far as its frame tells, or those do together that wait before it."""
+    if waiting < AT_ONCE_MAX and len(frame) <= DEAR_BYTES:
+        return False
+    dear_bytes = _DEAR_BYTES.get(peek_api_key(frame))
+    return dear_bytes is not None and (waiting >= AT_ONCE_MAX or len(frame) > dear_bytes)
 
 
 class Request:
@@ -56,9 +60,9 @@ class DearFrame:
     #: Where a `Request` says it of itself.
     is_dear = True
 
-    def __init__(self, frame: bytearray, *, is_behind_fetch: bool) -> None:
+    def __init__(self, frame: bytearray, has_fetch: Callable[[], bool]) -> None:
         self.frame = frame
         self.size = len(frame)
         self.is_fetch = peek_api_key(frame) == ApiKey.FETCH
         #: A Fetch before it is not answered.
-        self.is_behind_fetch = is_behind_fetch
+        self.is_behind_fetch = self.is_fetch and has_fetch()
