@@ -117,6 +117,8 @@ def test_what_is_kept_encoded_has_an_end_and_ends_with_its_history() -> None:
         apply(machine, Put(f"k{number}", bytes(100)))
     pieces_of(Cursor(machine, "", 0), encodings)
     assert 0 < sum(map(len, encodings._kept.values())) == encodings._bytes <= 1000
+    encodings = Encodings()
+    pieces_of(Cursor(machine, "", 0), encodings)
     other = StateMachine()
     apply(other, Put("other", b"v"))
     restored = Cursor(other, "", 0)
