@@ -186,8 +186,8 @@ WAITING = (
     mutant(
         "read-without-descriptor-stops-the-node",
         "a follower's Fetch",
-        "raftlake.replica.damage",
-        "        except TooManyFiles as error:\n            self._node.disk.on_full(error)\n",
+        "raftlake.replica.disk.findings",
+        "        except TooManyFiles as error:\n            self.on_too_many(error)\n",
         "",
         REPLICA,
     ),
@@ -196,7 +196,7 @@ WAITING = (
         "a consumer's Fetch",
         "raftlake.replica.apis.fetch",
         "            except TooManyFiles as too_many:\n"
-        "                self._node.disk.on_full(too_many)\n"
+        "                self._node.findings.on_too_many(too_many)\n"
         "                result.error = ErrorCode.KAFKA_STORAGE_ERROR\n",
         "",
         REPLICA,
@@ -204,16 +204,16 @@ WAITING = (
     mutant(
         "ballast-given-up-for-a-descriptor",
         "it makes room on a disk that has room",
-        "raftlake.replica.disk_watch",
-        "        if not isinstance(error, TooManyFiles):\n            self._node.logs.give_up_ballast()\n",
-        "        self._node.logs.give_up_ballast()\n",
+        "raftlake.replica.disk.watch",
+        "        if not isinstance(error, TooManyFiles):\n            self._engine.logs.give_up_ballast()\n",
+        "        self._engine.logs.give_up_ballast()\n",
         REPLICA,
     ),
     mutant(
         "commands-not-applied-after-a-read-failed",
         "nothing else would make an idle node go on",
-        "raftlake.replica.kv_service",
-        "        if self._behind is not None and self._restoring is None and not self._node.damage.has_found:\n"
+        "raftlake.replica.kv.service",
+        "        if self._behind is not None and self._restoring is None and not self._findings.has_found:\n"
         "            # No file could be opened.\n"
         "            self._go_on_later()\n",
         "",

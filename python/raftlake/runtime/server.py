@@ -48,8 +48,8 @@ from raftlake.runtime.settings.settings import Settings
 from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
-from raftlake.storage.descriptors import limit, raise_limit
 from raftlake.runtime.work_line import WorkLine
+from raftlake.storage.descriptors import limit, raise_limit
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta

@@ -16,7 +16,8 @@ from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey, RequestHeader
-from raftlake.wire.find_quorum import FindQuorumRequest, FindQuorumTopic
+from raftlake.wire.find_quorum import FindQuorumRequest
+from raftlake.wire.topic_lists import TopicPartitions
 
 
 def fronted(ground: Ground) -> tuple[Front, dict[str, Noted]]:
@@ -87,7 +88,7 @@ def test_the_apis_need_of_a_node_no_more_than_its_named_services() -> None:
     others = {name: unused for name in Services.__dataclass_fields__ if name not in own}
     answers: list[Any] = []
     request = FindQuorumRequest(
-        cluster_id=None, topics=[FindQuorumTopic("__cluster_metadata", [0, 0]), FindQuorumTopic("t", [0])]
+        cluster_id=None, topics=[TopicPartitions("__cluster_metadata", [0, 0]), TopicPartitions("t", [0])]
     )
     header = RequestHeader(ApiKey.FIND_QUORUM, 0, 1, "test")
     Apis(Services(**own, **others)).handle(header, request, ClientContext("test", "h"), answers.append)

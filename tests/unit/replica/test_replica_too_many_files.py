@@ -81,7 +81,7 @@ def test_a_consumer_is_told_to_ask_again(cluster: Cluster, files: Files) -> None
     leader = cluster.leader(group)
     assert cluster.produce(group, batch(b"one")).error is ErrorCode.NONE
     told, given_up = told_by(leader), []
-    leader.logs.give_up_ballast = lambda: bool(given_up.append(1))  # type: ignore[method-assign]
+    leader.engine.logs.give_up_ballast = lambda: bool(given_up.append(1))  # type: ignore[method-assign]
     files.bar(cluster, leader)
     result = cluster.fetch(leader, group, 0)
     assert result.error is ErrorCode.KAFKA_STORAGE_ERROR and not result.records

@@ -250,7 +250,7 @@ def test_the_data_of_a_topic_that_nobody_deleted_stays(disks: Disks) -> None:
     disks.fill(2)
     data = CommittedData(disks.view, disks.committed)
     data.on_high_watermark(disks.replica(1, hw=2), 0)
-    with pytest.raises(Violation, match="nobody deleted"):
+    with pytest.raises(Violation, match="was not deleted"):
         MajorityHoldsCommitted(disks.view, disks.committed).on_log_deleted(NODES[0], GROUP)
     allowed = MajorityHoldsCommitted(replace(disks.view, disposable_topics=(GROUP.topic,)), disks.committed)
     for node_id in NODES[:2]:

@@ -269,8 +269,8 @@ class Exchange:
     def end_stream(self) -> None:
         if not self.connection.is_lost:
             self.connection.transport.set_write_buffer_limits()
-        if not self.connection.is_lost and self._is_chunked:
-            self.connection.transport.write(b"0\r\n\r\n")
+            if self._is_chunked:
+                self.connection.transport.write(b"0\r\n\r\n")
         self._end()
 
     def abort(self) -> None:
