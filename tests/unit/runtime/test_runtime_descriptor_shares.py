@@ -112,9 +112,10 @@ def test_a_node_with_few_descriptors_serves_fewer_and_shows_how_many(tmp_path: P
 
 @pytest.mark.usefixtures("_process_state")
 def test_serve_raises_the_limit_for_itself_and_its_children(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with soft_limit(200):
-        assert serve(settings_of(tmp_path), {}) == 1
-        assert limit() > 200
+    settings = settings_of(tmp_path)
+    with soft_limit(1_024):
+        assert serve(settings, {}) == 1
+        assert limit() > 1_024
     assert "is not formatted" in capsys.readouterr().err
 
 
