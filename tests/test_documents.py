@@ -29,7 +29,7 @@ WIDE = {
 #: Documents that tell of the past, where names were others.
 HISTORY = {"CHANGELOG.md"}
 #: Modules whose names are also those of variables: what has no capital behind them may be an attribute of those.
-ALSO_VARIABLES = {"connection", "loop"}
+ALSO_VARIABLES = {"connection", "loop", "request"}
 #: What a path in a document may be relative to.
 BASES = ("python/raftlake", "connector/pyspark_raftlake", "connector", "tests", "")
 
