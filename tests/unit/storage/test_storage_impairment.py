@@ -16,7 +16,7 @@ from contract.file_faults import outcomes_of_kills, without_sync
 from damagekit import COUNT, GROUP, Model, copy_of, flip, make_model, reopen, segments
 from raftlake.errors import DamagedData, StorageError
 from raftlake.raft.types import Epoch, Impairment, Offset, OffsetAndEpoch
-from raftlake.storage import scan
+from raftlake.storage import scan, scrub
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.impairment import UNKNOWN_END, UNKNOWN_EPOCH, mark, read_impairment, unmark
@@ -303,7 +303,10 @@ def test_markers_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 700, 2_500, 1 << 20])
-def test_the_scrub_reads_all_closed_segments_and_begins_again(place: Path, budget: int) -> None:
+def test_the_scrub_reads_all_closed_segments_and_begins_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
+    monkeypatch.setattr(scrub, "BATCH_BYTES_MIN", 1)
     directory = reopen(place)
     log = directory.open(GROUP)
     closed = sum(path.stat().st_size for path in segments(place)[:-1])

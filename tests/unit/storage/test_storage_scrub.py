@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,11 @@ from contract.file_faults import without_sync
 from raftlake.errors import DamagedData
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage import scrub
 from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.epochs import Entry
 from raftlake.storage.log import FileLog
+from raftlake.storage.scan import BatchAt
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
 SEGMENT_BYTES = 2_000
@@ -22,6 +25,7 @@ SEGMENT_BYTES = 2_000
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileLog]:
     without_sync(monkeypatch)
+    monkeypatch.setattr(scrub, "BATCH_BYTES_MIN", 1)
     directory = FileLogDirectory(tmp_path, segment_bytes=SEGMENT_BYTES, post=None)
     yield directory.open(GROUP)
     directory.abandon()
@@ -48,6 +52,25 @@ def test_a_call_reads_what_it_may_and_a_batch_more_at_most(log: FileLog, size_ma
         reads = round_of(log, size_max)
         assert sum(reads) == closed_bytes(log)
         assert all(size_max <= read < size_max + batch for read in reads[:-1])
+
+
+@pytest.mark.parametrize("batches", [1, 3, 8, 1_000])
+def test_tiny_batches_count_for_more_than_their_bytes(log: FileLog, monkeypatch: pytest.MonkeyPatch, batches: int) -> None:
+    """A second's reading of them held the loop for 0.4 s."""
+    fill(log, 60)
+    monkeypatch.setattr(scrub, "BATCH_BYTES_MIN", 4096)
+    walked: list[int] = []
+    require_epoch = scrub.require_epoch
+
+    def counted(path: Path, batch: BatchAt, epochs: Sequence[Entry]) -> None:
+        walked.append(batch.position)
+        require_epoch(path, batch, epochs)
+
+    monkeypatch.setattr(scrub, "require_epoch", counted)
+    closed = sum(segment.end_offset - segment.base_offset for segment in log.segments()[:-1])
+    reads = round_of(log, batches * scrub.BATCH_BYTES_MIN)
+    assert len(walked) == closed and sum(reads) == closed * scrub.BATCH_BYTES_MIN
+    assert len(reads) == 1 + closed // batches and reads[0] == min(batches, closed) * scrub.BATCH_BYTES_MIN
 
 
 def write_epoch(log: FileLog, number: int, from_end: int, epoch: int) -> int:
