@@ -19,6 +19,7 @@ from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.raft.types import ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.partition.producer_state import ProducerTally
 from raftlake.replica.quorum import static_voters
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock
@@ -96,6 +97,7 @@ class FakeHttpNode:
         self.partitions: dict[Any, Any] = {}
         self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
         self.disk = SimpleNamespace(warnings=(), free_bytes=7, limit_bytes=5, is_low=False, is_full=True)
+        self.producers = SimpleNamespace(tally=ProducerTally(self.config.producer_ids_max))
         self.damage = SimpleNamespace(impaired={}, listeners=[])
         self.fatal: RaftlakeError | None = None
         self.ready = True

@@ -159,8 +159,8 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 PRODUCERS,
-                "        if entry is None:\n            if (not history",
-                "        if True:\n            return None\n        if entry is None:\n            if (not history",
+                "        if not rows:\n            if (not history",
+                "        if True:\n            return None\n        if not rows:\n            if (not history",
             ),
         ),
     ),
@@ -178,7 +178,7 @@ PRODUCERS_AND_STATE = (
     Mutant(
         name="only-the-last-batch-remembered",
         source="KIP-98: a producer may have five batches under way, and repeat any of them",
-        edits=(Edit(PRODUCERS, "kept = entry.batches[1 - BATCHES_KEPT :] if", "kept = () if"),),
+        edits=(Edit(PRODUCERS, "_KEPT = slice((1 - BATCHES_KEPT) * ENTRY.size, None)", "_KEPT = slice(0, 0)"),),
     ),
     Mutant(
         name="producers-go-with-old-segments",
@@ -198,7 +198,7 @@ PRODUCERS_AND_STATE = (
         trims=True,
         edits=(
             Edit(HOSTING, "partition.reset(start, inherited)", "partition.reset(start, None)"),
-            Edit(HOSTING, "voters_from, inherited)", "voters_from, None)"),
+            Edit(HOSTING, "voters_from, inherited, tally", "voters_from, None, tally"),
         ),
     ),
     Mutant(

@@ -147,7 +147,7 @@ LOW_DISKS = (
             ),
             Edit(
                 "raftlake.replica.partition.producer_state",
-                "        if producer_id not in self._entries and (known is None or is_after(known, base_sequence)):\n",
+                "        if not self._rows(producer_id) and (known is None or is_after(known, base_sequence)):\n",
                 "        if False:\n",
             ),
         ),

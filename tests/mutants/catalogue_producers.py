@@ -30,8 +30,8 @@ SEQUENCES = (
         edits=(
             Edit(
                 STATE,
-                "expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS",
-                "expected = entry.batches[-1].last_sequence + 1",
+                "expected = (last_sequence + 1) % SEQUENCE_MODULUS",
+                "expected = last_sequence + 1",
             ),
         ),
     ),
@@ -41,7 +41,11 @@ SEQUENCES = (
         by_tests=True,
         places=(RULES,),
         edits=(
-            Edit(STATE, "(row.last_sequence - row.offset_delta) % SEQUENCE_MODULUS", "row.last_sequence - row.offset_delta"),
+            Edit(
+                STATE,
+                "last_sequence = last_sequence_of(base_sequence, count)\n        for known",
+                "last_sequence = base_sequence + count - 1\n        for known",
+            ),
         ),
     ),
     Mutant(
@@ -50,8 +54,8 @@ SEQUENCES = (
         edits=(
             Edit(
                 STATE,
-                "batch.base_sequence == base_sequence and batch.last_sequence == last_sequence",
-                "batch.base_sequence == base_sequence",
+                "known_last == last_sequence and offset_delta == count - 1",
+                "(known_last - offset_delta) % SEQUENCE_MODULUS == base_sequence",
             ),
         ),
     ),
@@ -61,8 +65,14 @@ SEQUENCES = (
         edits=(
             Edit(
                 STATE,
-                "        if base_sequence != expected:",
-                "        if base_sequence not in (expected, entry.batches[-1].base_sequence):",
+                "            if repeated is not None:\n                return repeated\n            raise",
+                "            if repeated is not None or base_sequence == last_sequence - rest[1]:\n"
+                "                return repeated\n            raise",
+            ),
+            Edit(
+                STATE,
+                "known_epoch, last_sequence, *_ = _BATCH",
+                "known_epoch, last_sequence, *rest = _BATCH",
             ),
         ),
     ),
@@ -84,12 +94,14 @@ EPOCHS = (
     Mutant(
         name="new-epoch-inherits-the-batches-of-the-old-one",
         source="KIP-360: the first batch of a new epoch repeats nothing, be its sequences those of an old one",
-        edits=(Edit(STATE, "if entry is not None and entry.epoch == epoch else ()", "if entry is not None else ()"),),
+        by_tests=True,
+        places=(RULES,),
+        edits=(Edit(STATE, "        if old[_EPOCH] == rows[_EPOCH]:\n", "        if old:\n"),),
     ),
     Mutant(
         name="new-epoch-goes-on-with-zero-alone",
         source="KIP-360: the second batch of a new epoch follows the first one",
-        edits=(Edit(STATE, "        if epoch > entry.epoch:\n", "        if epoch > entry.epoch or epoch > 0:\n"),),
+        edits=(Edit(STATE, "        if epoch > known_epoch:\n", "        if epoch > known_epoch or epoch > 0:\n"),),
     ),
     Mutant(
         name="new-epoch-begins-anywhere",
@@ -99,7 +111,7 @@ EPOCHS = (
     Mutant(
         name="old-epochs-not-fenced",
         source="KIP-360: nothing of an older epoch is taken, and its producer is told so",
-        edits=(Edit(STATE, "        if epoch < entry.epoch:\n", "        if False:\n"),),
+        edits=(Edit(STATE, "        if epoch < known_epoch:\n", "        if False:\n"),),
     ),
 )
 
@@ -107,7 +119,7 @@ UNDO = (
     Mutant(
         name="start-point-tells-what-begins-at-it",
         source="KIP-98: a producer snapshot tells of what lies below its offset",
-        edits=(Edit(STATE, "reversed(self._undo) if each[0] >= offset", "reversed(self._undo) if each[0] > offset"),),
+        edits=(Edit(STATE, "            if base_offset >= offset:\n", "            if base_offset > offset:\n"),),
     ),
     Mutant(
         name="what-begins-at-the-end-taken-for-written",
@@ -131,8 +143,8 @@ UNDO = (
         edits=(
             Edit(
                 START_POINTS,
-                "        self.producers.settle(self._log.end_offset)\n\n    def _drop",
-                "        self.producers.settle(self._log.end_offset + 1)\n\n    def _drop",
+                "        self.producers.settle(self._log.end_offset)\n\n    def _save_at",
+                "        self.producers.settle(self._log.end_offset + 1)\n\n    def _save_at",
             ),
         ),
     ),

@@ -1,14 +1,17 @@
 """Producer state against a twin that keeps every batch in a list and counts sequences one by one.
 
 Both see appends of a leader and of a follower, retries, new epochs, wraps, truncations, crashes, restarts, trimming, snapshots.
+Once more with all that is done in slices: a slice is one producer, and anything happens between two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -18,9 +21,10 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import AppendFetched, AppendLeaderChange, AppendRecords
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
 from raftlake.raft.voters import VoterHistory
+from raftlake.replica.partition import producer_state, start_points
 from raftlake.replica.partition.partition import Partition, PendingAppend, split_batches
-from raftlake.replica.partition.producer_state import BATCHES_KEPT
-from raftlake.replica.partition.start_points import LogFacts
+from raftlake.replica.partition.producer_state import BATCHES_KEPT, ProducerTally
+from raftlake.replica.partition.start_points import LogFacts, Slices
 from raftlake.sim.disk.disk import SimulatedDisk
 from raftlake.wire import producer_snapshot
 from raftlake.wire.batches import Record, build_batch, iterate_headers, stamp
@@ -163,10 +167,22 @@ class ProducerMachine(RuleBasedStateMachine):
         self.twin = Twin()
         self.open()
 
+    #: None: nothing is done in slices.
+    in_slices: Callable[[Slices], None] | None = None
+
     def open(self, snapshot: object = None) -> None:
         """A start: of all that the process knew the log is left."""
         history = VoterHistory(VoterSet({}))
-        facts = LogFacts(GROUP, self.log, history, self.log.start_offset, snapshot)  # type: ignore[arg-type]
+        self.tally = ProducerTally()
+        facts = LogFacts(
+            GROUP,
+            self.log,
+            history,
+            self.log.start_offset,
+            snapshot,  # type: ignore[arg-type]
+            tally=self.tally,
+            in_slices=self.in_slices,
+        )
         facts.restore(5_000, with_voters=False)
         self.partition = Partition(GROUP, self.core, self.log, facts, lambda: 1_000)  # type: ignore[arg-type]
         self.snapshot = snapshot
@@ -317,7 +333,9 @@ class ProducerMachine(RuleBasedStateMachine):
     def trim(self, number: int) -> None:
         self.flush()
         bases = self.log.segment_bases
-        self.core.log_start = self.log.advance_start(bases[min(number, len(bases) - 1)])
+        keep_from = self.partition.can_begin_at(bases[min(number, len(bases) - 1)])
+        assert keep_from in (self.log.start_offset, *self.log.start_points.offsets)
+        self.core.log_start = self.log.advance_start(keep_from)
 
     @precondition(lambda self: self.log.start_points.offsets)
     @rule(number=st.integers(0, 5))
@@ -344,6 +362,9 @@ class ProducerMachine(RuleBasedStateMachine):
         rows = self.partition.producers.at(self.log.end_offset)
         assert sorted({row.producer_id for row in rows}) == sorted({each.batch.producer for each in self.twin.written})
         assert sorted((row[:5] for row in rows), key=lambda row: row[0]) == self.twin.rows(self.twin.end)
+        known = len({each.batch.producer for each in self.twin.written})
+        assert (self.tally.count, len(self.partition.producers)) == (known, known)
+        assert self.partition.producers.row_count == len(rows)
 
     @invariant()
     def each_point_tells_what_stands_below_it(self) -> None:
@@ -353,5 +374,47 @@ class ProducerMachine(RuleBasedStateMachine):
                 assert sorted((row[:5] for row in rows), key=lambda row: row[0]) == self.twin.rows(offset), offset
 
 
+class SlicesMachine(ProducerMachine):
+    """Each slice is one producer, and what one is enough for is done in slices too."""
+
+    def __init__(self) -> None:
+        self.work: deque[Slices] = deque()
+        self.in_slices = self.work.append
+        self.patches = pytest.MonkeyPatch()
+        self.patches.setattr(producer_state, "SLICE_PRODUCERS", 1)
+        self.patches.setattr(start_points, "SLICE_PRODUCERS", 0)
+        super().__init__()
+
+    def open(self, snapshot: object = None) -> None:
+        self.work.clear()
+        super().open(snapshot)
+
+    def teardown(self) -> None:
+        self.patches.undo()
+
+    @precondition(lambda self: self.work)
+    @rule(slices=st.integers(1, 6), number=st.integers(0, 3))
+    def go_on(self, slices: int, number: int) -> None:
+        """With any of what is under way: work of a log that was closed is over, and that of others need not be."""
+        work = self.work[number % len(self.work)]
+        for _ in range(slices):
+            if next(work, self) is self:
+                self.work.remove(work)
+                return
+
+    @rule()
+    def look_for_idle_ones(self) -> None:
+        """Nobody is idle for so long: nothing changes, but all is held meanwhile."""
+        self.work.append(self.partition.producers.expiring(0))
+
+    @rule()
+    def end_all_work(self) -> None:
+        while self.work:
+            for _ in self.work.popleft():
+                pass
+
+
 TestProducers = ProducerMachine.TestCase
+TestProducersInSlices = SlicesMachine.TestCase
+TestProducersInSlices.settings = settings(max_examples=150, stateful_step_count=40)
 TestProducers.settings = settings(max_examples=150, stateful_step_count=30)

@@ -61,6 +61,21 @@ class Room:
         return limit + limit // 10
 
 
+class StartPointWriter(Protocol):
+    """A large point that is being made, a piece in each call. It is not there before it is finished, and neither durable nor
+    certainly whole after: a crash may leave it, nothing of it, or a damaged one. Every method raises StorageError, after which
+    nothing is left of it."""
+
+    def append(self, rows: bytes) -> None:
+        """More of what it says of producers, behind their head."""
+
+    def finish(self, head: bytes, voters: bytes) -> None:
+        """The point is there. `head` has the length that was told at the beginning."""
+
+    def abandon(self) -> None:
+        """Leave nothing of it; without effect on one that is finished."""
+
+
 class StartPoints(Protocol):
     """What a start would have to read a whole log for: at some of its offsets, all that the records below say of producers and
     of voters, as bytes whose meaning (and checksums) are their readers' business.
@@ -77,6 +92,9 @@ class StartPoints(Protocol):
     def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
         """Durable when it returns, unless `sync` is False: then a crash may leave it, nothing of it, or a damaged one. Raises
         StorageError."""
+
+    def begin(self, offset: Offset, head_bytes: int) -> StartPointWriter:
+        """Make a point in pieces. It is to be abandoned before the log is cut, reset or deleted. Raises StorageError."""
 
     def load(self, offset: Offset) -> tuple[bytes, bytes]:
         """What was saved, perhaps damaged. Raises StorageError when it cannot be read."""

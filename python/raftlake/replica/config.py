@@ -77,6 +77,8 @@ class NodeConfig:
     min_free_bytes: int = -1
     #: A producer id that has not written to a partition for so long is forgotten there (Kafka's producer.id.expiration.ms).
     producer_id_expiration_ms: int = 86_400_000
+    #: As many producer ids all partitions of a node together remember; at that number a leader refuses batches of new ones.
+    producer_ids_max: int = 1_000_000
     #: The largest record batch that a producer may send.
     message_bytes_max: int = 8 * 1024 * 1024
     #: How much of all logs together one answer to a replica's Fetch carries.

@@ -34,6 +34,7 @@ from raftlake.replica.kv.service import KvService
 from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
@@ -90,6 +91,7 @@ class ReplicaNode:
         self.quorum = Quorum(engine)
         self.names = Names(self.config)
         self.reports = Reports(engine)
+        self.producers = ProducerCare(engine)
         self.handover = Handover(engine, self.quorum, self.reports)
         self.disk = DiskWatch(engine, self.quorum)
         self.findings = Findings(engine, self.disk.on_full)
@@ -116,7 +118,7 @@ class ReplicaNode:
             refused_keys=RefusedKeys(engine, state),
             room=KvRoom(engine, state),
         )
-        self.snapshots = Snapshots(engine, self.disk, self.kv)
+        self.snapshots = Snapshots(engine, self.producers, self.disk, self.kv)
         self.snapshot_transfer = SnapshotTransfer(engine, self.names, self.disk, SnapshotCheck(engine, self.snapshots))
 
     def _build_groups(self) -> None:
@@ -126,6 +128,7 @@ class ReplicaNode:
             names=self.names,
             quorum=self.quorum,
             reports=self.reports,
+            producers=self.producers,
             disk=self.disk,
             damage=self.damage,
             kv=self.kv,
@@ -219,6 +222,7 @@ class ReplicaNode:
         )
         self.scrub = Scrub(engine, self.findings)
         ticking = (
+            self.producers.tick,
             self.membership.tick,
             self.voter_changes.tick,
             self.own_vote.tick,
@@ -227,7 +231,12 @@ class ReplicaNode:
             self.disk.tick,
         )
         self._housekeeping = Housekeeping(
-            engine, findings=self.findings, scrub=self.scrub, snapshots=self.snapshots, ticking=ticking
+            engine,
+            findings=self.findings,
+            producers=self.producers,
+            scrub=self.scrub,
+            snapshots=self.snapshots,
+            ticking=ticking,
         )
 
     def _confirm_peers(self, partition: Partition) -> None:

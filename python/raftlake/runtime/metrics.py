@@ -192,6 +192,10 @@ class NodeMetrics:
         machine, quota = self._node.kv.machine, self._node.kv.room.quota_bytes
         yield GaugeMetricFamily("raftlake_kv_bytes", "What all keys and values count for, in bytes", value=machine.size)
         yield GaugeMetricFamily("raftlake_kv_quota_bytes", "What they may count for (kv.quota.bytes)", value=quota)
+        tally = self._node.producers.tally
+        yield GaugeMetricFamily("raftlake_producer_ids", "Producer ids that all partitions remember", value=tally.count)
+        ids_max = "How many they may remember (producer.ids.max)"
+        yield GaugeMetricFamily("raftlake_producer_ids_max", ids_max, value=tally.ids_max)
         disk = self._node.disk
         free = -1 if disk.free_bytes is None else disk.free_bytes
         yield GaugeMetricFamily("raftlake_disk_free_bytes", "Free bytes of the data directory's disk, -1: unknown", value=free)

@@ -17,7 +17,9 @@ from raftlake.errors import CorruptBatch
 VERSION = 1
 _HEAD = struct.Struct(">hIi")
 _COUNTED_FROM = 6
-_ENTRY = struct.Struct(">qhiqiqiq")
+HEAD_BYTES = _HEAD.size
+#: One `ProducerRow`.
+ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class ProducerRow(NamedTuple):
@@ -37,15 +39,41 @@ class ProducerRow(NamedTuple):
 
 def encode(rows: Sequence[ProducerRow]) -> bytes:
     """The whole file."""
-    data = bytearray(_HEAD.pack(VERSION, 0, len(rows)))
-    for row in rows:
-        data += _ENTRY.pack(*row)
-    struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_COUNTED_FROM:]))
-    return bytes(data)
+    return encode_packed(b"".join(ENTRY.pack(*row) for row in rows))
+
+
+def encode_packed(rows: bytes | memoryview) -> bytes:
+    """The whole file; the rows are encoded already."""
+    digest = Digest(len(rows) // ENTRY.size)
+    digest.add(rows)
+    return b"".join((digest.head(), rows))
+
+
+class Digest:
+    """What stands in front of `count` rows that are written piece by piece."""
+
+    __slots__ = ("_count", "_crc")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._crc = crc32c(_HEAD.pack(VERSION, 0, count)[_COUNTED_FROM:])
+
+    def add(self, rows: bytes | memoryview) -> None:
+        """The next encoded rows."""
+        self._crc = crc32c(rows, self._crc)
+
+    def head(self) -> bytes:
+        """Once all rows were added. It has HEAD_BYTES."""
+        return _HEAD.pack(VERSION, self._crc, self._count)
 
 
 def decode(data: bytes) -> list[ProducerRow]:
     """The entries of a file. Raises CorruptBatch."""
+    return [ProducerRow(*fields) for fields in ENTRY.iter_unpack(packed_rows(data))]
+
+
+def packed_rows(data: bytes) -> memoryview:
+    """The encoded entries of a file. Raises CorruptBatch."""
     if len(data) < _HEAD.size:
         raise CorruptBatch(f"{len(data)} bytes are no producer state")
     version, crc, count = _HEAD.unpack_from(data)
@@ -53,6 +81,6 @@ def decode(data: bytes) -> list[ProducerRow]:
         raise CorruptBatch(f"producer state of version {version}, known is {VERSION}")
     if crc != crc32c(memoryview(data)[_COUNTED_FROM:]):
         raise CorruptBatch("producer state: CRC mismatch")
-    if len(data) != _HEAD.size + count * _ENTRY.size:
+    if len(data) != _HEAD.size + count * ENTRY.size:
         raise CorruptBatch(f"producer state: {len(data)} bytes for {count} entries")
-    return [ProducerRow(*fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]
+    return memoryview(data)[_HEAD.size :]

@@ -48,7 +48,7 @@ class Log:
         self.states.settle(self.end)
         data = producer_snapshot.encode(self.states.at(self.end))
         self.states = ProducerStates()
-        self.states.restore(producer_snapshot.decode(data))
+        self.states.restore(producer_snapshot.packed_rows(data))
 
 
 @pytest.fixture

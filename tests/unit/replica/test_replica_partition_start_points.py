@@ -241,12 +241,12 @@ def test_a_reset_forgets_everything(world: World) -> None:
 
 def test_a_reset_behind_a_snapshot_that_tells_the_producers_forgets_none(world: World) -> None:
     known = world.facts.producers_at(Offset(world.points[-1]))
-    assert known is not None and known == KnownProducers.decode(known.encode())
+    assert known is not None and [known] == [KnownProducers.decode(record) for record in known.records()]
     world.log.reset(OffsetAndEpoch(Offset(500), Epoch(1)))
     world.history.reset(Offset(500), voter_set(4))
     world.facts.reset(known)
     expected = world.facts.producers.at(Offset(500))
-    assert expected == list(known.rows) != []
+    assert expected == producer_snapshot.decode(known.encoded) != []
     # A cut reads the log anew, and so does a start.
     world.write(9, 0)
     world.log.truncate_to(Offset(500))
@@ -282,9 +282,10 @@ def test_what_is_noted_behind_a_record_that_is_written_now_stays_above_the_end(w
 
 
 def test_producers_in_a_snapshot_are_known_by_their_mark_and_their_crc() -> None:
-    value = KnownProducers((ProducerRow(4000, 2, 19, 119, 9, 5),), has_forgotten=True).encode()
+    row = ProducerRow(4000, 2, 19, 119, 9, 5)
+    (value,) = KnownProducers(producer_snapshot.encode([row]), has_forgotten=True).records()
     decoded = KnownProducers.decode(value)
-    assert decoded is not None and decoded.has_forgotten and decoded.rows[0].producer_id == 4000
+    assert decoded is not None and decoded.has_forgotten and producer_snapshot.decode(decoded.encoded) == [row]
     assert KnownProducers.decode(b"") is None and KnownProducers.decode(b"producers-1:") is None
     assert KnownProducers.decode(b"another record") is None
     with pytest.raises(CorruptBatch):
@@ -323,7 +324,7 @@ def test_sequences_that_wrapped_come_back() -> None:
     states = ProducerStates()
     states.record(7, 3, SEQUENCE_MODULUS - 2, 4, 50, 9)
     again = ProducerStates()
-    again.restore(producer_snapshot.decode(producer_snapshot.encode(states.at(54))))
+    again.restore(producer_snapshot.packed_rows(producer_snapshot.encode(states.at(54))))
     assert again.at(54) == states.at(54)
     duplicate = again.check(7, 3, SEQUENCE_MODULUS - 2, 4, history_trimmed=False)
     assert duplicate is not None and (duplicate.base_offset, duplicate.end_offset) == (50, 54)

@@ -38,6 +38,7 @@ def test_what_is_measured_for_the_node_as_a_whole() -> None:
     assert found["raftlake_number_of_voters", ()] == 2
     assert found["raftlake_kv_bytes", ()] == entry_bytes("k", 5)
     assert found["raftlake_kv_quota_bytes", ()] == 1 << 30
+    assert (found["raftlake_producer_ids", ()], found["raftlake_producer_ids_max", ()]) == (0, 1_000_000)
     assert found["raftlake_process_resident_memory_bytes", ()] > 0
 
 

@@ -33,7 +33,8 @@ def test_the_document_has_each_setting_as_it_is() -> None:
         if name in NUMBERS:
             number = NUMBERS[name]
             assert (cells[0], cells[2]) == (str(number.default), f"{number.low} to {number.high}"), name
-            unit = {"bytes": "bytes", "ms": "ms", "connections": "connections", "partitions": "partitions"}[cells[1]]
+            unit = cells[1]
+            assert unit in ("bytes", "ms", "connections", "partitions", "ids"), name
             assert name.endswith(unit) or "." + unit in name, name
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.raft.types import Offset
 from raftlake.sim.disk.log_image import LogImage
+from raftlake.sim.disk.space import Space
 from raftlake.sim.disk.start_points import SimulatedStartPoints
 
 
@@ -102,3 +103,40 @@ def test_the_last_point_up_to_the_start_of_the_log_stays(start: int, left: list[
     points = points_at(log, machine, 10, 20, 30)
     points.advance(Offset(start))
     assert list(points.offsets) == left
+
+
+def test_a_point_in_pieces_is_there_when_it_is_finished_and_each_piece_is_a_port_call(log: Log, machine: Machine) -> None:
+    points = points_at(log, machine)
+    writer = points.begin(Offset(5), 4)
+    writer.append(b"first ")
+    writer.append(b"second")
+    assert list(points.offsets) == []
+    writer.finish(b"head", b"voters")
+    writer.abandon()
+    assert points.load(Offset(5)) == (b"headfirst second", b"voters")
+    assert machine.calls == ["append to start point"] * 2 + ["finish start point"]
+
+
+@pytest.mark.parametrize("how", ["crash", "abandon"])
+def test_of_a_point_that_is_not_finished_nothing_is_left(log: Log, machine: Machine, how: str) -> None:
+    points = points_at(log, machine, 3)
+    writer = points.begin(Offset(5), 4)
+    writer.append(b"rows")
+    machine.crashes = how == "crash"
+    if machine.crashes:
+        with pytest.raises(Crash):
+            writer.finish(b"head", b"voters")
+    else:
+        writer.abandon()
+    assert list(points.offsets) == [3]
+
+
+def test_a_full_disk_takes_no_piece(log: Log, machine: Machine) -> None:
+    space = Space()
+    points = SimulatedStartPoints(log, machine, space)
+    writer = points.begin(Offset(5), 4)
+    space.fill(5)
+    writer.append(b"rows")
+    with pytest.raises(DiskFull):
+        writer.append(b"rows")
+    assert list(points.offsets) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.errors import StorageError
+from raftlake.errors import DiskFull, StorageError
 from raftlake.raft.types import Offset
 from raftlake.storage import start_points
 from raftlake.storage.start_points import FileStartPoints
@@ -79,3 +79,50 @@ def test_half_a_point_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "00000000000000001234.voters").unlink()
     with pytest.raises(StorageError, match="voters is missing"):
         points.load(POINT)
+
+
+# --- in pieces --------------------------------------------------------------------------------------------------------
+
+
+def test_a_point_in_pieces_is_there_when_it_is_finished(tmp_path: Path) -> None:
+    points = FileStartPoints(tmp_path)
+    writer = points.begin(POINT, 4)
+    for rows in (b"first ", b"", b"second"):
+        writer.append(rows)
+    assert list(points.offsets) == [] == list(FileStartPoints(tmp_path).offsets)
+    writer.finish(b"head", b"voters")
+    writer.abandon()
+    assert names(tmp_path) == ["00000000000000001234.snapshot", "00000000000000001234.voters"]
+    for found in (points, FileStartPoints(tmp_path)):
+        assert list(found.offsets) == [POINT] and found.load(POINT) == (b"headfirst second", b"voters")
+    assert (tmp_path / "00000000000000001234.snapshot").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_given_up_leaves_nothing_and_harms_no_point_of_the_same_offset(tmp_path: Path) -> None:
+    points = FileStartPoints(tmp_path)
+    writer = points.begin(POINT, 4)
+    writer.append(b"rows")
+    points.save(POINT, b"producers", b"voters")
+    writer.abandon()
+    writer.abandon()
+    assert points.load(POINT) == (b"producers", b"voters") and len(names(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("failing", ["write_at", "write_file"])
+def test_a_full_disk_leaves_nothing_of_a_point_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    points = FileStartPoints(tmp_path)
+    writer = points.begin(POINT, 4)
+    writer.append(b"rows")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(start_points, failing, fail)
+    with pytest.raises(DiskFull, match=r"1234.*ENOSPC"):
+        writer.finish(b"head", b"voters")
+    assert names(tmp_path) == [] and list(points.offsets) == []
+
+
+def test_a_directory_that_is_gone_is_told_at_the_beginning(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="ENOENT"):
+        FileStartPoints(tmp_path / "gone").begin(POINT, 4)

@@ -23,6 +23,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import check, choose_at_start, describe
 from raftlake.replica.partition.start_points import LogFacts
+from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reports import Reports
 from raftlake.replica.snapshots.snapshots import Snapshots
@@ -37,6 +38,7 @@ class Hosting:
         names: Names,
         quorum: Quorum,
         reports: Reports,
+        producers: ProducerCare,
         disk: DiskWatch,
         damage: DamageControl,
         kv: KvService,
@@ -46,6 +48,7 @@ class Hosting:
         self._names = names
         self._quorum = quorum
         self._reports = reports
+        self._producers = producers
         self._disk = disk
         self._damage = damage
         self._kv = kv
@@ -107,7 +110,9 @@ class Hosting:
             voters.reset(voters_from, snapshot.voters)
         at_start = snapshot is not None and snapshot.snapshot_id.offset == log.start_offset
         inherited = snapshot.producers if snapshot is not None and at_start and group != engine.config.quorum_group else None
-        facts = LogFacts(group, log, voters, voters_from, inherited)
+        facts = LogFacts(
+            group, log, voters, voters_from, inherited, tally=self._producers.tally, in_slices=self._producers.in_slices
+        )
         facts.restore(engine.clock.wall_ms(), with_voters=True)
         if voters.kraft_version and group != engine.config.quorum_group:
             # Were its log cut to nothing, then not the static voters would count but those of its topic (`begin_with`).
@@ -183,6 +188,7 @@ class Hosting:
         """Nothing more happens to the group as it is now."""
         del self._engine.partitions[partition.group]
         partition.deleted = True
+        partition.close_facts()
         self.changes += 1
         partition.on_leadership_lost()
         self._engine.forget(partition)

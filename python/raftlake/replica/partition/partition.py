@@ -30,6 +30,12 @@ from raftlake.wire.batches import BatchHeader, parse_header, stamp
 Prove = Callable[[GroupId, Callable[[bool], None]], None]
 
 
+NO_ROOM_FOR_PRODUCERS = (
+    "the quorum remembers as many producer ids as it may (producer.ids.max): a new one is taken when others have been idle for "
+    "producer.id.expiration.ms, or their topics are deleted"
+)
+
+
 @dataclass(slots=True)
 class PendingAppend:
     """Validated batches of one producer request for this partition, on their way into the log.
@@ -112,6 +118,14 @@ class Partition:
     def producers(self) -> ProducerStates:
         return self._facts.producers
 
+    def can_begin_at(self, offset: Offset) -> Offset:
+        """See `LogFacts.can_begin_at`."""
+        return self._facts.can_begin_at(offset)
+
+    def close_facts(self) -> None:
+        """See `LogFacts.close`."""
+        self._facts.close()
+
     def producers_at(self, offset: Offset) -> KnownProducers | None:
         """See `LogFacts.producers_at`."""
         return self._facts.producers_at(offset)
@@ -146,6 +160,9 @@ class Partition:
             if no_room and pending.refuse is not None:
                 self._refuse_for_room(pending, pending.refuse, no_room)
                 continue
+            if pending.refuse is not None and not self._has_room_for(first):
+                self._refuse_for_room(pending, pending.refuse, NO_ROOM_FOR_PRODUCERS)
+                continue
             try:
                 duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
             except RequestRejected as rejected:
@@ -169,6 +186,9 @@ class Partition:
         self.appending.clear()
         self._admitted = admitted
         return admitted
+
+    def _has_room_for(self, header: BatchHeader) -> bool:
+        return header.producer_id == NO_PRODUCER or self.producers.has_room_for(header.producer_id)
 
     def _refuse_for_room(self, pending: PendingAppend, refuse: Callable[[str], None], no_room: str) -> None:
         """A batch that comes again is in the log already. What is refused comes again too, and before what is behind it."""
@@ -277,12 +297,14 @@ class Partition:
         self._facts.appended(begun)
 
     def truncate(self, end_offset: Offset) -> None:
+        self._facts.stop_saving()
         self.log.truncate_to(end_offset)
         self.rebuild_producers()
         self.needs_flush = True
 
     def reset(self, start: OffsetAndEpoch, inherited: KnownProducers | None) -> None:
         """Begin anew at `start`: the leader no longer has what lies before it. `inherited` is what it knew of producers."""
+        self._facts.stop_saving()
         self.log.reset(start)
         self._facts.reset(inherited)
         self.needs_flush = True

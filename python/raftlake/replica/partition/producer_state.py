@@ -3,21 +3,40 @@
 Pure bookkeeping over batch headers. It follows from the log (every batch names its producer, epoch and first sequence) and is
 kept beside it in Kafka's form, so that it survives failover, restart and retention. As in Kafka the last five batches of
 a producer are kept: a retry of any of them is answered with its first offset instead of being appended again. Sequences are
-noted before their batches are in the log; `at` tells how things stood at an offset that the log has just reached.
+noted before their batches are in the log; `freeze` tells how things stood at an offset that the log has just reached.
+
+There may be a million producers. So each is one string of bytes, the very rows that Kafka's file has, and whatever looks at all
+of them does so in slices: meanwhile what is known is held as it is, and what changes is kept beside it.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.wire.producer_snapshot import ProducerRow
+from raftlake.wire.producer_snapshot import ENTRY, ProducerRow
 
 BATCHES_KEPT = 5
 SEQUENCE_MODULUS = 1 << 31
 NO_PRODUCER = -1
 #: Unknown producers that are remembered from one request to the next.
 SENT_BACK_MAX = 10_000
+#: Looked at together: some 0.5 ms.
+SLICE_PRODUCERS = 2_048
+#: Copied together: some ms.
+STIRRED_PRODUCERS = 16 * SLICE_PRODUCERS
+ENDLESS = 1 << 62
+
+#: Of a row: epoch, last sequence, last offset, records less one, and when this node last saw its producer write, in
+#: milliseconds since 1970 (not what the records say, which may be any time).
+_BATCH = struct.Struct(">8xhiqiq12x")
+_SEEN = struct.Struct(">26xq12x")
+_ID = struct.Struct(">q")
+_EPOCH = slice(8, 10)
+_KEPT = slice((1 - BATCHES_KEPT) * ENTRY.size, None)
 
 
 class AppendedBatch(NamedTuple):
@@ -25,13 +44,6 @@ class AppendedBatch(NamedTuple):
     last_sequence: int
     base_offset: int
     end_offset: int
-
-
-class ProducerEntry(NamedTuple):
-    epoch: int
-    #: When this node last saw it write, in milliseconds since 1970; not what its records say, which may be any time.
-    seen_ms: int
-    batches: tuple[AppendedBatch, ...]
 
 
 def last_sequence_of(base_sequence: int, record_count: int) -> int:
@@ -44,24 +56,88 @@ def is_after(sequence: int, other: int) -> bool:
     return 0 < (sequence - other) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2
 
 
+class ProducerTally:
+    """How many producer ids the partitions of a node remember together, and how many they may."""
+
+    __slots__ = ("count", "ids_max")
+
+    def __init__(self, ids_max: int = ENDLESS) -> None:
+        self.count = 0
+        self.ids_max = ids_max
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.ids_max
+
+
 class ProducerStates:
     """Per producer id: its epoch and its last batches."""
 
-    __slots__ = ("_entries", "_refused", "_sent_back", "_undo", "has_forgotten")
+    __slots__ = (
+        "_changed",
+        "_count",
+        "_entries",
+        "_holds",
+        "_refused",
+        "_sent_back",
+        "_tally",
+        "_undo",
+        "has_forgotten",
+        "row_count",
+    )
 
-    def __init__(self) -> None:
-        self._entries: dict[int, ProducerEntry] = {}
+    def __init__(self, tally: ProducerTally | None = None) -> None:
+        self._tally = tally or ProducerTally()
+        #: The rows of each producer, oldest first and of one epoch.
+        self._entries: dict[int, bytes] = {}
+        #: Goes before `_entries`, which is not changed while somebody holds it; b"" for a producer that is forgotten.
+        self._changed: dict[int, bytes] = {}
+        self._holds = 0
+        self._count = 0
+        #: The batches of all producers.
+        self.row_count = 0
         #: The first sequence of each unknown producer (with its epoch) that was sent back, oldest first; see `check`.
         self._sent_back: dict[tuple[int, int], int] = {}
         #: Those of them that were refused for another reason than their sequence (`send_back`).
         self._refused: dict[tuple[int, int], None] = {}
-        #: What stood in place of the entries of batches that `settle` has not heard of: (base offset, producer id, entry).
-        self._undo: list[tuple[int, int, ProducerEntry | None]] = []
+        #: What stood in place of the rows of batches that `settle` has not heard of: (base offset, producer id, rows).
+        self._undo: list[tuple[int, int, bytes]] = []
         #: Some producers wrote to the log and are not known any more.
         self.has_forgotten = False
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._count
+
+    def _rows(self, producer_id: int) -> bytes:
+        """b"" for a producer that is not known."""
+        found = self._changed.get(producer_id) if self._changed else None
+        return self._entries.get(producer_id, b"") if found is None else found
+
+    def _put(self, producer_id: int, rows: bytes, old: bytes) -> None:
+        self.row_count += (len(rows) - len(old)) // ENTRY.size
+        change = (not old) - (not rows)
+        self._count += change
+        self._tally.count += change
+        if self._holds or self._changed:
+            self._changed[producer_id] = rows
+        elif rows:
+            self._entries[producer_id] = rows
+        else:
+            del self._entries[producer_id]
+
+    def drop(self) -> None:
+        """Others stand in place of these: they count no more."""
+        self._tally.count -= self._count
+        self._tally = ProducerTally()
+
+    @property
+    def is_stirred(self) -> bool:
+        """So much changes just now that `freeze` would take long."""
+        return len(self._changed) > STIRRED_PRODUCERS
+
+    def has_room_for(self, producer_id: int) -> bool:
+        """Whether one more producer may be remembered, or this one is known."""
+        return not self._tally.is_full or bool(self._rows(producer_id))
 
     def check(
         self, producer_id: int, epoch: int, base_sequence: int, count: int, *, history_trimmed: bool
@@ -70,27 +146,28 @@ class ProducerStates:
 
         `history_trimmed`: retention has removed the start of the log, so an unknown producer may be an old one.
         """
-        entry = self._entries.get(producer_id)
-        if entry is None:
+        rows = self._rows(producer_id)
+        if not rows:
             if (not history_trimmed and not self.has_forgotten) or (producer_id, epoch) in self._refused:
                 self._require_first_or_second_coming(producer_id, epoch, base_sequence)
             return None
-        if epoch < entry.epoch:
+        known_epoch, last_sequence, *_ = _BATCH.unpack_from(rows, len(rows) - ENTRY.size)
+        if epoch < known_epoch:
             raise RequestRejected(
-                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {entry.epoch}, the batch epoch {epoch}"
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} has epoch {known_epoch}, the batch epoch {epoch}"
             )
-        if epoch > entry.epoch:
+        if epoch > known_epoch:
             if base_sequence != 0:
                 raise RequestRejected(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"producer {producer_id} must start epoch {epoch} at sequence 0, not {base_sequence}",
                 )
             return None
-        repeated = self.find(producer_id, epoch, base_sequence, count)
-        if repeated is not None:
-            return repeated
-        expected = (entry.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS
+        expected = (last_sequence + 1) % SEQUENCE_MODULUS
         if base_sequence != expected:
+            repeated = self.find(producer_id, epoch, base_sequence, count)
+            if repeated is not None:
+                return repeated
             raise RequestRejected(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} epoch {epoch}: expected sequence {expected}, got {base_sequence}",
@@ -99,13 +176,10 @@ class ProducerStates:
 
     def find(self, producer_id: int, epoch: int, base_sequence: int, count: int) -> AppendedBatch | None:
         """The batch of the last ones that has these very sequence numbers."""
-        entry = self._entries.get(producer_id)
-        if entry is None or entry.epoch != epoch:
-            return None
         last_sequence = last_sequence_of(base_sequence, count)
-        for batch in entry.batches:
-            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence:
-                return batch
+        for known_epoch, known_last, last_offset, offset_delta, _ in _BATCH.iter_unpack(self._rows(producer_id)):
+            if known_epoch == epoch and known_last == last_sequence and offset_delta == count - 1:
+                return AppendedBatch(base_sequence, last_sequence, last_offset - offset_delta, last_offset + 1)
         return None
 
     def _require_first_or_second_coming(self, producer_id: int, epoch: int, base_sequence: int) -> None:
@@ -132,7 +206,7 @@ class ProducerStates:
         """A batch was refused and comes again. Of a producer that is not known here nothing behind it is taken before."""
         producer = (producer_id, epoch)
         known = self._sent_back.get(producer)
-        if producer_id not in self._entries and (known is None or is_after(known, base_sequence)):
+        if not self._rows(producer_id) and (known is None or is_after(known, base_sequence)):
             self._note_sent_back(producer, base_sequence)
             self._refused[producer] = None
 
@@ -150,14 +224,17 @@ class ProducerStates:
 
     def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int, now_ms: int) -> None:
         """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from."""
-        entry = self._entries.get(producer_id)
-        batch = AppendedBatch(base_sequence, last_sequence_of(base_sequence, count), base_offset, base_offset + count)
-        kept = entry.batches[1 - BATCHES_KEPT :] if entry is not None and entry.epoch == epoch else ()
+        old = self._rows(producer_id)
+        last_offset = base_offset + count - 1
+        last_sequence = last_sequence_of(base_sequence, count)
+        rows = ENTRY.pack(producer_id, epoch, last_sequence, last_offset, count - 1, now_ms, -1, -1)
+        if old[_EPOCH] == rows[_EPOCH]:
+            rows = old[_KEPT] + rows
         if self._sent_back:
             self._sent_back.pop((producer_id, epoch), None)
             self._refused.pop((producer_id, epoch), None)
-        self._undo.append((base_offset, producer_id, entry))
-        self._entries[producer_id] = ProducerEntry(epoch, now_ms, (*kept, batch))
+        self._undo.append((base_offset, producer_id, old))
+        self._put(producer_id, rows, old)
 
     def settle(self, end_offset: int) -> None:
         """The log reaches to `end_offset`, and nobody will ask how things stood before that."""
@@ -166,37 +243,108 @@ class ProducerStates:
         elif self._undo:
             self._undo = [each for each in self._undo if each[0] >= end_offset]
 
-    def at(self, offset: int) -> list[ProducerRow]:
-        """What the records below `offset` say, which is not below the last `settle`: each producer's batches, oldest first."""
-        entries: dict[int, ProducerEntry | None] = dict(self._entries)
-        entries.update({each[1]: each[2] for each in reversed(self._undo) if each[0] >= offset})
-        return [
-            ProducerRow(
-                producer_id,
-                entry.epoch,
-                batch.last_sequence,
-                batch.end_offset - 1,
-                batch.end_offset - 1 - batch.base_offset,
-                entry.seen_ms,
-            )
-            for producer_id, entry in entries.items()
-            if entry is not None
-            for batch in entry.batches
-        ]
+    # --- all of them ---
 
-    def restore(self, rows: list[ProducerRow]) -> None:
-        """Begin with what `at` told."""
-        for row in rows:
-            count = row.offset_delta + 1
-            base_sequence = (row.last_sequence - row.offset_delta) % SEQUENCE_MODULUS
-            base_offset = row.last_offset - row.offset_delta
-            self.record(row.producer_id, row.epoch, base_sequence, count, base_offset, row.timestamp_ms)
-        self._undo.clear()
+    def freeze(self, offset: int) -> FrozenProducers:
+        """What the records below `offset` say, which is not below the last `settle`; to be released."""
+        changed = dict(self._changed)
+        row_count = self.row_count
+        for base_offset, producer_id, rows in reversed(self._undo):
+            if base_offset >= offset:
+                known = changed.get(producer_id)
+                row_count += (len(rows) - len(self._entries.get(producer_id, b"") if known is None else known)) // ENTRY.size
+                changed[producer_id] = rows
+        self._holds += 1
+        return FrozenProducers(self, self._entries, changed, row_count)
+
+    def release(self) -> None:
+        """What was frozen, or held by `expiring`, is not looked at any more. `merging` is to follow."""
+        self._holds -= 1
+
+    def merging(self) -> Iterator[None]:
+        """Put what has changed where it belongs, a slice at a time."""
+        while self._changed and not self._holds:
+            for _ in range(min(SLICE_PRODUCERS, len(self._changed))):
+                producer_id, rows = self._changed.popitem()
+                if rows:
+                    self._entries[producer_id] = rows
+                else:
+                    self._entries.pop(producer_id, None)
+            yield
+
+    def packed(self, offset: int) -> bytes:
+        """What the records below `offset` say, all at once: each producer's batches, oldest first."""
+        frozen = self.freeze(offset)
+        try:
+            return b"".join(frozen.slices())
+        finally:
+            frozen.release_at_once()
+
+    def at(self, offset: int) -> list[ProducerRow]:
+        """`packed`, decoded."""
+        return [ProducerRow(*fields) for fields in ENTRY.iter_unpack(self.packed(offset))]
+
+    def restore(self, packed: bytes | memoryview) -> None:
+        """Begin with what `packed` told, or Kafka's own file. Nothing is known yet."""
+        entries = self._entries
+        for position in range(0, len(packed), ENTRY.size):
+            row = bytes(packed[position : position + ENTRY.size])
+            (producer_id,) = _ID.unpack_from(row)
+            old = entries.get(producer_id, b"")
+            entries[producer_id] = old[_KEPT] + row if old[_EPOCH] == row[_EPOCH] else row
+        self._count = len(entries)
+        self.row_count = sum(map(len, entries.values())) // ENTRY.size
+        self._tally.count += self._count
 
     def expire(self, seen_before_ms: int) -> None:
-        """Forget who has not written since."""
-        idle = [producer_id for producer_id, entry in self._entries.items() if entry.seen_ms < seen_before_ms]
-        for producer_id in idle:
-            del self._entries[producer_id]
-        if idle:
-            self.has_forgotten = True
+        """Forget who has not written since, all at once."""
+        for _ in self.expiring(seen_before_ms):
+            pass
+
+    def expiring(self, seen_before_ms: int) -> Iterator[None]:
+        """Forget who has not written since, a slice at a time."""
+        self._holds += 1
+        try:
+            entries = iter(self._entries.items())
+            while found := list(islice(entries, SLICE_PRODUCERS)):
+                for producer_id, rows in found:
+                    if _SEEN.unpack_from(rows, len(rows) - ENTRY.size)[0] < seen_before_ms and producer_id not in self._changed:
+                        self._put(producer_id, b"", rows)
+                        self.has_forgotten = True
+                yield
+        finally:
+            self.release()
+        yield from self.merging()
+
+
+class FrozenProducers:
+    """All producers as they were at one offset."""
+
+    __slots__ = ("_changed", "_entries", "_states", "row_count")
+
+    def __init__(self, states: ProducerStates, entries: dict[int, bytes], changed: dict[int, bytes], row_count: int) -> None:
+        self._states = states
+        self._entries = entries
+        self._changed = changed
+        self.row_count = row_count
+
+    def slices(self) -> Iterator[bytes]:
+        """Their rows, each once; a piece may be empty."""
+        changed = self._changed
+        entries = iter(self._entries.items())
+        while found := list(islice(entries, SLICE_PRODUCERS)):
+            yield b"".join(
+                [changed.pop(producer_id, rows) for producer_id, rows in found] if changed else [rows for _, rows in found]
+            )
+        new = iter(changed.values())
+        while rest := list(islice(new, SLICE_PRODUCERS)):
+            yield b"".join(rest)
+
+    def release(self) -> Iterator[None]:
+        """Nothing more is asked of it; what is left to do comes in slices."""
+        self._states.release()
+        return self._states.merging()
+
+    def release_at_once(self) -> None:
+        for _ in self.release():
+            pass

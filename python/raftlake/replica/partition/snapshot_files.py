@@ -83,14 +83,15 @@ class StartSnapshot:
 def check(store: SnapshotStore, group: GroupId, snapshot_id: OffsetAndEpoch) -> StartSnapshot:
     """Read a snapshot through. Raises CorruptBatch, StorageError."""
     voters: VoterSet | None = None
-    producers: KnownProducers | None = None
+    producers: list[KnownProducers] = []
     for index, batch in enumerate(scan(store, group, snapshot_id)):
         if index == 0:
             voters = read_batch_voters(batch.data)
-        elif index == 1 and not batch.header.is_control:
+        elif index == len(producers) + 1 and not batch.header.is_control:
             first = next(iter(decode_records(batch.data)), None)
-            producers = None if first is None else KnownProducers.decode(first.value or b"")
-    return StartSnapshot(snapshot_id, voters, producers)
+            known = None if first is None else KnownProducers.decode(first.value or b"")
+            producers += [] if known is None else [known]
+    return StartSnapshot(snapshot_id, voters, KnownProducers.join(producers))
 
 
 def choose_at_start(store: SnapshotStore, group: GroupId, log: LogStore) -> StartSnapshot | None:

@@ -2,15 +2,16 @@
 
 A point is saved where a segment begins and at a clean stop. Owns the content of both its parts, the choice of the one to begin
 with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and voters together. Points that
-the reading passes and that are missing are saved again. Invariant: what is restored is what reading the whole log would give,
-and for a log that retention has trimmed also what its lost beginning said of producers.
+the reading passes and that are missing are saved again. A point of many producers is written in slices, one at a time, from
+what was frozen where its segment begins; a segment that begins meanwhile has none. Invariant: what is restored is what reading
+the whole log would give, and for a log that retention has trimmed also what its lost beginning said of producers.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -20,11 +21,16 @@ from raftlake.ports.driver import LogStore
 from raftlake.raft.types import Epoch, Offset, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.partition.intact import headers_from
-from raftlake.replica.partition.producer_state import NO_PRODUCER, ProducerStates
+from raftlake.replica.partition.producer_state import (
+    NO_PRODUCER,
+    SLICE_PRODUCERS,
+    FrozenProducers,
+    ProducerStates,
+    ProducerTally,
+)
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, entries_of, read_batch_voters
 from raftlake.wire import producer_snapshot
 from raftlake.wire.batches import BatchHeader, validate, voters_batch
-from raftlake.wire.producer_snapshot import ProducerRow
 
 logger = logging.getLogger("raftlake.start_points")
 
@@ -35,9 +41,14 @@ _NOTES = struct.Struct(">hI?q")
 _COUNTED_FROM = 6
 #: How a record of a snapshot begins that tells the producers.
 _PRODUCERS_MARK = b"producers-1:"
+#: Rows in one such record. A snapshot holds no batch above `wire.snapshots.BATCH_BYTES_MAX`.
+RECORD_BYTES = (1 << 14) * producer_snapshot.ENTRY.size
 
 #: Sets by their offset, each with the batch that says it.
 EncodedVoters = dict[Offset, tuple[VoterSet, bytes]]
+
+#: Work that yields after each small piece of it.
+Slices = Generator[None, None, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +97,31 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class KnownProducers:
-    """What all records below an offset say of producers: a data record in the snapshot that stands for them."""
+    """What all records below an offset say of producers: data records in the snapshot that stands for them, mostly one."""
 
-    rows: tuple[ProducerRow, ...]
+    #: As in Kafka's file.
+    encoded: bytes
     has_forgotten: bool
 
-    def encode(self) -> bytes:
-        return _PRODUCERS_MARK + bytes([self.has_forgotten]) + producer_snapshot.encode(self.rows)
+    @property
+    def packed(self) -> memoryview:
+        """The encoded rows."""
+        return producer_snapshot.packed_rows(self.encoded)
+
+    def records(self) -> Iterator[bytes]:
+        """The records, each of which `decode` reads."""
+        rows = self.packed
+        for start in range(0, len(rows) or 1, RECORD_BYTES):
+            encoded = producer_snapshot.encode_packed(rows[start : start + RECORD_BYTES])
+            yield b"".join((_PRODUCERS_MARK, bytes([self.has_forgotten]), encoded))
+
+    @classmethod
+    def join(cls, parts: Sequence[KnownProducers]) -> KnownProducers | None:
+        """What the records of one snapshot say together; None where there are none."""
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        rows = b"".join(part.packed for part in parts)
+        return cls(producer_snapshot.encode_packed(rows), has_forgotten=any(part.has_forgotten for part in parts))
 
     @classmethod
     def decode(cls, value: bytes) -> KnownProducers | None:
@@ -100,7 +129,9 @@ class KnownProducers:
         if not value.startswith(_PRODUCERS_MARK) or len(value) == len(_PRODUCERS_MARK):
             return None
         start = len(_PRODUCERS_MARK)
-        return cls(tuple(producer_snapshot.decode(value[start + 1 :])), has_forgotten=value[start] != 0)
+        encoded = value[start + 1 :]
+        producer_snapshot.packed_rows(encoded)
+        return cls(encoded, has_forgotten=value[start] != 0)
 
 
 class LogFacts:
@@ -113,13 +144,23 @@ class LogFacts:
         history: VoterHistory,
         voters_from: Offset,
         inherited: KnownProducers | None = None,
+        *,
+        tally: ProducerTally | None = None,
+        in_slices: Callable[[Slices], None] | None = None,
     ) -> None:
-        """`inherited` is what the snapshot at the log's start tells."""
+        """`inherited` is what the snapshot at the log's start tells. `in_slices` does work a little at a time; without it all
+        is done at once."""
         self._name = name
         self._log = log
         self._history = history
         self._voters_from = voters_from
-        self.producers = ProducerStates()
+        self._tally = tally
+        self.producers = ProducerStates(tally)
+        self._in_slices = in_slices
+        #: The point that is being written in slices.
+        self._saving: Slices | None = None
+        #: The last point could not be saved for want of room.
+        self._finds_no_room = False
         self._inherited = inherited
         self._inherited_at = log.start_offset
         #: Of the point saved last: the next one, a segment later, says nearly the same.
@@ -141,28 +182,36 @@ class LogFacts:
 
     def save(self, offset: Offset, *, sync: bool = True) -> None:
         """Save a point at `offset`, which the log reaches. Raises StorageError."""
-        log = self._log
-        voters_from = max(self._voters_from, log.start_offset)
+        producers = producer_snapshot.encode_packed(self.producers.packed(offset))
+        self._log.start_points.save(offset, producers, self._notes(offset), sync=sync)
+
+    def _notes(self, offset: Offset) -> bytes:
+        voters_from = max(self._voters_from, self._log.start_offset)
         notes = Notes(
             has_forgotten=self.producers.has_forgotten,
             voters_from=voters_from,
             voters=tuple(each for each in self._history.entries if voters_from <= each[0] < offset),
         )
-        rows = self.producers.at(offset)
-        log.start_points.save(offset, producer_snapshot.encode(rows), notes.encode(self._encoded_voters), sync=sync)
+        return notes.encode(self._encoded_voters)
 
     def _save_if_room(self, offset: Offset, *, sync: bool = True) -> bool:
         """A start reads more where a point is missing, and saves it then. Raises StorageError, but not for want of room."""
         try:
             self.save(offset, sync=sync)
         except DiskFull as full:
-            logger.warning("%s: the state at offset %d is not saved: %s", self._name, offset, full)
-            return False
-        return True
+            self._note_no_room(offset, full)
+        else:
+            self._finds_no_room = False
+        return not self._finds_no_room
+
+    def _note_no_room(self, offset: Offset, full: DiskFull) -> None:
+        self._finds_no_room = True
+        logger.warning("%s: the state at offset %d is not saved: %s", self._name, offset, full)
 
     def save_at_stop(self) -> None:
         """Save a point at the log's end unless there is one; nothing else relies on it. Raises StorageError."""
         end = self._log.end_offset
+        self.stop_saving()
         is_missing = end > self._log.start_offset and end not in self._log.start_points.offsets
         if is_missing and self._save_if_room(end, sync=False):
             self._drop_strays(end)
@@ -170,9 +219,58 @@ class LogFacts:
     def appended(self, begun: Sequence[Offset]) -> None:
         """The log has grown, and began segments at `begun`. Raises StorageError."""
         for offset in begun:
+            self._save_at_base(offset)
+        self.producers.settle(self._log.end_offset)
+
+    def _save_at_base(self, offset: Offset) -> None:
+        """Save a point where a segment begins. Of many producers one point at a time is written; a start reads more where one
+        is missing."""
+        if self._in_slices is None or len(self.producers) <= SLICE_PRODUCERS:
             if self._save_if_room(offset):
                 self._drop_strays(offset)
-        self.producers.settle(self._log.end_offset)
+        elif self._saving is None and not self.producers.is_stirred:
+            self._saving = self._save_slowly(offset, self.producers.freeze(offset), self._notes(offset))
+            self._in_slices(self._saving)
+
+    def _save_slowly(self, offset: Offset, frozen: FrozenProducers, notes: bytes) -> Slices:
+        digest = producer_snapshot.Digest(frozen.row_count)
+        try:
+            writer = self._log.start_points.begin(offset, producer_snapshot.HEAD_BYTES)
+            try:
+                for rows in frozen.slices():
+                    digest.add(rows)
+                    writer.append(rows)
+                    yield
+                writer.finish(digest.head(), notes)
+            finally:
+                writer.abandon()
+            self._drop_strays(offset)
+            self._finds_no_room = False
+        except DiskFull as full:
+            self._note_no_room(offset, full)
+        finally:
+            merging = frozen.release()
+        self._saving = None
+        yield from merging
+
+    def stop_saving(self) -> None:
+        """The log is about to be cut, emptied or left alone: what is being written would tell of another one."""
+        if self._saving is not None:
+            self._saving.close()
+            self._saving = None
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        self.stop_saving()
+        self.producers.drop()
+
+    def can_begin_at(self, offset: Offset) -> Offset:
+        """Up to where the log may be trimmed, at most to `offset`, the base of a segment: where a point tells the producers.
+        One that is missing for want of room is not waited for: a log that is trimmed makes room."""
+        log, points = self._log, self._log.start_points.offsets
+        if offset in points or self._finds_no_room:
+            return offset
+        return max((base for base in log.segment_bases if base <= offset and base in points), default=log.start_offset)
 
     def _drop_strays(self, saved: Offset) -> None:
         """Of the points of clean stops only one behind the last segment's start is worth anything."""
@@ -186,12 +284,16 @@ class LogFacts:
         """The log was emptied, and begins behind a snapshot that tells the voters, and the producers too if it can."""
         self._voters_from = self._inherited_at = self._log.start_offset
         self._inherited = inherited
-        self.producers = ProducerStates()
+        self._begin_anew()
         self._inherit()
+
+    def _begin_anew(self) -> None:
+        self.close()
+        self.producers = ProducerStates(self._tally)
 
     def _inherit(self) -> None:
         if self._inherited is not None and self._inherited_at == self._log.start_offset:
-            self.producers.restore(list(self._inherited.rows))
+            self.producers.restore(self._inherited.packed)
             self.producers.has_forgotten = self._inherited.has_forgotten
 
     def producers_at(self, offset: Offset) -> KnownProducers | None:
@@ -200,7 +302,8 @@ class LogFacts:
             return self._inherited if self._inherited_at == offset else None
         try:
             producers, notes = self._log.start_points.load(offset)
-            return KnownProducers(tuple(producer_snapshot.decode(producers)), Notes.decode(notes).has_forgotten)
+            producer_snapshot.packed_rows(producers)
+            return KnownProducers(producers, Notes.decode(notes).has_forgotten)
         except (CorruptBatch, StorageError) as error:
             logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
             return None
@@ -208,7 +311,14 @@ class LogFacts:
     def restore(self, now_ms: int, *, with_voters: bool) -> None:
         """Begin with the newest intact point and read on. `with_voters`: record in the history what the log says from where it
         is complete. Raises DamagedData, StorageError."""
-        self.producers = ProducerStates()
+        self._begin_anew()
+        try:
+            self._restore(now_ms, with_voters=with_voters)
+        except (DamagedData, StorageError):
+            self.close()
+            raise
+
+    def _restore(self, now_ms: int, *, with_voters: bool) -> None:
         log, read_voters_from = self._log, self._voters_from
         point = self._begin()
         producers_from = log.start_offset
@@ -228,7 +338,7 @@ class LogFacts:
         missing = [base for base in log.segment_bases if base > producers_from and base not in log.start_points.offsets]
         for chunk, header in self._read(min(producers_from, read_voters_from)):
             if missing and header.base_offset == missing[0]:
-                self._save_if_room(missing.pop(0))
+                self._save_missing(missing.pop(0), is_last=not missing)
             if header.position == 0:
                 self.producers.settle(header.base_offset)
             if header.base_offset >= producers_from:
@@ -236,8 +346,17 @@ class LogFacts:
             if header.is_control and header.base_offset >= read_voters_from:
                 self._read_voters(chunk, header)
         self.producers.settle(log.end_offset)
+        if missing and missing[0] == log.end_offset:
+            self._save_missing(missing.pop(0), is_last=True)
 
-    def _begin(self) -> tuple[Offset, list[ProducerRow], Notes] | None:
+    def _save_missing(self, base: Offset, *, is_last: bool) -> None:
+        """Of many producers the last point only."""
+        if len(self.producers) <= SLICE_PRODUCERS:
+            self._save_if_room(base)
+        elif is_last:
+            self._save_at_base(base)
+
+    def _begin(self) -> tuple[Offset, memoryview, Notes] | None:
         """The newest intact point within the log; those that are of no use are deleted."""
         log, points = self._log, self._log.start_points
         useless = [offset for offset in points.offsets if not log.start_offset <= offset <= log.end_offset]
@@ -245,7 +364,7 @@ class LogFacts:
         for offset in reversed(points.offsets):
             try:
                 producers, notes = points.load(offset)
-                return offset, producer_snapshot.decode(producers), Notes.decode(notes)
+                return offset, producer_snapshot.packed_rows(producers), Notes.decode(notes)
             except (CorruptBatch, StorageError) as error:
                 logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
                 points.delete([offset])

@@ -24,6 +24,8 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
+from raftlake.replica.partition.start_points import Slices
+from raftlake.replica.producer_care import ProducerCare
 
 #: Values in one slice of the key space: with SLICE_ROWS a millisecond's work.
 SLICE_BYTES = 256 * 1024
@@ -50,8 +52,9 @@ class _Taking:
 
 
 class Snapshots:
-    def __init__(self, engine: Engine, disk: DiskWatch, kv: KvService) -> None:
+    def __init__(self, engine: Engine, producers: ProducerCare, disk: DiskWatch, kv: KvService) -> None:
         self._engine = engine
+        self._producers = producers
         self._disk = disk
         self._kv = kv
         self._taking: _Taking | None = None
@@ -172,11 +175,19 @@ class Snapshots:
         snapshot_id = partition.core.snapshot_at(keep_from)
         last_ms = max((each.timestamp_ms_max for each in partition.log.segments() if each.end_offset <= keep_from), default=-1)
         maker = self._make(partition, snapshot_id, last_ms)
-        producers = partition.producers_at(keep_from)
-        if producers is not None:
-            maker.add(producers.encode())
+        self._producers.in_slices(self._write_producers(partition, maker))
+
+    def _write_producers(self, partition: Partition, maker: SnapshotMaker) -> Slices:
+        """The rest of the snapshot of a data partition: what is known of its producers there, a record at a time."""
+        producers = partition.producers_at(maker.snapshot_id.offset)
+        for number, record in enumerate(() if producers is None else producers.records()):
+            if number > 0:
+                yield
+            while maker.writer.backlog > BACKLOG_BYTES_MAX:
+                yield
+            maker.add(record)
         maker.end()
-        maker.writer.freeze(partial(self._on_trim_taken, partition, snapshot_id))
+        maker.writer.freeze(partial(self._on_trim_taken, partition, maker.snapshot_id))
 
     def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
         engine = self._engine

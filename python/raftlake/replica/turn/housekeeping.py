@@ -11,6 +11,7 @@ from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.scrub import Scrub
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.retention import first_offset_to_keep
+from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.snapshots import Snapshots
 
 INTERVAL_MS = 250
@@ -22,10 +23,18 @@ class Housekeeping:
     """`ticking` are called in each round, in their order."""
 
     def __init__(
-        self, engine: Engine, *, findings: Findings, scrub: Scrub, snapshots: Snapshots, ticking: Sequence[Callable[[], None]]
+        self,
+        engine: Engine,
+        *,
+        findings: Findings,
+        producers: ProducerCare,
+        scrub: Scrub,
+        snapshots: Snapshots,
+        ticking: Sequence[Callable[[], None]],
     ) -> None:
         self._engine = engine
         self._findings = findings
+        self._producers = producers
         self._scrub = scrub
         self._snapshots = snapshots
         self._ticking = tuple(ticking)
@@ -48,8 +57,8 @@ class Housekeeping:
             self._scrub.read_on(CHECKPOINT_INTERVAL_MS)
         if engine.now_ms >= self._next_expiration_ms:
             self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
-            for partition in engine.partitions.values():
-                partition.producers.expire(engine.clock.wall_ms() - engine.config.producer_id_expiration_ms)
+            seen_before_ms = engine.clock.wall_ms() - engine.config.producer_id_expiration_ms
+            self._producers.expire(list(engine.partitions.values()), seen_before_ms)
         if engine.now_ms >= self._next_retention_ms and max(engine.config.retention_ms, engine.config.retention_bytes) >= 0:
             self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
             self._apply_retention()
@@ -64,6 +73,8 @@ class Housekeeping:
             segments = self._findings.guarded(partition.group, log.segments)
             if segments is None:
                 continue
-            keep_from = first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), partition.high_watermark)
+            keep_from = Offset(first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), partition.high_watermark))
             if keep_from > log.start_offset:
-                self._snapshots.trim(partition, Offset(keep_from))
+                keep_from = partition.can_begin_at(keep_from)
+            if keep_from > log.start_offset:
+                self._snapshots.trim(partition, keep_from)

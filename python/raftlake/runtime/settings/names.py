@@ -55,6 +55,7 @@ NUMBERS: Mapping[str, Number] = {
     "retention.bytes": Number(-1, -1, _LONG_MAX),
     "retention.ms": Number(-1, -1, _LONG_MAX),
     "producer.id.expiration.ms": Number(86_400_000, 1, _LONG_MAX),
+    "producer.ids.max": Number(1_000_000, 1, _LONG_MAX),
     "local.retention.bytes": Number(-2, -2, _LONG_MAX),
     "local.retention.ms": Number(-2, -2, _LONG_MAX),
     "metadata.log.max.record.bytes.between.snapshots": Number(20 * MIB, 1, _LONG_MAX),

@@ -78,6 +78,7 @@ class Settings:
     retention_bytes: int
     retention_ms: int
     producer_id_expiration_ms: int
+    producer_ids_max: int
     snapshot_bytes_between: int
     snapshot_interval_ms: int
     snapshot_fetch_bytes_max: int
@@ -134,6 +135,7 @@ class Settings:
             retention_bytes=self.retention_bytes,
             retention_ms=self.retention_ms,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
+            producer_ids_max=self.producer_ids_max,
             snapshot_bytes_between=self.snapshot_bytes_between,
             snapshot_interval_ms=self.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.snapshot_fetch_bytes_max,
@@ -226,6 +228,7 @@ def _build(reader: _Reader) -> Settings:
         retention_bytes=reader.number("retention.bytes"),
         retention_ms=reader.number("retention.ms"),
         producer_id_expiration_ms=reader.number("producer.id.expiration.ms"),
+        producer_ids_max=reader.number("producer.ids.max"),
         snapshot_bytes_between=reader.number("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_interval_ms=reader.number("metadata.log.max.snapshot.interval.ms"),
         snapshot_fetch_bytes_max=reader.number("quorum.fetch.snapshot.max.bytes"),

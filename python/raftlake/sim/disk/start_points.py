@@ -29,6 +29,30 @@ class Machine(Protocol):
     def port_call(self, name: str) -> None: ...
 
 
+class SimulatedPointWriter:
+    """See `ports.StartPointWriter`. Each piece is a port call."""
+
+    def __init__(self, points: SimulatedStartPoints, offset: Offset, head_bytes: int) -> None:
+        self._points = points
+        self._offset = offset
+        self._head_bytes = head_bytes
+        self._rows: bytearray | None = bytearray()
+
+    def append(self, rows: bytes) -> None:
+        assert self._rows is not None
+        self._points.take("append to start point", len(rows))
+        self._rows += rows
+
+    def finish(self, head: bytes, voters: bytes) -> None:
+        assert self._rows is not None and len(head) == self._head_bytes
+        self._points.take("finish start point", len(head) + len(voters))
+        self._points.put(self._offset, head + self._rows, voters)
+        self._rows = None
+
+    def abandon(self) -> None:
+        self._rows = None
+
+
 class SimulatedStartPoints:
     """Kept, with its log, over restarts of the node."""
 
@@ -47,8 +71,19 @@ class SimulatedStartPoints:
 
     def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
         del sync  # A node that stops in good order is not simulated.
-        self._machine.port_call("save start point")
-        self._space.take(len(producers) + len(voters), "save a start point", is_needed=False)
+        self.take("save start point", len(producers) + len(voters))
+        self.put(offset, producers, voters)
+
+    def begin(self, offset: Offset, head_bytes: int) -> SimulatedPointWriter:
+        return SimulatedPointWriter(self, offset, head_bytes)
+
+    def take(self, name: str, size: int) -> None:
+        """The machine may crash here, or have no room."""
+        self._machine.port_call(name)
+        self._space.take(size, "save a start point", is_needed=False)
+
+    def put(self, offset: Offset, producers: bytes, voters: bytes) -> None:
+        """The point is there, durably."""
         self._points[offset] = producers, voters
 
     def load(self, offset: Offset) -> tuple[bytes, bytes]:
