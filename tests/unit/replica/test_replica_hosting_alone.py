@@ -18,6 +18,7 @@ from raftlake.replica.hosting.queue import DELETED_AT_ONCE, OPENED_AT_ONCE, PAUS
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
+from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reserved import Topic
 
@@ -39,6 +40,7 @@ class Hosted:
             names=self.names,
             quorum=self.quorum,
             reports=self.reports,  # type: ignore[arg-type]
+            producers=ProducerCare(engine),
             disk=Noted(),  # type: ignore[arg-type]
             damage=DamageControl(engine, self.names, self.quorum),
             kv=self.kv,

@@ -15,6 +15,7 @@ from raftlake.raft.types import Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
 from raftlake.replica.partition import snapshot_files
+from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.check import SnapshotCheck
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
@@ -32,7 +33,7 @@ def taken() -> tuple[Ground, Any, Snapshots]:
         state.machine.apply(offset, encode(put(f"k{number}", b"v")))
     kv = SimpleNamespace(machine=state.machine, is_restoring=False, bytes_since_snapshot=9, applied_timestamp_ms=1)
     disk = Noted(has_room_for=True)
-    snapshots = Snapshots(ground.engine, disk, kv)  # type: ignore[arg-type]
+    snapshots = Snapshots(ground.engine, ProducerCare(ground.engine), disk, kv)  # type: ignore[arg-type]
     snapshots.tick()
     ground.run(50)
     assert not ground.disk.snapshots.ids(METADATA_GROUP), "not enough was written"

@@ -12,6 +12,7 @@ from raftlake.raft import actions as do
 from raftlake.raft.messages import EndQuorumEpochRequest, FetchRequest
 from raftlake.raft.types import ElectionState, Epoch, Offset, ReplicaKey
 from raftlake.replica.disk.findings import Findings
+from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import INTERVAL_MS, Housekeeping
 from raftlake.replica.turn.restart import Restarts
@@ -153,6 +154,7 @@ def test_the_house_ticks_in_order_and_answers_what_is_overdue() -> None:
     house = Housekeeping(
         ground.engine,
         findings=Findings(ground.engine),
+        producers=ProducerCare(ground.engine),
         scrub=Noted(),  # type: ignore[arg-type]
         snapshots=Noted(),  # type: ignore[arg-type]
         ticking=[lambda: ticks.append("first"), lambda: ticks.append("second")],
@@ -171,10 +173,12 @@ def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> 
             SegmentInfo(base_offset=Offset(0), end_offset=Offset(4), size=100, timestamp_ms_max=1),
             SegmentInfo(base_offset=Offset(4), end_offset=Offset(9), size=100, timestamp_ms_max=1),
         ]
+    orders.log.start_points.save(Offset(4), b"", b"")
     snapshots, scrub = Noted(), Noted()
     house = Housekeeping(
         ground.engine,
         findings=Findings(ground.engine),
+        producers=ProducerCare(ground.engine),
         scrub=scrub,  # type: ignore[arg-type]
         snapshots=snapshots,  # type: ignore[arg-type]
         ticking=[],
