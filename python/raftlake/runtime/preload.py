@@ -14,7 +14,7 @@ from raftlake.storage.descriptors import spared
 from raftlake.wire.api import cold_messages
 
 #: Of the standard library, where it imports when it is called.
-LATE = ("encodings.idna",)
+LATE = ("encodings.idna", "encodings.utf_8_sig")
 
 
 def load_all() -> Generator[None, None, None]:
