@@ -81,7 +81,7 @@ def _ask(place: Endpoint) -> Answer | None:
 
 
 def why_nobody_leads(answers: Mapping[Endpoint, Answer | None], nodes: Mapping[int, Endpoint]) -> str | None:
-    """What to tell; None where somebody leads, or where nobody answers, which the command says by itself."""
+    """What to tell; None where a node leads, or where no node answers, which the command says by itself."""
     heard = {place: answer for place, answer in answers.items() if answer is not None}
     if not heard:
         return None

@@ -157,8 +157,8 @@ def parse_voter(text: str) -> tuple[int, str, int]:
 def require_reachable(
     node_id: int, host: str, port: int, nodes: Mapping[int, Address], patience_seconds: float = CONNECT_SECONDS
 ) -> None:
-    """ConfigError when nobody answers at the address that is about to go into the log, or another node lives there. A voter
-    that its peers cannot ask for votes counts for the majority and helps nobody to one. A node that is just starting
+    """ConfigError when no node answers at the address that is about to go into the log, or another node lives there. A voter
+    that its peers cannot ask for votes counts for the majority and helps no candidate to one. A node that is just starting
     fetches before it listens, so it is given some time."""
     for other_id, other in nodes.items():
         if other_id != node_id and (other.host, other.port) == (host, port):
@@ -179,7 +179,7 @@ def require_reachable(
 
 def require_for_peers(node_id: int, host: str, port: int, patience_seconds: float = CONNECT_SECONDS) -> None:
     """ConfigError for an address at which no node gives votes: a listener for clients, an HTTP listener, another program. The
-    leader would refuse it, and tell nobody why. A node that is just starting is given some time to answer."""
+    leader would refuse it, and not say why. A node that is just starting is given some time to answer."""
     from raftlake.replica.config import Endpoint
     from raftlake.runtime.recovery.probe import served_apis
     from raftlake.wire.api import ApiKey

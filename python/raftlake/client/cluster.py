@@ -1,7 +1,7 @@
 """What the client knows about the cluster: addresses of nodes, topics, and who leads which partition.
 
-Owns the metadata cache and finds some node that answers. A cached leader may be wrong at any time: whoever is told so asks
-for a refresh, or brings the newer leader that the answer named. The invariant: for one topic id, the leader epoch of a
+Owns the metadata cache and finds some node that answers. A cached leader may be wrong at any time: a caller that is told so
+asks for a refresh, or brings the newer leader that the answer named. The invariant: for one topic id, the leader epoch of a
 partition in the cache never goes back.
 """
 
@@ -167,8 +167,8 @@ class Cluster:
             await backoff.pause(deadline)
 
     async def _connect(self, address: Address, patience_ms: float) -> Connection:
-        """The shared connection; Disconnected also when it takes long: a paused node's system takes connections, and nobody
-        answers on them. It goes on being opened meanwhile."""
+        """The shared connection; Disconnected also when it takes long: a paused node's system takes connections, and no
+        answer comes on them. It goes on being opened meanwhile."""
         try:
             async with asyncio.timeout(patience_ms / 1000):
                 return await self.pool.get(address)
@@ -265,7 +265,7 @@ class Cluster:
     def _refreshed(self, key: tuple[Names, Address | None], task: asyncio.Task[MetadataResponse]) -> None:
         del self._refreshing[key]
         if not task.cancelled():
-            # Marks it as seen: when every caller was cancelled meanwhile, nobody else looks at it.
+            # Marks it as seen: when every caller was cancelled meanwhile, it is looked at here alone.
             task.exception()
 
     async def _ask_metadata(self, names: Names, deadline: Deadline, avoid: Address | None) -> MetadataResponse:

@@ -24,7 +24,7 @@ REFUSALS = {
     403: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     410: ErrorCode.OFFSET_OUT_OF_RANGE,
     413: ErrorCode.MESSAGE_TOO_LARGE,
-    # A node that is asked under a name it does not serve (http.allowed.hosts): trying again helps nobody.
+    # A node that is asked under a name it does not serve (http.allowed.hosts): trying again does not help.
     421: ErrorCode.INVALID_REQUEST,
 }
 #: What a node answers to a write that it did not propose; 503 counts with Retry-After only.

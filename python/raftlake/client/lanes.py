@@ -95,7 +95,7 @@ class ProducerIds:
         return await asyncio.shield(task)
 
     async def fresh(self, deadline: Deadline) -> ProducerId:
-        """A producer id that nobody has used; raises RequestRejected or NoReachableNode."""
+        """A producer id that was never used; raises RequestRejected or NoReachableNode."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
         request = protocol.init_producer_id_request()
         while True:

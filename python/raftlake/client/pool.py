@@ -98,6 +98,6 @@ class ConnectionPool:
 
 
 def _mark_seen(task: asyncio.Task[Connection]) -> None:
-    """When every caller was cancelled meanwhile, nobody else looks at the error."""
+    """When every caller was cancelled meanwhile, the error is looked at here alone."""
     if not task.cancelled():
         task.exception()

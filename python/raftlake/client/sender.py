@@ -2,7 +2,7 @@
 
 Owns the batches of one producer on one partition from their submission to their outcome. All requests in flight are on one
 connection. When one fails in a way that may pass, nothing new is sent until every answer of that connection is in; then
-what failed is sent again, in the old order and with the old sequences, to whoever leads at that time. A batch that was appended
+what failed is sent again, in the old order and with the old sequences, to the leader of that time. A batch that was appended
 before its answer got lost is recognised by its sequence and not appended again. A node that does not know what came before a
 batch (the topic was deleted and created again, or a lost majority took records with it) gets it under a new number, if it
 certainly is not in the log: it was never sent to this topic, or was refused.
@@ -130,8 +130,8 @@ class PartitionSender:
         return pending.lane is not None and pending.lane.is_lost and not self._may_move(pending)
 
     def _is_over(self, pending: PendingBatch) -> bool:
-        """Nobody waits for it any more. A cancelled batch that has its place in a sequence is sent still: without it the lane
-        would have a gap."""
+        """No caller waits for it any more. A cancelled batch that has its place in a sequence is sent still: without it the
+        lane would have a gap."""
         return pending.deadline.is_over() or (pending.lane is None and pending.outcome.done())
 
     def _has_place(self, pending: PendingBatch) -> bool:
@@ -326,7 +326,7 @@ class PartitionSender:
     async def _prepare_once(self) -> None:
         needs_leader = self._connection is None or not self._connection.is_open
         if self._is_told_to_wait:
-            # The leader has no room: it is asked again, and nobody else.
+            # The leader has no room: it is asked again, and no other node.
             self._is_told_to_wait = False
             await self._backoff.pause()
         while needs_leader:
@@ -344,7 +344,7 @@ class PartitionSender:
             await self._add_lane(self._waiting[0].deadline)
 
     async def _find_leader(self, deadline: Deadline, *, is_retry: bool) -> bool:
-        """Connect to whoever leads; False when nobody is known to, or it cannot be reached."""
+        """Connect to the leader; False when none is known, or it cannot be reached."""
         topic = await self._cluster.topic_with(self._topic, (self._partition,), deadline, is_retry=is_retry)
         self._topic_id = topic.topic_id
         self._is_topic_doubtful = self._is_topic_doubtful and not is_retry

@@ -64,7 +64,7 @@ class StallWatch:
         try:
             topic = await self._cluster.refresh_topic(self._topic, deadline, avoid=connection.address)
         except RaftlakeError:
-            # Nobody can tell: the time limit of the requests in flight decides.
+            # No node can tell: the time limit of the requests in flight decides.
             return
         leader = self._cluster.leader_address(topic, self._partition)
         if leader is not None and leader != connection.address:

@@ -54,7 +54,7 @@ class VoterAdmin:
     async def _ask(
         self, api_key: ApiKey, version: int, request: Any, what: str, done_before: ErrorCode, deadline: Deadline
     ) -> None:
-        """Ask the leader, whoever it is, until it says yes or no. `done_before` is what a repeated request is told."""
+        """Ask the leader, also a new one, until it says yes or no. `done_before` is what a repeated request is told."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         was_sent = is_lost = False
         # Why the leader has not done it yet, as it said last.

@@ -198,7 +198,7 @@ class ReportRole:
 
 @value
 class ReportRefusedEpoch:
-    """`source` named an epoch farther above ours than it may raise it, or is nobody who can lead it; it was not taken in."""
+    """`source` named an epoch farther above ours than it may raise it, or cannot lead it; the epoch was not taken in."""
 
     source: NodeId
     epoch: Epoch

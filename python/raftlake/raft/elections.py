@@ -192,7 +192,7 @@ def notice_split_vote(group: GroupState, candidate: Candidate, now_ms: int) -> N
     """
     tally = candidate.tally
     if tally.is_lost:
-        # Nobody is asked again, so nothing may stay due.
+        # No voter is asked again, so nothing may stay due.
         candidate.votes.retry_at_ms.clear()
     if not tally.has_refusal or candidate.is_split:
         return
@@ -213,8 +213,8 @@ def may_campaign(group: GroupState) -> bool:
 
 def announce_epoch(group: GroupState, peer: NodeId) -> None:
     """A leader of a lower epoch cannot be followed. Who campaigns tells its epoch with the vote that it asks for. An observer
-    or an impaired replica does not; so it asks for a pre-vote that nobody with a record grants, and whose answer does not
-    count. `peer` may be a bootstrap address, where which voter lives is not known."""
+    or an impaired replica does not; so it asks for a pre-vote that no replica with a record grants, and whose answer does not
+    count. `peer` may be a bootstrap address of an unknown voter."""
     if not may_campaign(group):
         ask_epoch(group, peer)
 

@@ -2,7 +2,7 @@
 
 At most one Fetch of a group is under way. It leaves only when everything in the log is synced, for its offset acknowledges
 all below it (ARCHITECTURE, promise 1). A follower asks its leader; when that has failed twice it alternates between the leader
-and the other voters, one of which may know better (testFollowerLeaderRediscoveryAfterRequestTimeout). A replica without a
+and the other voters: one of them may know better (testFollowerLeaderRediscoveryAfterRequestTimeout). A replica without a
 leader asks the voters in turn, for "we piggyback current leader and epoch information on all responses" (KIP-595).
 """
 

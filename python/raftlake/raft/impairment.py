@@ -2,8 +2,8 @@
 
 Others may have counted those records as held by a majority, this replica among them. So it gives no vote and stands for no
 election until it holds them again; it follows, and what it fetches counts as ever. While at most a minority is impaired, no
-majority of votes comes together without a replica that has every committed record. When a majority is impaired, nobody is
-elected, which is better than an election that forgets.
+majority of votes comes together without a replica that has every committed record. When a majority is impaired, no
+leader is elected, which is better than an election that forgets.
 
 It is whole when it has synced everything below the high watermark of a leader that (1) leads an epoch at least as high as
 the one in which the records were lost, (2) has committed a record of that epoch, so that its high watermark covers all that
@@ -14,7 +14,7 @@ How far was that, where the very end of the log was damaged? A leader counts a F
 position of the leader's log, which within the epoch only grows. The old Fetches were sent before the loss was found, so none
 claims more than the leader's log held at any later moment of that epoch: the first log end that its leader tells, in an answer
 to a Fetch of this start, bounds them all, however late they come in. That the answer brings less (budgets, pacing), or nothing,
-does not matter, nor that the log has grown since: nobody has to catch up with a leader that is written to.
+does not matter, nor that the log has grown since: no replica has to catch up with a leader that is written to.
 """
 
 from __future__ import annotations

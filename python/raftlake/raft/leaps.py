@@ -9,16 +9,16 @@ honest election takes one; so nothing that a sender without credentials does may
   majority of the voters has answered is so. What fewer say may be damage, or the address that of another by now: they raise
   the epoch by ANSWER_STEPS, and by one more each ANSWER_STEP_MS; a voter is believed when that has added up to its epoch.
 - Its *own* candidacies are provoked by who forges an EndQuorumEpoch. They follow one another with OWN_STEP_MS between them
-  once OWN_STEPS are used up. Only this replica's candidacies use them up, so that nobody can take them from an election.
+  once OWN_STEPS are used up. Only this replica's candidacies use them up, so that no other node can take them from an election.
 
 Safe: an epoch that is refused, or taken up late, is a message that was lost or late. What a replica has promised stands in its
 own epoch, which is never lowered here, and in which it goes on to answer.
 
-Live: who spends the steps of requests leaves none to honest ones, and stops nobody by it. A step comes back after a quarter of
-a second. Meanwhile the epoch of an honest candidate is learnt from answers: a replica that does not hear its leader asks all
-voters in turn, a leader those that fell silent, a candidate all of them. Forged requests cannot spend what answers have: an
-answer names the epoch of a voter, which requests raised by as little as ours. Who was away while the others went on, by
-however many epochs, hears of it from a majority at once. Where only a minority is left to tell, it waits: about a minute for
+Live: a sender that spends the steps of requests leaves none to honest ones, and stops no node by it. A step comes back after a
+quarter of a second. Meanwhile the epoch of an honest candidate is learnt from answers: a replica that does not hear its leader
+asks all voters in turn, a leader those that fell silent, a candidate all of them. Forged requests cannot spend what answers
+have: an answer names the epoch of a voter, which requests raised by as little as ours. Who was away while the others went on,
+by however many epochs, hears of it from a majority at once. Where only a minority is left to tell, it waits: about a minute for
 each 4,000 epochs above ANSWER_STEPS. The rate of answers is above that at which the voters of a group can be made to rise
 together, so that the wait ends. A replica without a vote takes less from requests than a voter does: what it has taken, a
 leader can take from it (`elections.announce_epoch`). Who took a voter's share and votes no longer may stand far above its

@@ -50,7 +50,7 @@ def after_commit(group: GroupState, leader: Leader, now_ms: int) -> None:
                 )
             )
     if is_settled and not group.is_voter:
-        # By the clock, not here: whoever called us goes on as the leader that it found.
+        # By the clock, not here: the caller goes on as the leader that it found.
         leader.resigns = True
     elif leader.learns_voters and group.high_watermark > leader.epoch_start_offset:
         _step_up(group, leader, now_ms)

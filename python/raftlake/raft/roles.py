@@ -67,7 +67,7 @@ class Candidate:
     tally: Tally
     #: Somebody refused, so the next attempt has been brought forward.
     is_refused: bool = False
-    #: And nobody is left who could still make the difference.
+    #: And no voter is left that could still make the difference.
     is_split: bool = False
     votes: Outbox = field(default_factory=Outbox)
 

@@ -28,7 +28,7 @@ ALLOWED: Mapping[type[Role], frozenset[type[Role]]] = {
     Resigned: frozenset({Unattached, Follower}),
 }
 
-#: Moves that an epoch bump must come with: nobody may leave leadership, finished or not, within its epoch (KAFKA-18379).
+#: Moves that an epoch bump must come with: no node leaves leadership, finished or not, within its epoch (KAFKA-18379).
 EPOCH_BUMP_REQUIRED: frozenset[tuple[type[Role], type[Role]]] = frozenset(
     {
         (Unattached, Unattached),
@@ -69,7 +69,7 @@ def restore(group: GroupState, election: ElectionState | None, now_ms: int) -> N
         role = Candidate(election_deadline_ms=deadline_ms, tally=_tally_with_own_vote(group))
     else:
         group.leader_id = leader_id
-        # Nobody is known to lead, so nobody is disturbed by an early pre-vote.
+        # No leader is known, so an early pre-vote disturbs none.
         role = Unattached(election_deadline_ms=now_ms + group.random_jitter_ms())
     _install(group, role)
 

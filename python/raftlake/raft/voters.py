@@ -1,6 +1,6 @@
 """Who votes in one group, by offset of its log (KIP-853).
 
-Owns the list of voter sets that control records have put into the log, in front of which stands the set that the node was
+Owns the list of voter sets that control records have put into the log. In front of them stands the set that the node was
 started with: `quorum.voters`, or none. The newest set counts as soon as it is in the log, so it is truncated with the log;
 the committed one is `at(high_watermark)`. Invariant: the offsets ascend, and one set follows from the one before it by at
 most one voter (the leader that appends it sees to that), so that majorities of neighbours share a voter.

@@ -48,7 +48,7 @@ class Engine:
         self.elections = elections
         self.rng = rng
         self._ask_for_turn = request_turn
-        #: A turn is asked for or under way; whoever asks meanwhile is served by it.
+        #: A turn is asked for or under way; it serves those who ask meanwhile, too.
         self._turn_is_coming = False
         self.now_ms = clock.now_ms()
         self.fatal: RaftlakeError | None = None

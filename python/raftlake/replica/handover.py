@@ -3,8 +3,8 @@
 A leader that resigns amid an append has a longer log than any follower: it would refuse its vote to the successor it named,
 and the others would wait for their turn. So a group first takes no more records, and resigns when all it has is committed.
 A group whose followers do not keep up resigns after `SETTLE_MS` all the same. What arrives from the beginning of the stop on
-waits until it is known who leads, at most `HOLD_MS`, and is refused with the name of that leader: whoever sent it goes there
-at once and need not look around while nobody leads.
+waits until it is known who leads, at most `HOLD_MS`, and is refused with the name of that leader: its sender goes there at
+once and does not search while no node leads.
 """
 
 from __future__ import annotations

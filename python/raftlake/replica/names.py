@@ -2,7 +2,7 @@
 
 Owns the names: the topics that the keys describe (`hosting.topics` adds and removes them) and the directories on disk. One
 directory, of a name and a partition, holds one incarnation of a topic. A group that was found on disk is known by name before
-its topic's key is replayed. Knows nothing of which groups run.
+its topic's key is replayed. Knows nothing of the groups that run.
 """
 
 from __future__ import annotations

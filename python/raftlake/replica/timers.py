@@ -26,7 +26,7 @@ class Timer:
 
 
 class TimerQueue:
-    """`on_earlier` is told when the next call is due earlier than before, except by a call of `run_due`: whoever made that one
+    """`on_earlier` is told when the next call is due earlier than before, except by a call of `run_due`, whose caller
     looks at `next_ms` anyway."""
 
     __slots__ = ("_heap", "_is_running", "_on_earlier", "_sequence", "_sweep_at")

@@ -1,7 +1,7 @@
 """Imports what a node may import while it runs, at its start.
 
 An import opens files. Where a process has no descriptor left it fails, and so does what it is amid of: a turn, which cannot be
-done by half. The messages of the Kafka protocol are a module for each version, most of which no client ever speaks; so they are
+done by half. The messages of the Kafka protocol are a module for each version, and no client speaks most of them. So they are
 imported in slices, beside the first election.
 """
 

@@ -112,6 +112,6 @@ class WorkLine:
         try:
             return worker.take_turn()
         except Exception:
-            # Whoever enters sees to its own errors. What it did not see must not end the line.
+            # A worker handles its own errors. What it did not handle must not end the line.
             logger.exception("failed in the line")
             return False

@@ -1,6 +1,6 @@
 """Records: appended by the leader's clients, synced by the driver, deleted by retention.
 
-Owns the log end and the synced end. Invariant: offsets are given out once, in order, and nobody is told that a record is
+Owns the log end and the synced end. Invariant: offsets are given out once, in order, and no record is said to be
 on disk before `RecordsFlushed` said so.
 """
 

@@ -57,7 +57,7 @@ def _backoff_ms(group: GroupState, request: EndQuorumEpochRequest) -> int:
     """Wait by rank: 0 for the first, then a base that doubles; the full backoff for who is not in the list.
 
     Kafka's shape, min(max, (max >> (n - 1)) << (rank - 1)), which is the seed's with base `max >> (n - 1)`. A leader that
-    restarted names nobody; then the jitter keeps the voters from all starting in the same moment.
+    restarted names no successor; then the jitter keeps the voters from all starting in the same moment.
     """
     candidates = request.preferred_candidates
     if not candidates:

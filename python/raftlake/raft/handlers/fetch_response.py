@@ -49,7 +49,7 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     else:
         made_progress = _append(group, response.batches)
         high_watermark = min(response.high_watermark, group.log_end)
-        # A log that begins at its end knew it before the leader said so, and nobody has been told.
+        # A log that begins at its end knew it before the leader said so, and the driver has not been told.
         if high_watermark > group.high_watermark or (is_first_told and high_watermark == group.high_watermark > 0):
             group.high_watermark = Offset(high_watermark)
             group.actions.append(AdvanceHighWatermark(high_watermark=group.high_watermark))

@@ -166,9 +166,9 @@ def _abandon(group: GroupState, role: Follower, download: SnapshotDownload, now_
 def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int) -> None:
     """The leader's snapshot is durable here, or was damaged.
 
-    Whoever led when it was fetched, it holds committed records only, so it is taken by any role that follows a log. A leader
-    has all that was ever committed and ignores it. A campaign goes on with the log and the voters that it began with. A log
-    that got to the snapshot under another leader stays: that leader may have counted what is behind it
+    It holds committed records only, under every leader that it was fetched from, so it is taken by any role that follows a log.
+    A leader has all that was ever committed and ignores it. A campaign goes on with the log and the voters that it began with.
+    A log that got to the snapshot under another leader stays: that leader may have counted what is behind it
     (KafkaRaftLog.truncateToLatestSnapshot).
     """
     role = group.role

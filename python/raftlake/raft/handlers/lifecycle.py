@@ -52,7 +52,7 @@ def on_peer_unreachable(group: GroupState, event: PeerUnreachable, now_ms: int) 
 
 
 def on_campaign_requested(group: GroupState, event: CampaignRequested, now_ms: int) -> None:
-    """Pre-vote now, where nobody is known to lead."""
+    """Pre-vote now, where no leader is known."""
     role = group.role
     if isinstance(role, Unattached) and group.leader_id == NO_LEADER and elections.may_campaign(group):
         elections.start_pre_vote(group, "campaign requested", now_ms)

@@ -108,8 +108,8 @@ def on_vote_response(group: GroupState, source: NodeId, request: VoteRequest, re
         return
     role.tally.record(source, granted=response.vote_granted)
     if isinstance(role, Prospective) and not response.vote_granted and source == response.leader_id == group.leader_id:
-        # The leader that fell silent leads still, and may need us. A majority that has given it up says so soon; whoever does
-        # not answer by then may be paused, and nobody shall wait for that one until the election timeout.
+        # The leader that fell silent leads still, and may need us. A majority that has given it up says so soon. A voter
+        # that does not answer may be paused, and the campaign does not wait for it until the election timeout.
         role.election_deadline_ms = min(role.election_deadline_ms, now_ms + group.jitter_bound_ms())
     elections.advance(group, now_ms)
 

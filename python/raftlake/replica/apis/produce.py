@@ -1,9 +1,8 @@
 """Produce (key 0): batches are checked, then passed into the log as they came.
 
 A batch that no reader can read would stop every reader of the partition for good, so each is checked by its header, its CRC and
-the frames of its records (`replica.record_checks`); compressed payloads are decompressed for that once and thrown away. What
-keys and values hold is nobody's business here. acks=1 waits for the majority like acks=all: this log has no weaker
-acknowledgement to give.
+the frames of its records (`replica.record_checks`); compressed payloads are decompressed for that once and thrown away. Keys
+and values are not looked at. acks=1 waits for the majority like acks=all: this log has no weaker acknowledgement to give.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Whatever id and epoch a producer names as its own (KIP-360), it gets a new id. Kafka's TransactionCoordinator does the same
 where there is no transactional id: Java and franz-go count the epoch of such a producer on by themselves, and librdkafka takes
-what it is given. So nobody moves the epoch of another producer's id by asking, and an answer costs nothing.
+what it is given. So no client moves the epoch of another producer's id by asking, and an answer costs nothing.
 """
 
 from __future__ import annotations

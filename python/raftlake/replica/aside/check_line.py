@@ -1,7 +1,7 @@
 """The checks of records that wait to be done aside: the connections take turns, one check each.
 
 Appends keep their order within a connection, which is all that a producer can count on, so no connection waits for the bombs of
-another. What is past its deadline is not looked at any more, and neither is what nobody waits for: its connection is gone.
+another. What is past its deadline is not looked at any more, and neither is what came by a connection that is gone.
 A connection starts no further request while CHECKS_ASIDE_MAX of its checks are aside (`ports.ClientConnection`).
 """
 

@@ -138,7 +138,7 @@ class TimeSearches:
         try:
             self._is_going_on = self._advance(result)
         except BaseException:
-            # The disk failed. Whoever asks next begins with the next question.
+            # The disk failed. The next request begins with the next question.
             self._current, self._is_going_on = None, False
             raise
 
@@ -187,7 +187,7 @@ class TimeSearches:
             try:
                 found = times.find(wanted, WALKED_AT_ONCE)
             except WireError:
-                # Records that nobody can read, of a time when they were not looked at.
+                # Unreadable records, of a time when records were not looked at.
                 break
             if found is not None:
                 return FoundOffset(ErrorCode.NONE, found.timestamp_ms, found.offset, batch.epoch)

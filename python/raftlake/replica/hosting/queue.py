@@ -74,7 +74,7 @@ class HostingQueue:
             try:
                 _each_inside(doomed, self._hosting.delete)
             except DiskFull as full:
-                # A deletion moves a directory first, and that may take a block. Whoever has nothing of it left changes nothing.
+                # A deletion moves a directory first, and that may take a block. A disk without any block left is not changed.
                 self._disk.on_full(full)
                 self._to_delete.extendleft(reversed(doomed))
                 self._pause_ms = NO_ROOM_PAUSE_MS

@@ -31,8 +31,8 @@ NO_ROOM_AT_THE_LEADER = {
 
 
 class Forwarding:
-    """One transaction on its way to the leader, wherever that is. `propose` proposes at this node. `await_result` waits for the
-    result of what the leader has committed at an offset."""
+    """One transaction on its way to the leader, on this node or another. `propose` proposes at this node. `await_result` waits
+    for the result of what the leader has committed at an offset."""
 
     __slots__ = ("_await_result", "_deadline_ms", "_done", "_engine", "_propose", "_quorum", "_txn")
 

@@ -56,7 +56,7 @@ class KvRestore:
         except WireError as error:
             raise StorageError(f"{METADATA_GROUP}/{describe(self._snapshot_id)} is damaged: {error}") from error
         if is_over:
-            # Whoever waited for what is applied now hears of it in a turn.
+            # Those who waited for what is applied now are told in a turn.
             self._engine.request_turn()
             done(self)
         else:

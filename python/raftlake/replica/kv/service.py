@@ -1,6 +1,6 @@
 """The one state machine on this node: proposing commands to the metadata log, applying what is committed, reading.
 
-A command's fate is decided when it is applied, so whoever proposed it learns the result from this node's own apply.
+A command's fate is decided when it is applied, so its proposer learns the result from this node's own apply.
 What was proposed and then lost from sight (leadership moved, time ran out) is *unknown*, never "failed".
 """
 
@@ -266,7 +266,7 @@ class KvService:
             self._go_on_with(partition, high_watermark)
 
     def _go_on_with(self, partition: Partition, high_watermark: int) -> None:
-        """Outside of a turn; whoever waited for what is applied now hears of it in one."""
+        """Outside of a turn. Those who waited for what is applied now are told in one."""
         self._findings.guarded(partition.group, lambda: self.advance(partition, Offset(high_watermark)))
         if self._behind is not None and self._restoring is None and not self._findings.has_found:
             # No file could be opened.

@@ -1,7 +1,7 @@
 """Are log bytes what was written? The CRC of a batch covers neither its base offset nor its leader epoch nor its length.
 
-So offsets are checked by their chain, epochs against the log's history, and the rest by CRC where asked: whoever sends bytes to
-a replica, which checks CRCs itself, leaves that out until it is asked for the same bytes again.
+So offsets are checked by their chain, epochs against the log's history, and the rest by CRC where asked: a replica checks CRCs
+itself, so its leader leaves that out until it is asked for the same bytes again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlake.wire.batches import iterate_headers
 
 
 def headers_from(name: object, data: bytes, start: int, *, check_crc: bool = True) -> Iterator[BatchHeader]:
-    """The headers of whole batches from the one that holds `start` on, each of which begins where the one before ended.
+    """The headers of whole batches from the one that holds `start` on. Each begins where the one before ended.
 
     Raises DamagedData that names the log and the offset; who reads on to the end of a log relies on it to get there. Without
     the CRC nothing is known of what a header says of its producer, of its records or of being a control batch.

@@ -378,7 +378,7 @@ class Partition:
 
 
 def _nothing(_size: int) -> None:
-    """Nobody counts."""
+    """Counts nothing."""
 
 
 def _refuse(pending: PendingAppend, why: str) -> None:

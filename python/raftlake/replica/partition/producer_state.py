@@ -237,7 +237,7 @@ class ProducerStates:
         self._put(producer_id, rows, old)
 
     def settle(self, end_offset: int) -> None:
-        """The log reaches to `end_offset`, and nobody will ask how things stood before that."""
+        """The log reaches to `end_offset`, and no question about an earlier end will come."""
         if self._undo and self._undo[-1][0] < end_offset:
             self._undo.clear()
         elif self._undo:

@@ -109,7 +109,7 @@ class KnownProducers:
         return producer_snapshot.packed_rows(self.encoded)
 
     def records(self) -> Iterator[bytes]:
-        """The records, each of which `decode` reads."""
+        """The records; `decode` reads each of them."""
         rows = self.packed
         for start in range(0, len(rows) or 1, RECORD_BYTES):
             encoded = producer_snapshot.encode_packed(rows[start : start + RECORD_BYTES])
@@ -260,7 +260,7 @@ class LogFacts:
             self._saving = None
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """No more questions come."""
         self.stop_saving()
         self.producers.drop()
 

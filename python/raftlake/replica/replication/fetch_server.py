@@ -93,7 +93,7 @@ class FetchServer:
         round_.timer = self._engine.timers.schedule(now_ms + wait_ms, lambda: self._expire(session, round_))
 
     def _drop(self, session: Session) -> None:
-        """A session ended, mostly for a new one on its connection: let go of its round, which nobody reads any more."""
+        """A session ended, mostly for a new one on its connection: let go of its round, which is not read any more."""
         if session.round is not None:
             round_, session.round = session.round, None
             if round_.timer is not None:
@@ -136,7 +136,7 @@ class FetchServer:
         )
 
     def begun_anew(self, group: GroupId) -> None:
-        """The group has another core, which has heard of nobody's fetch: whoever waits has to ask again."""
+        """The group has another core, which has heard of no fetch: replicas that wait have to ask again."""
         for session in self.sessions.all():
             ready = session.ready.pop(group, None)
             request = session.parked.pop(group, None) or (None if ready is None else ready.request)
@@ -344,7 +344,8 @@ class FetchServer:
 
     def _read(self, session: Session, partition: Partition, offset: Offset, size_max: int) -> bytes:
         """Records for a replica, which checks their CRCs itself. When it asks for the same ones again, they are checked here:
-        it may have dropped them as damaged, and nobody gets past those. Then it gets nothing, and this leader hands over."""
+        it may have dropped them as damaged, and no replica gets past those. Then it gets nothing, and this leader hands
+        over."""
         end, is_again = partition.log.end_offset, session.given.get(partition.group) == offset
         data = None if is_again else self._recent.find(partition.group, offset, partition.core.epoch, size_max)
         data = data or self._findings.guarded(

@@ -192,7 +192,7 @@ class Fetchers:
         self._to_send: dict[PeerFetcher, None] = {}
 
     def fetch(self, peer: NodeId, group: GroupId, request: FetchRequest) -> None:
-        """The group fetches from `peer` now, and from nobody else."""
+        """The group fetches from `peer` now, and from no other node."""
         if self._disk.is_full:
             # What came could not be written. The core asks again after a while.
             failed = RequestFailed(peer=peer, request=request, reason=FailureReason.TIMED_OUT)
@@ -207,7 +207,7 @@ class Fetchers:
         fetcher.want(group, request)
 
     def on_role(self, group: GroupId, leader_id: NodeId) -> None:
-        """Who leads a group now is to be fetched from, and nobody else."""
+        """The leader of a group is fetched from, and no other node."""
         for fetcher in self._fetchers.values():
             fetcher.on_role(group, leader_id)
 

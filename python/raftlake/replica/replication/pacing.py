@@ -5,7 +5,7 @@ the slower one at the same time hastens nothing; it costs the leader another ans
 a processor or a disk it delays the one that counts. So a replica that a majority can do without gets its records with a
 pause of `pause_ms` between rounds, or as soon as a quicker one is late: later than its usual time and `PATIENCE_MS`.
 
-Knows nothing of logs, and delays records only. Whoever had to step in for a late one is preferred from then on.
+Knows nothing of logs, and delays records only. A replica that had to step in for a late one is preferred from then on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Linearizable reads (KIP-650 ReadOffset) as a node offers them, wherever it stands.
+"""Linearizable reads (KIP-650 ReadOffset) as a node offers them, leader or not.
 
 A read of a group gets an offset that its leader proved after the read arrived, and completes once this node's own high
 watermark (and with it the state machine) has reached that offset. Reads that wait for the same group share a round:

@@ -30,7 +30,7 @@ class SnapshotCheck:
     def __init__(self, engine: Engine, snapshots: Snapshots) -> None:
         self._engine = engine
         self._snapshots = snapshots
-        #: Who has asked for the beginning of which snapshot of a group.
+        #: For each group: the snapshot, and the nodes that have asked for its beginning.
         self._asked: dict[GroupId, tuple[OffsetAndEpoch, dict[NodeId, None]]] = {}
         self._under_way: dict[GroupId, OffsetAndEpoch] = {}
 

@@ -214,7 +214,7 @@ class Snapshots:
         """A snapshot that followers fetch is damaged: put an intact one in its place."""
         engine, core = self._engine, partition.core
         if damaged != core.snapshot_id or engine.config.is_opaque:
-            # What another program's log means nobody here knows; at the next start the log is fetched again.
+            # The meaning of another program's log is not known here. At the next start the log is fetched again.
             return
         if partition.group != METADATA_GROUP:
             if damaged.offset == core.log_start:

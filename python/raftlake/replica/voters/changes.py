@@ -63,7 +63,7 @@ class VoterChanges:
 
     def admit(self, partition: Partition, change: AddVoter | UpdateVoter, done: Answered) -> None:
         """As `request`, behind a question to the new endpoint, as Kafka's leaders do for AddRaftVoter: a voter that its
-        peers cannot reach counts for the majority and helps nobody to one. The core checks the versions that it tells."""
+        peers cannot reach counts for the majority and helps no candidate to one. The core checks the versions that it tells."""
         core, voter_id = partition.core, change.voter.id
         address = endpoint_of(change.endpoints)
         is_new = _is_observer(core, change.voter) if isinstance(change, AddVoter) else _moves(core, change.voter, address)
@@ -209,7 +209,7 @@ def next_steps(
     current: VoterSet, target: VoterSet, me: NodeId, epoch: Epoch, silent: frozenset[NodeId] = frozenset()
 ) -> list[VoterChange]:
     """Single changes that lead from one set to the other, any of which may come next: a disk that was replaced goes before
-    the new one comes, everybody else goes when all who come are there (or no longer answers), the leader last."""
+    the new one comes, every other voter goes when all who come are there (or no longer answers), the leader last."""
     shared = [node_id for node_id in current.ids if node_id in target]
     steps: list[VoterChange] = [
         RemoveVoter(voter=current.voters[node_id]) for node_id in shared if current.voters[node_id] != target.voters[node_id]

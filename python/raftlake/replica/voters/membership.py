@@ -2,7 +2,7 @@
 
 `/raftlake/cluster` is written once, by the first leader of a quorum that was formatted without an id (KIP-595 "Cluster
 Bootstrapping"); `/raftlake/nodes/<id>` by each node when its addresses are new or its key is gone. The leader deletes the keys
-of nodes that neither vote nor fetch any more, so that nobody is sent to them.
+of nodes that neither vote nor fetch any more, so that no client is sent to them.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ class Membership:
         return Txn(compares=(Compare(CLUSTER_KEY, entry.version),), ops=(Put(CLUSTER_KEY, value),))
 
     def _gone(self) -> Txn | None:
-        """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until whoever is
-        there has fetched from it."""
+        """Delete the keys of nodes that are there no longer, and those that are no node's. A new leader waits until every
+        node that is there has fetched from it."""
         engine, now_ms = self._engine, self._engine.now_ms
         partition = engine.partitions[engine.config.quorum_group]
         core = partition.core

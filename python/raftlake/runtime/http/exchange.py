@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 #: An answer of more is handed over in pieces of this size.
 PIECE_BYTES = 256 * 1024
-#: Of a body that nobody has asked for yet; more waits in the socket.
+#: Of a body that the handler has not asked for yet; more waits in the socket.
 BODY_BYTES_BUFFERED = 64 * 1024
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
@@ -32,7 +32,7 @@ class Waiter(Generic[T]):
     def __init__(self) -> None:
         self._is_set = False
         self._value: T | None = None
-        #: Schedules the handler; whoever runs the handler fills it in.
+        #: Schedules the handler; its runner fills it in.
         self.resume: Callable[[], None] | None = None
 
     def set(self, value: T) -> None:
@@ -236,7 +236,7 @@ class Exchange:
         return lines + (b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
 
     async def write_whole(self, response: Response) -> None:
-        """`answer` in pieces. Waits for the client; whoever watches the connection drops one that takes nothing."""
+        """`answer` in pieces. Waits for the client; the watch on connections drops one that takes nothing."""
         connection = self.connection
         connection.transport.write(self._head(response))
         body = memoryview(response.body)
@@ -296,5 +296,5 @@ class Exchange:
             self.on_gone()
         if self.task is not None:
             return
-        # A handler that waits for the quorum goes on: what it began is under way. Nobody hears of it.
+        # A handler that waits for the quorum goes on: what it began is under way. It is not told to the client.
         self.connection.app.finished(self)
