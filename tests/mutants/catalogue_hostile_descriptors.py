@@ -172,6 +172,14 @@ SHARES_OF_ALL = (
         PRELOADED,
     ),
     mutant(
+        "codecs-imported-without-the-spares",
+        "the first import at a start that finds no descriptor",
+        "raftlake.runtime.preload",
+        "        spared(partial(importlib.import_module, name))\n",
+        "        importlib.import_module(name)\n",
+        PRELOADED,
+    ),
+    mutant(
         "imports-without-spares",
         "a crowd that is there before the node",
         "raftlake.runtime.preload",

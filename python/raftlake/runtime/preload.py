@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Generator
+from functools import partial
 
 from raftlake.storage.descriptors import spared
 from raftlake.wire.api import cold_messages
@@ -20,7 +21,7 @@ LATE = ("encodings.idna", "encodings.utf_8_sig")
 def load_all() -> Generator[None, None, None]:
     """One import at each step."""
     for name in LATE:
-        importlib.import_module(name)
+        spared(partial(importlib.import_module, name))
         yield
     for load in cold_messages():
         spared(load)

@@ -19,8 +19,8 @@ HOT = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, 
 
 @pytest.fixture
 def _forgotten() -> Iterator[None]:
-    """EndQuorumEpoch was never spoken in this process."""
-    names = [name for name in sys.modules if name.startswith("kio.schema.end_quorum_epoch")]
+    """EndQuorumEpoch was never spoken in this process, and nothing was imported late."""
+    names = [name for name in sys.modules if name.startswith("kio.schema.end_quorum_epoch") or name in LATE]
     kept = {name: sys.modules.pop(name) for name in names}
     api.request_type.cache_clear()
     api.response_type.cache_clear()
