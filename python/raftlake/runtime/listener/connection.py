@@ -45,7 +45,7 @@ FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
 class Connection(asyncio.BufferedProtocol):
     """`peer` is what the driver remembers of this connection when a replica is on the other side."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router[Connection]) -> None:
         self._router = router
         self._limits = router.limits
         self._decoder = FrameDecoder(router.limits.request_bytes_max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from raftlake.ports.driver import ListenerUse
 from raftlake.raft.types import NodeId
@@ -12,8 +12,8 @@ from raftlake.runtime.listener.frame_room import FrameRoom
 from raftlake.runtime.work_line import WorkLine
 from raftlake.wire.api import RequestHeader
 
-if TYPE_CHECKING:
-    from raftlake.runtime.listener.connection import Connection
+#: A connection, which knows its router.
+C_contra = TypeVar("C_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ConnectionLimits:
     turn_seconds: float = 30.0
 
 
-class Router(Protocol):
+class Router(Protocol[C_contra]):
     """What a connection needs from the listener that owns it."""
 
     use: ListenerUse
@@ -47,22 +47,22 @@ class Router(Protocol):
     #: Where dear requests wait.
     line: WorkLine
 
-    def opened(self, connection: Connection) -> bool:
+    def opened(self, connection: C_contra) -> bool:
         """Count the connection; False when it is one too many."""
 
-    def claim(self, connection: Connection, node_id: NodeId) -> bool:
+    def claim(self, connection: C_contra, node_id: NodeId) -> bool:
         """The other side says that it is a node. Sets `connection.is_peer` where a place of that node is free."""
 
-    def note_fault(self, connection: Connection, reason: object) -> None:
+    def note_fault(self, connection: C_contra, reason: object) -> None:
         """Say that the other side broke the protocol, at a bounded rate."""
 
     def note_bug(self, doing: str, error: Exception) -> None:
         """Say what went wrong here, at a bounded rate."""
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: C_contra) -> None:
         """The connection is gone."""
 
-    def reserve(self, connection: Connection, size: int, is_fetch: bool) -> bool:
+    def reserve(self, connection: C_contra, size: int, is_fetch: bool) -> bool:
         """Room for a request of `size` bytes among those of all connections; when False, `start_waiting` is called later."""
 
     def hold_unsent(self, size: int) -> None:
@@ -71,11 +71,11 @@ class Router(Protocol):
     def release(self, size: int) -> None:
         """A request of `size` bytes is answered."""
 
-    def send_later(self, connection: Connection) -> None:
+    def send_later(self, connection: C_contra) -> None:
         """Call `connection.send_answers` once what is answered now has been answered."""
 
     def is_dear(self, header: RequestHeader, message: object) -> bool:
         """Whether a request whose frame is small takes long."""
 
-    def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
+    def route(self, connection: C_contra, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         """Serve one request; `reply` is called once, now or later. Raises `WireError` when it breaks the protocol."""
