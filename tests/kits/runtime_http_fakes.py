@@ -28,7 +28,6 @@ from raftlake.runtime.http.hosts import AllowedHosts
 from raftlake.runtime.http.metrics_page import MetricsPage
 from raftlake.runtime.http.ops import OpsHandlers
 from raftlake.runtime.metrics import NodeMetrics
-from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.work_line import WorkLine
 from raftlake.wire.quorum import QuorumDescription
@@ -170,7 +169,7 @@ async def http_front(
     fatal: list[RaftlakeError] = []
     metrics = NodeMetrics(node, SystemClock(), dict)
     clock = SystemClock()
-    page = MetricsPage(node, metrics, Slices(asyncio.get_running_loop(), clock.now_us), clock.now_us, partitions_max=1000)
+    page = MetricsPage(node, metrics, WorkLine(asyncio.get_running_loop(), clock.now_us), clock.now_us, partitions_max=1000)
     front = HttpFront(
         node,
         metrics,

@@ -320,14 +320,6 @@ METRICS = (
         SCRAPES,
     ),
     mutant(
-        "slice-without-end",
-        "between two slices the loop serves everything else",
-        "raftlake.runtime.slices",
-        "                if self._now_us() - began_us >= self._slice_us:\n                    break\n",
-        "",
-        ("unit/runtime/test_runtime_slices.py",),
-    ),
-    mutant(
         "health-where-the-keys-are-filled",
         "slow clients of one listener cannot starve the other",
         "raftlake.runtime.http_fronts",

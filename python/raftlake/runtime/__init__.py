@@ -10,8 +10,8 @@ Reading order:
 - `http_fronts`, `sockets`, `admission`, `descriptor_shares`: the HTTP listeners; bound sockets; the limits on connections; what
   part of the file descriptors they may take.
 - `preload`: imports at the start what a node may import while it runs.
-- `clock`, `loop`, `aside`, `slices`: the real clocks; the event loop; a thread for long jobs; long work in small pieces.
-- `work_line`: the one line in which dear requests of all clients wait for the loop.
+- `clock`, `loop`, `aside`: the real clocks; the event loop; a thread for long jobs.
+- `work_line`: long work in small pieces, and the one line in which dear requests of all clients wait for the loop.
 - `loop_watch`, `metrics`: the pauses of the event loop; the figures for Prometheus.
 - `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage and voters; refusals at a bounded rate.
 - `format`, `pid_file`, `free_ports`, `stop_signals`: a new data directory; `raftlake.pid`; free ports; signals that ask for a

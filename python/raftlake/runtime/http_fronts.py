@@ -13,7 +13,6 @@ from raftlake.runtime.http.metrics_page import MetricsPage
 from raftlake.runtime.http.ops import OpsHandlers
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.settings.settings import Settings
-from raftlake.runtime.slices import Slices
 from raftlake.runtime.work_line import WorkLine
 
 
@@ -25,7 +24,7 @@ class HttpFronts:
         settings: Settings,
         node: ReplicaNode,
         metrics: NodeMetrics,
-        slices: Slices,
+        house: WorkLine,
         line: WorkLine,
         now_us: Callable[[], int],
         on_fatal: Callable[[RaftlakeError], None],
@@ -37,7 +36,7 @@ class HttpFronts:
         #: Apart from the line of all: a watch of little goes on while dear requests wait.
         self._watch_line = WorkLine(asyncio.get_running_loop(), now_us)
         self._on_fatal = on_fatal
-        page = MetricsPage(node, metrics, slices, now_us, partitions_max=settings.metrics_partitions_max)
+        page = MetricsPage(node, metrics, house, now_us, partitions_max=settings.metrics_partitions_max)
         self._ops = OpsHandlers(node, page, str(settings.data_dir))
         self._fronts: dict[str, HttpFront] = {}
 

@@ -45,7 +45,6 @@ from raftlake.runtime.pid_file import remove_pid, write_pid
 from raftlake.runtime.preload import load_all
 from raftlake.runtime.recovery.recover import require_not_pending
 from raftlake.runtime.settings.settings import Settings
-from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
 from raftlake.runtime.work_line import WorkLine
@@ -122,13 +121,14 @@ class NodeServer:
         self._aside = ThreadAside(self._post)
         self._listeners: dict[str, Listener] = {}
         self._http: HttpFronts | None = None
-        self._slices: Slices | None = None
         self._metrics: NodeMetrics | None = None
         self._moved: MovedVoters | None = None
         self._sampler: asyncio.TimerHandle | None = None
         self._watch: LoopWatch | None = None
         self._clock = SystemClock()
         self._line = WorkLine(loop, self._clock.now_us)
+        #: The node's own long work, which no client's delays.
+        self._house = WorkLine(loop, self._clock.now_us)
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
         self._driver.after_turn = self._after_turn
@@ -165,14 +165,13 @@ class NodeServer:
         for name, listening in bound.items():
             self._listeners[name] = self._new_listener(_use_of(name, settings))
             await self._listeners[name].start(listening)
-        assert self._slices is not None
-        self._http = HttpFronts(settings, node, metrics, self._slices, self._line, self._clock.now_us, self._driver.fail)
+        self._http = HttpFronts(settings, node, metrics, self._house, self._line, self._clock.now_us, self._driver.fail)
         await self._http.start(for_http, for_ops)
         self._sample()
         self._watch = LoopWatch(self._loop, metrics.note_lag)
         self._watch.start()
         _tune_gc()
-        self._slices.run(load_all(), lambda _: gc.freeze())
+        self._house.run(load_all(), lambda _: gc.freeze())
         event(
             logger, logging.INFO, "started", node=settings.node_id, cluster=meta.cluster_id, listener=settings.listener,
             http=settings.http_listener, data=settings.data_dir, pid=os.getpid(),
@@ -213,7 +212,6 @@ class NodeServer:
         log.listen_to(node)
         self._moved = MovedVoters(node, self._network.connected_peers, log.moved)
         node.membership.cluster_id_listeners.append(lambda cluster_id: self._on_cluster_id(meta, cluster_id))
-        self._slices = Slices(self._loop, self._clock.now_us)
         self._metrics = NodeMetrics(
             node, self._clock, self._connection_counts, lambda: self._room.held, settings.connections_max
         )
@@ -370,9 +368,9 @@ class NodeServer:
         return counts | ({} if self._http is None else self._http.connection_counts())
 
     def _sample(self) -> None:
-        assert self._metrics is not None and self._moved is not None and self._slices is not None
+        assert self._metrics is not None and self._moved is not None
         self._moved.sample(self._clock.now_ms())
-        self._slices.run(self._metrics.sample(), self._on_sampled)
+        self._house.run(self._metrics.sample(), self._on_sampled)
 
     def _on_sampled(self, _: None) -> None:
         self._sampler = self._loop.call_later(SAMPLE_SECONDS, self._sample)

@@ -5,6 +5,7 @@ listener it came by. Pieces are done for `slice_us`, or one piece that takes lon
 which the loop serves peers, timers, turns and small requests. So the line takes at most about half of the loop's time.
 
 Who waits for a piece of work, and for how long, is for its owner to say: `leave` takes it out of the line.
+The server has a second line for the node's own long work (samples, the metrics page, imports): clients do not delay that.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import logging
 from collections.abc import Callable, Generator
 from typing import Generic, Protocol, TypeVar
 
-from raftlake.runtime.slices import PAUSE_SECONDS, SLICE_US
-
 logger = logging.getLogger("raftlake.node")
 T = TypeVar("T")
+
+SLICE_US = 2_000
+PAUSE_SECONDS = 0.002
 
 
 class Worker(Protocol):
@@ -76,6 +78,10 @@ class WorkLine:
         if not self._is_going_on:
             self._is_going_on = True
             self._loop.call_soon(self._go_on)
+
+    def run(self, pieces: Generator[None, None, T], done: Callable[[T | None], None]) -> None:
+        """Enter `Work` that nothing takes out again."""
+        self.enter(Work(pieces, done))
 
     def leave(self, worker: Worker) -> None:
         """What it waited for is wanted no more."""

@@ -15,7 +15,6 @@ from raftlake.runtime.http.front import Serves
 from raftlake.runtime.http_fronts import HttpFronts
 from raftlake.runtime.metrics import NodeMetrics
 from raftlake.runtime.settings.settings import load_settings
-from raftlake.runtime.slices import Slices
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.work_line import WorkLine
 from runtime_fakes import LOOPBACK, address_of, run, until
@@ -56,7 +55,7 @@ def test_clients_that_fill_the_listener_of_the_keys_do_not_reach_the_health_chec
         settings = settings_of(tmp_path, max_connections="3", http_ops_listener="127.0.0.1:8093")
         loop = asyncio.get_running_loop()
         line = WorkLine(loop, clock.now_us)
-        fronts = HttpFronts(settings, node, metrics, Slices(loop, clock.now_us), line, clock.now_us, lambda error: None)
+        fronts = HttpFronts(settings, node, metrics, WorkLine(loop, clock.now_us), line, clock.now_us, lambda error: None)
         for_keys, for_ops = bind(LOOPBACK, "http.listener"), bind(LOOPBACK, "http.ops.listener")
         keys, ops = address_of(for_keys), address_of(for_ops)
         await fronts.start(for_keys, for_ops)

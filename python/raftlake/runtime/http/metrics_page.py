@@ -15,7 +15,7 @@ from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition.partition import Partition
 from raftlake.runtime.metrics import NodeMetrics
-from raftlake.runtime.slices import Slices
+from raftlake.runtime.work_line import WorkLine
 
 KEPT_US = 1_000_000
 #: Partitions that are written before the clock is looked at.
@@ -39,11 +39,11 @@ GAUGES: tuple[tuple[str, str, Callable[[Partition], float]], ...] = (
 
 class MetricsPage:
     def __init__(
-        self, node: ReplicaNode, metrics: NodeMetrics, slices: Slices, now_us: Callable[[], int], *, partitions_max: int
+        self, node: ReplicaNode, metrics: NodeMetrics, house: WorkLine, now_us: Callable[[], int], *, partitions_max: int
     ) -> None:
         self._node = node
         self._metrics = metrics
-        self._slices = slices
+        self._house = house
         self._now_us = now_us
         self._partitions_max = partitions_max
         self._page: bytearray | None = None
@@ -57,7 +57,7 @@ class MetricsPage:
             return
         self._waiting.append(done)
         if len(self._waiting) == 1:
-            self._slices.run(self.build(), self._on_built)
+            self._house.run(self.build(), self._on_built)
 
     def _on_built(self, page: bytearray | None) -> None:
         self._page, self._built_us = page, self._now_us()

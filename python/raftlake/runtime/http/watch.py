@@ -21,7 +21,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.http.base import ByteBudget, Hold, HttpError, Request, json_bytes, parse_count
 from raftlake.runtime.http.exchange import Exchange
 from raftlake.runtime.http.watch_cursor import PIECE_BYTES_MAX, Cursor, Encodings
-from raftlake.runtime.work_line import Work, WorkLine
+from raftlake.runtime.work_line import WorkLine
 
 HEARTBEAT_SECONDS = 10.0
 STALL_SECONDS = 30.0
@@ -151,7 +151,7 @@ class Watchers:
     def _look_on(self) -> None:
         if self._pending and not self._is_looking:
             self._is_looking = True
-            self._line.enter(Work(self._look(), self._on_looked))
+            self._line.run(self._look(), self._on_looked)
 
     def _on_looked(self, _: None) -> None:
         self._is_looking = False
