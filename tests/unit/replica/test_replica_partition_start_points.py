@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from contract.file_faults import without_sync
+from factkit import HeadersRead
 from raftlake.errors import CorruptBatch, ErrorCode
 from raftlake.ports.driver import BatchSpan, LogStore
 from raftlake.ports.peer_rpcs import GroupId
@@ -53,15 +54,7 @@ class World:
         self.log: LogStore = self.directory.open(GROUP)
         self.history = VoterHistory(INITIAL)
         self.facts = LogFacts(GROUP, self.log, self.history, self.log.start_offset)
-        self.headers_read = 0
-        read = self.facts._read
-
-        def counted(offset: Offset) -> object:
-            for each in read(offset):
-                self.headers_read += 1
-                yield each
-
-        self.facts._read = counted  # type: ignore[method-assign,assignment]
+        self.headers_read = HeadersRead(self.facts)
         self.facts.restore(5_000, with_voters=True)
 
     def kill(self) -> None:
@@ -140,7 +133,7 @@ def test_a_point_is_saved_where_each_segment_begins_and_a_start_reads_only_what_
     assert len(bases) > 4 and world.points == bases[1:]
     world.kill()
     assert world.agrees() and world.points == bases[1:]
-    assert 0 < world.headers_read < 6
+    assert 0 < world.headers_read.count < 6
 
 
 def test_after_a_clean_stop_a_start_reads_nothing_and_old_ends_are_dropped(world: World) -> None:
@@ -149,7 +142,7 @@ def test_after_a_clean_stop_a_start_reads_nothing_and_old_ends_are_dropped(world
         world.facts.save_at_stop()
         assert world.points == [*list(world.log.segment_bases)[1:], world.log.end_offset]
         world.kill()
-        assert world.headers_read == 0 and world.agrees()
+        assert world.headers_read.count == 0 and world.agrees()
         world.write(9, world.sequence)
         world.sequence += 2
     bases = list(world.log.segment_bases)
@@ -193,11 +186,11 @@ def test_a_damaged_point_is_deleted_and_the_one_before_it_takes_over(
     with caplog.at_level(logging.WARNING):
         world.kill()
     assert world.agrees()
-    assert 5 < world.headers_read < 20
+    assert 5 < world.headers_read.count < 20
     assert how == "gone" or str(newest) in caplog.text
     # The reading has passed the place again.
     world.kill()
-    assert world.points[-1] == newest and world.headers_read < 6
+    assert world.points[-1] == newest and world.headers_read.count < 6
 
 
 def test_without_any_point_the_whole_log_is_read_once(world: World) -> None:
@@ -205,7 +198,7 @@ def test_without_any_point_the_whole_log_is_read_once(world: World) -> None:
     points = world.points
     world.log.start_points.delete(points)
     world.kill()
-    assert world.agrees() and world.headers_read == 30 and world.points == points
+    assert world.agrees() and world.headers_read.count == 30 and world.points == points
 
 
 def test_a_cut_takes_the_points_above_it_and_what_they_said(world: World) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contract.file_faults import without_sync
+from factkit import HeadersRead
 from raftlake.errors import DamagedData, StorageError
 from raftlake.ports.driver import BatchSpan
 from raftlake.ports.peer_rpcs import GroupId
@@ -50,15 +51,7 @@ class World:
         history = VoterHistory(VoterSet({}))
         start = self.log.start_offset
         self.facts = LogFacts(GROUP, self.log, history, start, tally=self.tally, in_slices=self.work.append)
-        self.headers_read = 0
-        read = self.facts._read
-
-        def counted(offset: Offset) -> object:
-            for each in read(offset):
-                self.headers_read += 1
-                yield each
-
-        self.facts._read = counted  # type: ignore[method-assign,assignment]
+        self.headers_read = HeadersRead(self.facts)
         self.facts.restore(5_000, with_voters=True)
 
     def kill(self) -> None:
@@ -155,7 +148,7 @@ def test_a_segment_that_begins_while_a_point_is_written_has_none_and_the_next_on
     world.finish()
     assert world.points == [first, third] and world.told(third) == list(range(third))
     world.kill()
-    assert world.headers_read < 10 and len(world.facts.producers) == world.producer_id
+    assert world.headers_read.count < 10 and len(world.facts.producers) == world.producer_id
 
 
 @pytest.mark.parametrize("slices", [0, 2])
@@ -169,7 +162,7 @@ def test_a_crash_amid_the_writing_leaves_the_point_before_it(world: World, slice
     dead = world.work
     world.kill()
     assert dead, "nothing of it was tidied up"
-    assert world.headers_read == world.producer_id == len(world.facts.producers) == world.tally.count
+    assert world.headers_read.count == world.producer_id == len(world.facts.producers) == world.tally.count
     assert world.points == [] and world.leftovers == []
     world.finish()
     assert world.points == [last] and world.told(last) == list(range(last))

@@ -50,6 +50,19 @@ def dear_node(turns: Turns) -> FakeNode:
     return FakeNode(on_call=serve)
 
 
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The size of each request as it is decoded."""
+    sizes: list[int] = []
+
+    def decode(frame: Any) -> Any:
+        sizes.append(len(frame))
+        return decode_request(frame)
+
+    monkeypatch.setattr(connections, "decode_request", decode)
+    return sizes
+
+
 def test_one_of_many_dear_requests_is_served_in_each_turn() -> None:
     async def main() -> None:
         turns = Turns()
@@ -100,17 +113,11 @@ def test_what_is_behind_a_dear_request_keeps_its_place() -> None:
     run(main())
 
 
-def test_a_crowd_of_small_requests_takes_turns_behind_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowd_of_small_requests_takes_turns_behind_the_first_ones(decoded: list[int]) -> None:
     """64 KiB hold thousands of them, and a hundred connections may send as much at once."""
 
     async def main() -> None:
-        turns, decoded = Turns(), list[int]()
-
-        def decode(frame: Any) -> Any:
-            decoded.append(len(frame))
-            return decode_request(frame)
-
-        monkeypatch.setattr(connections, "decode_request", decode)
+        turns = Turns()
         async with served(dear_node(turns), line=turns.line) as on:
             wire = await connect(on.address)
             for number in range(100):
@@ -129,15 +136,9 @@ def test_a_crowd_of_small_requests_takes_turns_behind_the_first_ones(monkeypatch
     run(main())
 
 
-def test_a_dear_request_is_decoded_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dear_request_is_decoded_in_its_turn(decoded: list[int]) -> None:
     async def main() -> None:
-        turns, decoded = Turns(), list[int]()
-
-        def decode(frame: Any) -> Any:
-            decoded.append(len(frame))
-            return decode_request(frame)
-
-        monkeypatch.setattr(connections, "decode_request", decode)
+        turns = Turns()
         async with served(dear_node(turns), line=turns.line) as on:
             wire = await connect(on.address)
             wire.send(ApiKey.FIND_QUORUM, 0, DEAR)
