@@ -50,7 +50,7 @@ def long_lines(text: str) -> list[int]:
 
 
 def narrow_documents() -> list[Path]:
-    named = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    named = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     return [*named, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
