@@ -326,7 +326,7 @@ def test_remove_voter_to_empty_voter_set() -> None:
     assert replica.core.is_serving_leader
     answer = replica.change_voters(remove(1))
     assert error_of(answer) is ErrorCode.VOTER_NOT_FOUND
-    assert answer is not None and answer.message == "node 1 is the only voter, and without one nobody leads: add another first"
+    assert answer is not None and answer.message == "node 1 is the only voter, and without one no node leads: add another first"
 
 
 def test_remove_voter_timed_out() -> None:

@@ -171,7 +171,7 @@ def require_reachable(
         except OSError as error:
             if time.monotonic() >= deadline:
                 raise ConfigError(
-                    f"nobody answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes "
+                    f"no node answers at {host}:{port} ({error.strerror or error}): give the address at which the other nodes "
                     f"reach node {node_id}"
                 ) from error
         time.sleep(_POLL_S)

@@ -29,9 +29,9 @@ WHERE_REFUSED = (
     "majority of the voters. Keep its data, and see who can reach the listener that peers use"
 )
 WHERE_NEARLY_OVER = (
-    "Close the listener that peers use to whoever forges messages. While there is a leader, stop what writes, and wait until "
-    "all nodes have everything (`raftlake describe --replication`). Then stop the nodes and run `raftlake recover` on one: its "
-    "logs have to reach as far as those of the others. Keep the data of the others until they have joined it again"
+    "Close the listener that peers use to the sender of forged messages. While there is a leader, stop what writes, and wait "
+    "until all nodes have everything (`raftlake describe --replication`). Then stop the nodes and run `raftlake recover` on "
+    "one: its logs have to reach as far as those of the others. Keep the data of the others until they have joined it again"
 )
 
 
@@ -84,7 +84,7 @@ class Reports:
             listener(group, report)
 
     def _end(self, group: GroupId, epoch: Epoch) -> None:
-        told = f"epoch {epoch} is near the last one, {EPOCH_MAX}: then nobody can be elected any more. {WHERE_NEARLY_OVER}"
+        told = f"epoch {epoch} is near the last one, {EPOCH_MAX}: then no leader can be elected any more. {WHERE_NEARLY_OVER}"
         if self._nearly_over.get(group) != told:
             self._nearly_over[group] = told
             logger.error("%s: %s", group, told)

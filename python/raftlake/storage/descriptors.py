@@ -1,8 +1,8 @@
 """The file descriptors of this process: how many it may have, and a few that are kept for a bad moment.
 
 Connections and files come out of one number (RLIMIT_NOFILE, `ulimit -n`). A node without a free descriptor could not write its
-vote. So it raises its soft limit to the hard one, and holds some descriptors that stand for nothing: whoever finds none free
-gives those up, tries once more, and has the file open for a moment. They are taken back about once a second.
+vote. So it raises its soft limit to the hard one, and holds some descriptors that stand for nothing: a file that finds none
+free gives those up, tries once more, and has the file open for a moment. They are taken back about once a second.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def alone(cluster: Cluster, *, moved: bool = True, voters_given: bool = False) -
 def test_a_moved_voter_that_reaches_no_majority_says_what_to_set() -> None:
     node = alone(grown())
     assert explain(node, []) == (
-        "nobody leads; this node is at 127.0.0.1:7001, its log has it at 127.0.0.1:9091, and the voters 2@127.0.0.1:9092, "
+        "no node leads; this node is at 127.0.0.1:7001, its log has it at 127.0.0.1:9091, and the voters 2@127.0.0.1:9092, "
         "3@127.0.0.1:9093 are not reached there. If they have moved too, set quorum.voters to all voters at their present "
         "addresses, on each of them: quorum.voters=1@127.0.0.1:7001,..."
     )

@@ -240,7 +240,7 @@ def test_what_the_driver_is_told() -> None:
         ({"listeners": "h"}, "listeners=h: 'h' is not an address"),
         ({"listeners": "0.0.0.0:1", "node.id": "9"}, r"advertised\.listeners is not set, but listeners=0\.0\.0\.0:1"),
         ({"listeners": "h:1,CONTROLLER://h:2", "controller.listener": "h:3"}, r"controller\.listener=h:3: contradicts"),
-        ({"advertised.listeners": "0.0.0.0:1"}, "nobody can connect to that address"),
+        ({"advertised.listeners": "0.0.0.0:1"}, "no client can connect to that address"),
         ({"advertised.listeners": "h:1,CONTROLLER://h:2"}, r"advertised\.listeners=.*accepted is one PLAINTEXT"),
         ({"http.listener": "127.0.0.1:9092"}, r"http\.listener=127\.0\.0\.1:9092: the same address as listeners"),
         ({"http.listener": "https://h:1"}, r"http\.listener=https://h:1: unknown scheme https"),

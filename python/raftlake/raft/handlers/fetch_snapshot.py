@@ -130,7 +130,7 @@ def on_fetch_snapshot_response(
             fetching.retry_fetch_later(group, now_ms)
         return
     download = role.download
-    require(download is not None, "a piece of a snapshot that nobody fetches")
+    require(download is not None, "a piece of a snapshot that is not being fetched")
     assert download is not None
     heard_from_leader(group, role, now_ms)
     if response.error is not ErrorCode.NONE or not _fits(download, response):

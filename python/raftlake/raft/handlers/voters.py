@@ -146,7 +146,7 @@ def _refuse_removal(group: GroupState, leader: Leader, voter: ReplicaKey, now_ms
         return ErrorCode.VOTER_NOT_FOUND, f"node {voter.id} with that directory id is no voter; the voters are {known}"
     if len(group.voters) == 1:
         # Kafka's code for it too.
-        return ErrorCode.VOTER_NOT_FOUND, f"node {voter.id} is the only voter, and without one nobody leads: add another first"
+        return ErrorCode.VOTER_NOT_FOUND, f"node {voter.id} is the only voter, and without one no node leads: add another first"
     remaining = group.voters.without(voter.id)
     awake = [node_id for node_id in remaining.ids if _is_awake(group, leader, node_id, now_ms)]
     if len(awake) < remaining.majority:

@@ -208,7 +208,7 @@ def silent_voters(core: RaftGroup, now_ms: int) -> frozenset[NodeId]:
 def next_steps(
     current: VoterSet, target: VoterSet, me: NodeId, epoch: Epoch, silent: frozenset[NodeId] = frozenset()
 ) -> list[VoterChange]:
-    """Single changes that lead from one set to the other, any of which may come next: a disk that was replaced goes before
+    """Single changes that lead from one set to the other. Each of them may come next: a disk that was replaced goes before
     the new one comes, every other voter goes when all who come are there (or no longer answers), the leader last."""
     shared = [node_id for node_id in current.ids if node_id in target]
     steps: list[VoterChange] = [

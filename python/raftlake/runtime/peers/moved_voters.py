@@ -56,7 +56,7 @@ def explain(node: ReplicaNode, connected: Iterable[NodeId]) -> str | None:
         return None
     places = ", ".join(f"{node_id}@{address_in(core.voters, node_id)}" for node_id in missing)
     return (
-        f"nobody leads; this node is at {here}, its log has it at {known}, and the voters {places} are not reached there. If "
+        f"no node leads; this node is at {here}, its log has it at {known}, and the voters {places} are not reached there. If "
         "they have moved too, set quorum.voters to all voters at their present addresses, on each of them: "
         f"quorum.voters={core.local.id}@{here},..."
     )

@@ -281,7 +281,7 @@ def _advertised(reader: _Reader, listener: Endpoint, voter: Endpoint | None) -> 
         if len(listeners) > 1:
             raise fail(key, value, "accepted is one PLAINTEXT://host:port; peers use quorum.voters")
         if is_wildcard(listeners["PLAINTEXT"].host):
-            raise fail(key, value, "nobody can connect to that address; accepted is a host name or address of this machine")
+            raise fail(key, value, "no client can connect to that address; accepted is a host name or address of this machine")
         return listeners["PLAINTEXT"]
 
     advertised = reader.parse("advertised.listeners", parse)

@@ -111,7 +111,7 @@ def _slow_disk(stage: Stage, params: Params) -> str:
 
 Link = tuple[NodeId, NodeId]
 PARTITIONS = ("node cut off", "split", "one-way links", "node deaf or mute", "partial mesh")
-#: KIP-996's topology: five voters of which not every two reach each other; the pairs that do not.
+#: KIP-996's topology: five voters; these pairs of them do not reach each other.
 PARTIAL_MESH_CUTS = ((0, 1), (0, 3), (0, 4), (1, 2), (1, 4))
 
 
