@@ -15,8 +15,13 @@ from raftlake.replica.engine import Engine
 Read = TypeVar("Read")
 
 
+def _ignore(error: TooManyFiles) -> None:
+    """A function, since mypyc compiles no lambda for a default."""
+    del error
+
+
 class Findings:
-    def __init__(self, engine: Engine, on_too_many: Callable[[TooManyFiles], None] = lambda _: None) -> None:
+    def __init__(self, engine: Engine, on_too_many: Callable[[TooManyFiles], None] = _ignore) -> None:
         """`on_too_many` is told of reads that could open no file."""
         self._engine = engine
         self.on_too_many = on_too_many
