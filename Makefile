@@ -43,9 +43,10 @@ check: $(READY) ## lint, format, types, import contracts, fast tests; changes no
 	@git ls-files '*.py' | xargs wc -l | awk '$$1 > 400 && $$2 != "total" {print "long: " $$2 ", " $$1 " lines (above 600 the check fails)"}'
 	$(PYTEST) -q -n $(JOBS) --dist worksteal --durations 5
 
-fix: $(READY) ## format and apply the linter's safe corrections
+fix: $(READY) ## format, apply the linter's safe corrections, draw the diagram of roles anew
 	$(BIN)/ruff check --quiet --fix $(SOURCE)
 	$(BIN)/ruff format --quiet $(SOURCE)
+	$(BIN)/python -m tests.role_diagram
 
 test: check test-seeds test-sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
 
