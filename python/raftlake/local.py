@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -221,19 +221,23 @@ class LocalQuorum:
         deadline = time.monotonic() + READY_TIMEOUT_S
         waiting = list(node_ids)
         while waiting:
-            node_id = waiting[0]
-            status = self._children[node_id].poll()
-            if status is not None:
-                raise LocalQuorumFailed(f"node {node_id} ended with status {status}: {self._last_words(node_id)}")
-            if self._is_ready(node_id):
+            self._require_alive(waiting)
+            if self._is_ready(waiting[0]):
                 waiting.pop(0)
                 continue
             if time.monotonic() > deadline:
                 raise LocalQuorumFailed(
-                    f"node {node_id} was not ready after {READY_TIMEOUT_S:.0f} s: {self._last_words(node_id)}"
+                    f"node {waiting[0]} was not ready after {READY_TIMEOUT_S:.0f} s: {self._last_words(waiting[0])}"
                 )
             time.sleep(_POLL_S)
         self.leader(max(0.1, deadline - time.monotonic()))
+
+    def _require_alive(self, node_ids: Iterable[int]) -> None:
+        """LocalQuorumFailed names the first of these nodes that has ended: the others may wait for it without end."""
+        for node_id in node_ids:
+            status = self._children[node_id].poll()
+            if status is not None:
+                raise LocalQuorumFailed(f"node {node_id} ended with status {status}: {self._last_words(node_id)}")
 
     def _is_ready(self, node_id: int) -> bool:
         """Whether our child serves: the pid file says who has the directory, in case somebody else started the node too."""

@@ -145,6 +145,16 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path) -> None:
             LocalQuorum(nodes=1, data_dir=tmp_path, port=taken)
 
 
+def test_a_port_in_use_is_told_by_the_node_that_wants_it_and_not_by_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    """Node 1 of two has its own port, and gets ready with node 2 only."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        with pytest.raises(LocalQuorumFailed, match=f"node 2 ended with status 1: .*{taken}"):
+            LocalQuorum(nodes=2, data_dir=tmp_path, port=taken - 1)
+
+
 def test_a_temporary_quorum_leaves_nothing() -> None:
     quorum = LocalQuorum(nodes=1)
     assert quorum.data_dir.exists()
