@@ -178,7 +178,7 @@ PRODUCERS_AND_STATE = (
     Mutant(
         name="only-the-last-batch-remembered",
         source="KIP-98: a producer may have five batches under way, and repeat any of them",
-        edits=(Edit(PRODUCERS, "_KEPT = slice((1 - BATCHES_KEPT) * ENTRY.size, None)", "_KEPT = slice(0, 0)"),),
+        edits=(Edit(PRODUCERS, "_KEPT_BYTES = (BATCHES_KEPT - 1) * ENTRY.size", "_KEPT_BYTES = -(1 << 40)"),),
     ),
     Mutant(
         name="producers-go-with-old-segments",

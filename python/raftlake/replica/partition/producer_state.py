@@ -35,8 +35,12 @@ ENDLESS = 1 << 62
 _BATCH = struct.Struct(">8xhiqiq12x")
 _SEEN = struct.Struct(">26xq12x")
 _ID = struct.Struct(">q")
-_EPOCH = slice(8, 10)
-_KEPT = slice((1 - BATCHES_KEPT) * ENTRY.size, None)
+_KEPT_BYTES = (BATCHES_KEPT - 1) * ENTRY.size
+
+
+def _epoch(row: bytes) -> bytes:
+    """The producer's epoch in a row. Spelled out: mypyc does not compile a slice of bytes that has a name."""
+    return row[8:10]
 
 
 class AppendedBatch(NamedTuple):
@@ -228,8 +232,8 @@ class ProducerStates:
         last_offset = base_offset + count - 1
         last_sequence = last_sequence_of(base_sequence, count)
         rows = ENTRY.pack(producer_id, epoch, last_sequence, last_offset, count - 1, now_ms, -1, -1)
-        if old[_EPOCH] == rows[_EPOCH]:
-            rows = old[_KEPT] + rows
+        if _epoch(old) == _epoch(rows):
+            rows = old[-_KEPT_BYTES:] + rows
         if self._sent_back:
             self._sent_back.pop((producer_id, epoch), None)
             self._refused.pop((producer_id, epoch), None)
@@ -291,7 +295,7 @@ class ProducerStates:
             row = bytes(packed[position : position + ENTRY.size])
             (producer_id,) = _ID.unpack_from(row)
             old = entries.get(producer_id, b"")
-            entries[producer_id] = old[_KEPT] + row if old[_EPOCH] == row[_EPOCH] else row
+            entries[producer_id] = old[-_KEPT_BYTES:] + row if _epoch(old) == _epoch(row) else row
         self._count = len(entries)
         self.row_count = sum(map(len, entries.values())) // ENTRY.size
         self._tally.count += self._count
