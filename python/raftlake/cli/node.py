@@ -67,10 +67,12 @@ def format_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a directory the data directory of one node (writes meta.properties). Saying the same twice is fine."""
+    """Make a directory the data directory of one node (writes meta.properties). Repeating the command changes nothing."""
     from raftlake.runtime.format import format_data_dir
+    from raftlake.storage.modes import require_owner
     from raftlake.wire.ids import id_to_text
 
+    require_owner(data_dir)
     meta = format_data_dir(data_dir, node_id, cluster_id)
     facts = {
         "dataDir": str(data_dir),

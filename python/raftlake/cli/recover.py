@@ -30,8 +30,10 @@ def recover(
     """Make this node a quorum by itself after a majority of the voters is lost for good. Says first what may be lost."""
     from raftlake.runtime.recovery.recover import Recovery
     from raftlake.runtime.settings.settings import load_settings
+    from raftlake.storage.modes import require_owner
 
     loaded = load_settings(config, environ=os.environ, overrides=settings or [])
+    require_owner(loaded.data_dir)
     address = loaded.peers[loaded.node_id]
     recovery = Recovery(loaded.data_dir, loaded.node_id, address, loaded.quorum_group)
     try:
@@ -44,9 +46,9 @@ def recover(
         if not as_json:
             describe(facts, str(recovery.meta.cluster_id), is_resumed=recovery.is_resumed)
         if confirm is None and sys.stdin.isatty() and not as_json:
-            confirm = input("Type the cluster id to go on, anything else to leave all as it is: ")
-            if confirm != recovery.meta.cluster_id:
-                confirm = None
+            answer = ask("Type the cluster id to go on, anything else to leave all as it is: ")
+            if answer == recovery.meta.cluster_id:
+                confirm = answer
         if confirm is None:
             if not as_json:
                 print(f"Nothing was changed. To do it: raftlake recover --config {config} --confirm {recovery.meta.cluster_id}")
@@ -63,6 +65,16 @@ def recover(
         print(f"recovered: node {loaded.node_id} with directory id {id_to_text(directory_id)} is the only voter.")
         first = f"Set quorum.voters={voter} in {config}, start the node" if loaded.voters else "Start the node"
         print(f"{first}. Let the others join it with new, empty directories; keep their old ones until they have.")
+
+
+def ask(question: str) -> str:
+    """The line that the operator types. Ctrl-D is an empty line."""
+    try:
+        return input(question)
+    except EOFError:
+        # The cursor still stands behind the question.
+        print()
+        return ""
 
 
 def describe(facts: list[GroupFacts], cluster_id: str, *, is_resumed: bool) -> None:

@@ -1,17 +1,21 @@
 """Who may read a data directory: its owner alone, whatever the umask of the process.
 
 Files are made with FILE_MODE and directories with DIRECTORY_MODE; what an earlier version made, or a copy brought along, is
-mended at the start. Settings that lie in the directory are not touched, nor what links lead to.
+mended at the start. Settings that lie in the directory are not touched, nor what links lead to. Commands that an operator
+runs beside a node refuse to leave files of root in a directory of another user: the node could not open those files.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import pwd
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from raftlake.errors import WrongState
 from raftlake.storage.files import DIRECTORY_MODE, FILE_MODE, storage_error
 
 logger = logging.getLogger("raftlake.storage")
@@ -19,6 +23,38 @@ logger = logging.getLogger("raftlake.storage")
 #: Made by the file system, and its own.
 _FOREIGN = frozenset({"lost+found"})
 META_NAME = "meta.properties"
+
+
+def require_owner(root: Path) -> None:
+    """Raises WrongState where root is about to write into a data directory of another user, StorageError where the system does
+    not tell the owner. A directory that does not exist belongs to the process that makes it."""
+    if os.geteuid() != 0:
+        return
+    try:
+        owner = owner_id(root)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error("look at", root, error) from error
+    if owner != 0:
+        name = _user_name(owner)
+        raise WrongState(
+            f"run as the owner of {root} (user {name}), for example with `sudo -u {shlex.quote(name)}`: the node cannot open "
+            "files of root. Nothing was changed"
+        )
+
+
+def owner_id(path: Path) -> int:
+    """The user who owns the path. Raises OSError."""
+    return path.stat().st_uid
+
+
+def _user_name(user_id: int) -> str:
+    """The number where the system has no name for the user, as in a container."""
+    try:
+        return pwd.getpwuid(user_id).pw_name
+    except KeyError:
+        return f"#{user_id}"
 
 
 def mend_modes(root: Path) -> int:

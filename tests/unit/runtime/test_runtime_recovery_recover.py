@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +30,7 @@ from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import address_in
 from raftlake.runtime.recovery.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
+from raftlake.storage import modes
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import read_meta
@@ -202,6 +206,59 @@ def test_the_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "acknowledged at or above LogEnd is lost" in said
     (orders,) = [line for line in said.splitlines() if line.startswith("orders-0")]
     assert orders.split() == ["orders-0", "0", "12", "4", "4", "unknown", "1004", "-"], "nothing here says what was committed"
+
+
+class Terminal(io.StringIO):
+    """What an operator types; at its end Ctrl-D."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run(monkeypatch: pytest.MonkeyPatch, place: Path, typed: str) -> int:
+    """The exit code of the command without --confirm at a terminal."""
+    monkeypatch.setattr(Recovery, "require_lost_majority", lambda recovery, settings: None)
+    config = place.parent / "node.properties"
+    config.write_text(
+        f"node.id={ME}\nlog.dirs={place}\nlisteners=PLAINTEXT://127.0.0.1:9093\nquorum.voters={ME}@127.0.0.1:9093"
+    )
+    monkeypatch.setattr(sys, "argv", ["raftlake", "recover", "--config", str(config)])
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    return cli.run(cli.app)
+
+
+@pytest.mark.parametrize("typed", ["", "\n", "other\n"])
+def test_another_answer_and_ctrl_d_change_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    """Ctrl-D ended in a traceback."""
+    before = tree(place)
+    assert run(monkeypatch, place, typed) == 0, "as a run that asks nothing"
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.splitlines()[-1].endswith(f"raftlake recover --config {place.parent}/node.properties --confirm mine")
+    assert "Nothing was changed" in said.out and tree(place) == before
+
+
+def test_the_cluster_id_as_the_answer_recovers(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, place, "mine\n") == 0
+    assert f"recovered: node {ME}" in capsys.readouterr().out
+
+
+def test_root_is_refused_in_the_directory_of_another_user(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(modes, "owner_id", lambda path: 4711)
+    before = tree(place)
+    assert run(monkeypatch, place, "mine\n") == 1
+    monkeypatch.setattr(sys, "argv", ["raftlake", "format", "--data-dir", str(place), "--node-id", str(ME)])
+    assert cli.run(cli.app) == 1
+    said = capsys.readouterr()
+    assert (said.out, tree(place)) == ("", before)
+    assert [line.startswith(f"raftlake: run as the owner of {place} (user ") for line in said.err.splitlines()] == [True] * 2
 
 
 @pytest.mark.parametrize("controller", [None, 19093])

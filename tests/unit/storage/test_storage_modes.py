@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +13,16 @@ from pathlib import Path
 import pytest
 
 from contract.batches import fill
-from raftlake.errors import DamagedData, StorageError
+from raftlake.errors import DamagedData, StorageError, WrongState
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.runtime.pid_file import write_pid
+from raftlake.storage import modes as storage_modes
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import format_directory
-from raftlake.storage.modes import mend_modes
+from raftlake.storage.modes import mend_modes, require_owner
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
 
@@ -154,3 +157,43 @@ def test_a_data_directory_that_may_not_be_read_is_an_error(tmp_path: Path, monke
 def test_a_directory_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         mend_modes(tmp_path / "nowhere")
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *, user: int, owner: int) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(storage_modes, "owner_id", lambda path: owner)
+
+
+def test_root_writes_nothing_into_the_directory_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of root kept the node from starting."""
+    pretend(monkeypatch, user=0, owner=2**31 - 2)
+    told = f"run as the owner of {tmp_path} (user #2147483646), for example with `sudo -u '#2147483646'`: "
+    with pytest.raises(WrongState, match=re.escape(told)):
+        require_owner(tmp_path)
+
+
+def test_the_owner_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = next(each for each in pwd.getpwall() if each.pw_uid != 0)
+    pretend(monkeypatch, user=0, owner=named.pw_uid)
+    with pytest.raises(WrongState, match=re.escape(f"(user {pwd.getpwuid(named.pw_uid).pw_name})")):
+        require_owner(tmp_path)
+
+
+@pytest.mark.parametrize(("user", "owner"), [(0, 0), (1000, 1000), (1000, 0), (1000, 1001)])
+def test_other_users_are_judged_by_the_system_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, owner: int
+) -> None:
+    pretend(monkeypatch, user=user, owner=owner)
+    require_owner(tmp_path)
+
+
+def test_the_owner_of_a_path_is_that_of_the_file_system(tmp_path: Path) -> None:
+    assert storage_modes.owner_id(tmp_path) == os.stat(tmp_path).st_uid
+
+
+def test_a_directory_that_does_not_exist_has_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    require_owner(tmp_path / "new")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot look at .*file/below"):
+        require_owner(tmp_path / "file" / "below")
