@@ -62,9 +62,8 @@ class KvConflict(RaftlakeError):
 
 
 class NoRoom(RequestRejected):
-    """A write was refused for want of room, and nothing was changed: the key space is at its quota, disks are nearly
-    full, or too many producer ids are remembered.
-    The message names the setting and says what to do."""
+    """A write of `client.kv` was refused for want of room, and nothing was changed: the key space is at its quota, or disks are
+    nearly full. The message names the setting and says what to do. An append is refused with NOT_ENOUGH_REPLICAS instead."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.POLICY_VIOLATION, message)

@@ -196,6 +196,8 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_producer_ids", "Producer ids that all partitions remember", value=tally.count)
         ids_max = "How many they may remember (producer.ids.max)"
         yield GaugeMetricFamily("raftlake_producer_ids_max", ids_max, value=tally.ids_max)
+        impaired = "Partitions whose log was damaged on this node and is not whole again"
+        yield GaugeMetricFamily("raftlake_impaired_partitions", impaired, value=len(self._node.damage.impaired))
         disk = self._node.disk
         free = -1 if disk.free_bytes is None else disk.free_bytes
         yield GaugeMetricFamily("raftlake_disk_free_bytes", "Free bytes of the data directory's disk, -1: unknown", value=free)

@@ -66,6 +66,15 @@ def test_what_was_refused_is_counted() -> None:
     assert found["raftlake_refused_epochs_total", ()] == 5
 
 
+def test_damaged_logs_are_counted_until_they_are_whole_again() -> None:
+    metrics, node, _ = build()
+    assert samples(metrics)["raftlake_impaired_partitions", ()] == 0
+    node.damage.impaired = {METADATA_GROUP: "a torn batch", GroupId("t", 1): "a flipped bit"}
+    assert samples(metrics)["raftlake_impaired_partitions", ()] == 2
+    del node.damage.impaired[METADATA_GROUP]
+    assert samples(metrics)["raftlake_impaired_partitions", ()] == 1
+
+
 def test_requests_are_counted_by_api() -> None:
     metrics, _, _ = build()
     for api in ("FETCH", "FETCH", "PRODUCE"):
