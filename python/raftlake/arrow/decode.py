@@ -1,7 +1,7 @@
 """Record batches -> one Arrow record batch with the columns of Spark's Kafka source.
 
 The headers of the batches are walked in Python (that costs per batch), their records in compiled loops or, for few of
-them, in plain Python. Rows of both ways are the same; so are the refusals.
+them, in plain Python. Both ways give the same rows and refusals.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class _BytesColumn:
     __slots__ = ("data", "ends", "valid")
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
-        # Memory that is never touched is never given by the system: the maxima cost address space only.
+        # The maxima reserve address space only; the system assigns memory on first use.
         self.ends = np.empty(rows_max + 1, np.int32)
         self.ends[0] = 0
         self.valid = np.empty(rows_max, np.uint8)

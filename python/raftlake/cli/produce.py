@@ -1,7 +1,7 @@
-"""What `raftlake produce` does with its lines, and what it says where it cannot append them all.
+"""The lines of `raftlake produce`, and the error of a `produce` that could not append them all.
 
-The lines of one append end on their own: some may be in the log while others were refused. So the error of a `produce` that
-ends early counts what was appended, and names the lines that were not and those with an unknown outcome.
+Some lines of one append may be in the log while others were refused. So the error counts the appended lines. It names the lines
+that were refused, and the lines with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def to_record(line: bytes, key_separator: str | None, partition: int | None) -> 
 
 
 def failure_text(outcomes: Sequence[AppendResult | RaftlakeError], appended_before: int) -> str:
-    """Why not every line was appended, how many were, and what became of the others. All `appended_before` were."""
+    """The message of the error: its reason, the number of appended lines, and the lines that were refused or are unknown. The
+    `appended_before` lines of earlier appends are all in the log."""
     failures = [outcome for outcome in outcomes if isinstance(outcome, RaftlakeError)]
     unknown = [place for place, outcome in enumerate(outcomes, appended_before + 1) if isinstance(outcome, UnknownOutcome)]
     refused = [

@@ -1,8 +1,9 @@
 """The key-value space, over the nodes' HTTP front.
 
-Owns the addresses of the fronts (asked for over the Kafka protocol), redirects to the leader and the retries. The invariant: a
-write is sent again only after 307, a node's 503 or 507 with Retry-After or a refused connection: it was not proposed. It ends
-as UnknownOutcome where it may have been: no answer, or one (500, 502, 429 of a proxy, ...) that is no refusal of a node.
+Owns the addresses of the fronts (asked for over the Kafka protocol), the redirects to the leader, and the retries. Invariant: a
+write is sent again only after a 307, after a 503 or 507 of a node with Retry-After, or after a refused connection. These prove
+that no node proposed the write. A write that may have been proposed ends as UnknownOutcome: there was no answer, or an answer
+that is no refusal of a node (500, 502, 429 of a proxy, ...).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class AsyncKv:
     # --- operations --------------------------------------------------------------------------------------------------
 
     async def get(self, key: str, *, linearizable: bool = True, timeout_ms: float | None = None) -> KvEntry | None:
-        """The entry, or None. Not linearizable: what some node has applied, which may be old."""
+        """The entry, or None where the key does not exist. Without `linearizable` the entry may be old: some node has applied
+        it."""
         answer = await self._read(_path(key), _consistency(linearizable), timeout_ms)
         if answer.status_code == 404:
             return None
@@ -173,7 +175,7 @@ class AsyncKv:
         deadline = Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
         backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
         errors: dict[str, str] = {}
-        #: The last answer that decided nothing said that there was no room.
+        #: The refusal of the last retriable answer, where that answer reported no room.
         no_room: RaftlakeError | None = None
         while True:
             front = await self._choose_front(is_write, deadline)
@@ -304,8 +306,8 @@ def _operation(operation: Put | Delete) -> dict[str, dict[str, str]]:
 
 
 async def _wait_as_told(answer: httpx.Response, deadline: Deadline) -> None:
-    """Retry-After in seconds, within the deadline. One is the least that the header can say, and means "soon": an election
-    takes a fraction of it, so the caller's own backoff decides then."""
+    """Wait for the seconds of Retry-After, within the deadline. Retry-After cannot be below 1 s, so 1 means soon and the
+    caller's own backoff is used: an election takes a fraction of a second."""
     told = answer.headers.get("retry-after", "")
     if told.isdecimal() and int(told) > 1:
         await asyncio.sleep(min(int(told), deadline.remaining_ms() / 1000))

@@ -1,8 +1,8 @@
-"""What the replica driver needs from the world, as protocols: one log per group, election files, a network, clocks.
+"""What the replica driver needs from the world, as protocols: one log for each group, election files, a network, clocks.
 
-Two sets of implementations exist: `storage/` + `runtime/` (files, sockets, threads) and `sim/` (memory, one seed). The
-driver is synchronous and calls them from one thread only. Nothing here waits, except `ElectionStore.save`, which returns
-when the state is durable.
+Two sets of implementations exist: `storage/` with `runtime/` (files, sockets, threads), and `sim/` (memory, one seed). The
+driver is synchronous and calls the implementations from one thread only. A call waits for the
+disk only where its docstring says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIN_FREE_BYTES_MAX = 1 << 30
 
 
 class BatchSpan(NamedTuple):
-    """Where one record batch stands in the offset space; what a log needs to know to index it."""
+    """The offsets of one record batch, and what else a log needs to index the batch."""
 
     base_offset: int
     end_offset: int
@@ -46,72 +46,72 @@ class TimestampAndOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a disk has: free for this process, and altogether."""
+    """The free bytes of a disk that this process may use, and the size of the disk."""
 
     free_bytes: int
     total_bytes: int
 
     def limit(self, min_free_bytes: int) -> int:
-        """What has to stay free: `min_free_bytes`, or where that is -1 1 GiB, or 5 % of the disk if that is less."""
+        """The bytes that have to stay free: `min_free_bytes`. -1 means 1 GiB, or 5 % of the disk where that is less."""
         return min_free_bytes if min_free_bytes >= 0 else min(MIN_FREE_BYTES_MAX, self.total_bytes // 20)
 
     @staticmethod
     def above(limit: int) -> int:
-        """So much has to be free before a limit that was met counts as left: 10 % more."""
+        """The bytes that have to be free before a low disk counts as normal again: 10 % more than the limit."""
         return limit + limit // 10
 
 
 class StartPointWriter(Protocol):
-    """A large point that is being made, a piece in each call. It is not there before it is finished, and neither durable nor
-    certainly whole after: a crash may leave it, nothing of it, or a damaged one. Every method raises StorageError, after which
-    nothing is left of it."""
+    """A large start point in the making: each call writes a piece. The point is invisible until `finish`. Even then a crash may
+    lose or damage it. Every method raises StorageError, and then nothing of the point is left."""
 
     def append(self, rows: bytes) -> None:
-        """More of what it says of producers, behind their head."""
+        """Write more rows about producers, behind the head."""
 
     def finish(self, head: bytes, voters: bytes) -> None:
-        """The point is there. `head` has the length that was told at the beginning."""
+        """Make the point visible. `head` is as long as `StartPoints.begin` was told."""
 
     def abandon(self) -> None:
-        """Leave nothing of it; without effect on one that is finished."""
+        """Remove an unfinished point. A finished point stays."""
 
 
 class StartPoints(Protocol):
-    """What a start would have to read a whole log for: at some of its offsets, all that the records below say of producers and
-    of voters, as bytes whose meaning (and checksums) are their readers' business.
+    """Start points spare a start the reading of the whole log. Each holds, for one offset, what all records below say about
+    producers and voters. Only the readers know what the bytes mean, and check them.
 
-    A log drops the points above a cut, durably, before it cuts; `reset` drops all of them; of those up to its start
-    `advance_start` keeps the last. So after a crash a point at or below the log's end tells of that very log; one above the
-    end is of records that a crash took, and has to be deleted before anything is appended.
+    Before a log is cut, it durably drops the points above the cut. `reset` drops all points. `advance_start` keeps the last
+    point at or below the new start, and drops the points before that one. So after a crash a point at or below the end of the
+    log belongs to that very log. A point above the end tells of records that the crash took. Such a point has to be deleted
+    before anything is appended.
     """
 
     @property
     def offsets(self) -> Sequence[Offset]:
-        """Where the points are, ascending."""
+        """The offsets of the points, ascending."""
 
     def save(self, offset: Offset, producers: bytes, voters: bytes, *, sync: bool = True) -> None:
-        """Durable when it returns, unless `sync` is False: then a crash may leave it, nothing of it, or a damaged one. Raises
+        """Write a point, which is durable when the call returns. Without `sync` a crash may lose or damage the point. Raises
         StorageError."""
 
     def begin(self, offset: Offset, head_bytes: int) -> StartPointWriter:
-        """Make a point in pieces. It is to be abandoned before the log is cut, reset or deleted. Raises StorageError."""
+        """Make a point in pieces. The caller abandons it before the log is cut, reset or deleted. Raises StorageError."""
 
     def load(self, offset: Offset) -> tuple[bytes, bytes]:
-        """What was saved, perhaps damaged. Raises StorageError when it cannot be read."""
+        """The producers and voters of a point, perhaps damaged. Raises StorageError when the point cannot be read."""
 
     def delete(self, offsets: Sequence[Offset]) -> None:
-        """Durable when it returns. Raises StorageError."""
+        """Delete points, durably when the call returns. Raises StorageError."""
 
 
 class LogStore(Protocol):
-    """The log of one group: whole record batches (v2), offsets contiguous, `end_offset` exclusive.
+    """The log of one group: whole record batches (v2) with contiguous offsets. `end_offset` is exclusive.
 
-    Guarantees: (1) what `append` returned from is readable at once; (2) it survives a crash only after a flush that began
-    later has completed; (3) after a crash the log is a prefix of what was appended, at least as long as the last completed
-    flush, and every batch in it passes its CRC; (4) `truncate_to` and `reset` are durable with the next flush at the
-    latest, and a crash before it leaves either the old or the new log, never a mix of both behind the cut.
-    Every method raises `StorageError` when the disk fails; after that the node stops. `append` may raise `DiskFull`: then
-    nothing was appended, the log is as it was, and may be appended to when there is room.
+    Guarantees: (1) appended batches can be read as soon as `append` returns. (2) Appended batches survive a crash once a flush
+    has completed that began after the append. (3) After a crash the log is a prefix of what was appended, at least as long as
+    the last completed flush, and every batch passes its CRC. (4) `truncate_to` and `reset` are durable with the next flush at
+    the latest. A crash before that flush leaves either the old or the new log, never a mix of both behind the cut.
+    Every method raises `StorageError` when the disk fails; then the node stops. `append` may raise `DiskFull`: then the log has
+    not changed, and takes appends again when there is room.
     """
 
     @property
@@ -122,36 +122,38 @@ class LogStore(Protocol):
 
     @property
     def epochs(self) -> Sequence[tuple[Epoch, Offset]]:
-        """(epoch, its start offset), ascending: the leader-epoch-checkpoint. Kept by the log from what is appended."""
+        """(epoch, its start offset), ascending: the leader-epoch-checkpoint. The log learns the epochs from appended
+        batches."""
 
     @property
     def start_points(self) -> StartPoints: ...
 
     @property
     def segment_bases(self) -> Sequence[Offset]:
-        """Where the segments begin, ascending."""
+        """The first offsets of the segments, ascending."""
 
     def append(self, chunks: Sequence[bytes | bytearray | memoryview], spans: Sequence[BatchSpan]) -> Sequence[Offset]:
-        """Append whole batches; `chunks` concatenated are exactly the bytes that `spans` describe, in order (one chunk
-        may hold several batches). The first base offset must be `end_offset`; epochs must not go back. Returns where segments
-        were begun behind others, mostly nowhere."""
+        """Append whole batches. The chunks one after the other are exactly the bytes that `spans` describe, in order; one chunk
+        may hold several batches. The first base offset must be `end_offset`; epochs must not go back. Returns the first offset
+        of each segment that the append began behind another one; mostly there is none."""
 
     def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
-        """Whole batches from the one that contains `start` on, none with an end offset above `limit`, at most `size_max`
-        bytes but at least one batch (when one below `limit` exists; else b""). `start` lies in [start_offset, end_offset].
+        """Whole batches, beginning with the batch that contains `start`. No batch ends above `limit`. Returns at most
+        `size_max` bytes, but at least one batch where one below `limit` exists; else b"". `start` lies in [start_offset,
+        end_offset].
         """
 
     def truncate_to(self, end_offset: Offset) -> None:
         """Drop every batch that ends above `end_offset` (a batch boundary) and the epochs that start there or later."""
 
     def reset(self, start: OffsetAndEpoch) -> None:
-        """Drop everything; the log is now empty and starts at `start.offset`, its last epoch `start.epoch`."""
+        """Drop everything: the log is empty then. It starts at `start.offset`, and its last epoch is `start.epoch`."""
 
     def advance_start(self, start_offset: Offset) -> Offset:
         """Retention: delete closed segments that lie wholly below `start_offset`; return the new first offset."""
 
     def find_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first batch whose largest timestamp is >= `timestamp_ms` (its base offset; the caller looks inside)."""
+        """The base offset of the first batch whose largest timestamp is >= `timestamp_ms`. The caller looks into the batch."""
 
     def latest_timestamp(self) -> TimestampAndOffset | None:
         """The batch that holds the largest timestamp (Kafka's MAX_TIMESTAMP query)."""
@@ -160,8 +162,8 @@ class LogStore(Protocol):
         """The segments, oldest first; the last one is active."""
 
     def scrub(self, size_max: int) -> int:
-        """Check up to about `size_max` bytes of the closed segments, where the last call ended; how many were read. Fewer than
-        asked for: the end was reached, and the next call begins anew. Raises DamagedData."""
+        """Check about `size_max` bytes of the closed segments, from where the last call ended, and return how many were read.
+        Fewer than `size_max` mean that the end was reached: the next call begins anew. Raises DamagedData."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +175,8 @@ class SegmentInfo:
 
 
 class SnapshotWriter(Protocol):
-    """A snapshot file that is being made: bytes at its end, then one step to a finished snapshot. It is invisible until
-    then, and a crash leaves nothing of it."""
+    """A snapshot file in the making: appends, then one step to a finished snapshot. The file is invisible until that step, and
+    a crash leaves nothing of it."""
 
     @property
     def size(self) -> int:
@@ -182,39 +184,39 @@ class SnapshotWriter(Protocol):
 
     @property
     def backlog(self) -> int:
-        """Bytes appended that have not reached the file. A writer that is faster than the disk waits until they are few."""
+        """Appended bytes that have not reached the file. A caller that is faster than the disk waits until they are few."""
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes at the end. An error of the disk is told by `freeze`."""
+        """Add bytes at the end. `freeze` reports errors of the disk."""
 
     def freeze(self, done: Callable[[StorageError | None], None]) -> None:
-        """Sync the file and make it a snapshot under its name, durably; later, on the driver's thread, call `done`. Not called
-        when the snapshot's group is deleted meanwhile."""
+        """Sync the file and give it its final name, durably. Later, on the driver's thread, call `done`. `done` is not called
+        when the group of the snapshot is deleted meanwhile."""
 
     def abandon(self) -> None:
-        """Drop what was written; `done` of a freeze under way is not called any more."""
+        """Remove the unfinished file. `done` of a freeze under way is not called any more."""
 
 
 class SnapshotStore(Protocol):
-    """The snapshots (KIP-630) of every group: `<end offset>-<epoch>.checkpoint`. A finished one never changes.
+    """The snapshots (KIP-630) of every group: `<end offset>-<epoch>.checkpoint`. A finished snapshot never changes.
 
-    Kafka's bootstrap snapshot 0-0 holds the initial voters and no state: it is not listed here and never served.
+    Kafka's bootstrap snapshot 0-0 holds the initial voters and no state. The store neither lists nor serves it.
     """
 
     def ids(self, group: GroupId) -> Sequence[OffsetAndEpoch]:
         """The finished snapshots of a group, oldest first."""
 
     def create(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> SnapshotWriter:
-        """Begin a snapshot; an unfinished one of the same id is dropped. Raises StorageError."""
+        """Begin a snapshot. An unfinished snapshot of the same id is dropped. Raises StorageError."""
 
     def size(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> int | None:
-        """Bytes of a finished snapshot, None when there is none. Raises StorageError."""
+        """The size of a finished snapshot, None where there is no such snapshot. Raises StorageError."""
 
     def read(self, group: GroupId, snapshot_id: OffsetAndEpoch, position: int, size_max: int) -> bytes:
-        """At most `size_max` bytes from `position` on, fewer only at its end. Raises StorageError, also when it is gone."""
+        """`size_max` bytes from `position` on, fewer only at the end. Raises StorageError, also when the snapshot is gone."""
 
     def delete(self, group: GroupId, snapshot_id: OffsetAndEpoch) -> None:
-        """Delete a finished snapshot; after a crash it may be there again. Raises StorageError."""
+        """Delete a finished snapshot. After a crash the snapshot may be there again. Raises StorageError."""
 
 
 class LogDirectory(Protocol):
@@ -224,59 +226,62 @@ class LogDirectory(Protocol):
     def snapshots(self) -> SnapshotStore: ...
 
     def open(self, group: GroupId) -> LogStore:
-        """Open or create the log of a group, recovering it after a crash (torn tail cut, indexes rebuilt). Raises DamagedData
-        where durable records cannot be read; nothing is changed then."""
+        """Open or create the log of a group. After a crash, cut the torn tail and rebuild the indexes. Raises DamagedData where
+        durable records cannot be read; then nothing was changed."""
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
-        """Records that were durable cannot be read. Note durably that this replica, in `epoch`, is impaired; then close the log
-        if it is open and cut it before the damage, keeping the damaged rest. Returns what was found and where the rest is.
+        """Durable records cannot be read. Note durably that this replica is impaired, in `epoch`. Then close the log if it is
+        open, cut it off where the damage begins, and keep the damaged rest. Returns what was found, and where the rest is.
         Raises StorageError where there is no damage after all."""
 
     def file_at(self, group: GroupId, offset: int) -> str:
-        """The file that holds, or held, the record at `offset`, as an operator finds it."""
+        """The path of the file that holds, or held, the record at `offset`, for an operator."""
 
     def impairment(self, group: GroupId) -> tuple[Impairment, str] | None:
-        """What `set_aside` has noted and `mend` has not taken back, and why."""
+        """The note of `set_aside` with its reason, None where there is no note or `mend` has removed it."""
 
     def mend(self, group: GroupId) -> None:
-        """The replica holds again what it had lost."""
+        """The replica holds again what it had lost: remove the note of `set_aside`."""
 
     def prepare(self, groups: Sequence[GroupId]) -> None:
-        """Create what `open` would create for those of `groups` that have nothing on disk yet, with a few waits for the disk
-        in all: `open` alone waits several times for each."""
+        """Create the files of those `groups` that have nothing on disk yet. The call waits for the disk a few times in all;
+        `open` would wait several times for each group."""
 
     def delete(self, groups: Sequence[GroupId]) -> None:
-        """Delete the logs and election states of groups that no longer exist, with a few waits for the disk in all."""
+        """Delete the logs and election states of groups that no longer exist. The call waits for the disk a few times in
+        all."""
 
     def groups(self) -> Sequence[GroupId]:
         """The groups that have a directory, in a fixed order."""
 
     def settle(self, group: GroupId) -> None:
-        """All that was appended to the group's log is durable when it returns. Raises StorageError."""
+        """Sync the log of the group. All that was appended is durable when the call returns. Raises StorageError."""
 
     def look_for_room(self, done: Callable[[Room | None], None]) -> None:
-        """Tell `done`, later on the driver's thread or at once, what the disk has; None where it does not say."""
+        """Call `done` with the room of the disk, at once or later on the driver's thread; with None where the disk tells
+        none."""
 
     def give_up_ballast(self) -> bool:
-        """The disk is full: make what room there is in reserve. False where nothing was."""
+        """The disk is full: free the reserve. False where there was no reserve."""
 
     def flush(self, logs: Sequence[LogStore], done: Callable[[StorageError | None], None], *, may_wait: bool = False) -> None:
         """Sync what was appended to `logs` before this call; later, on the driver's thread, call `done`. The driver has one
-        flush under way at a time; logs deleted meanwhile are no error. With `may_wait` the caller has nothing else to
-        do: the disk may keep it waiting, and `done` is then called before this method returns."""
+        flush under way at a time. A log that is deleted meanwhile is no error. With `may_wait` the caller has nothing else to
+        do, so the call may wait for the disk. Then `done` is called before the call returns."""
 
     def checkpoint(self) -> None:
-        """Called about once a second: remember for the next start how far each log is synced. Nothing waits for it."""
+        """Remember for the next start how far each log is synced. Called about once a second; no caller waits for the disk."""
 
 
 class ElectionStore(Protocol):
-    """`quorum-state` of every group. A missing file is `None` only where no log exists either; damage is a StorageError."""
+    """The election state of every group. `load` returns None only where the group has no log either; damage is a
+    StorageError."""
 
     def load(self, group: GroupId) -> ElectionState | None: ...
 
     def save(self, states: Mapping[GroupId, ElectionState]) -> None:
-        """Write all of them atomically each and return when all are durable (file and directory synced). Raises DiskFull when
-        there was no room for it: some of them may be durable, and the same save may be tried again."""
+        """Write all states, each atomically. All are durable (file and directory synced) when the call returns. Raises DiskFull
+        for want of room: then some states may be durable, and the caller may repeat the same save."""
 
 
 class Clock(Protocol):
@@ -284,11 +289,11 @@ class Clock(Protocol):
         """Monotonic milliseconds."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970; may jump."""
+        """Milliseconds since 1970. The value may jump."""
 
 
 class ListenerUse(Enum):
-    """For whom the listener is that a request came in on."""
+    """Whom the listener of a request serves."""
 
     SHARED = "shared"
     CLIENTS = "clients"
@@ -296,24 +301,26 @@ class ListenerUse(Enum):
 
     @property
     def takes_peers(self) -> bool:
-        """Other nodes may ask here what replicas ask one another."""
+        """Whether the listener takes the requests that replicas send one another."""
         return self is not ListenerUse.CLIENTS
 
 
 class Origin(Enum):
-    """Who asks for something: what may be proposed depends on it."""
+    """Who proposes a command. The origin decides which commands are allowed."""
 
     CLIENT = "client"
     PEER = "peer"
-    #: The node that is asked, itself.
+    #: This node itself.
     SELF = "self"
 
 
 @dataclass(slots=True)
 class PeerConnection:
-    """What the server side remembers of one connection: `answer_sequence` is the driver's answer counter when it last
-    answered a Fetch on it (0: never), `fetch_session` the number of the Fetch session that was opened on it last (0: none).
-    One request is in flight on it at a time."""
+    """What the answering node remembers of one connection of another node. One Fetch is in flight on it at a time.
+
+    `answer_sequence` is the driver's answer counter at the last answer to a Fetch on this connection (0: none yet).
+    `fetch_session` is the number of the Fetch session that was opened last on this connection (0: none).
+    """
 
     answer_sequence: int = 0
     fetch_session: int = 0
@@ -321,19 +328,19 @@ class PeerConnection:
 
     @property
     def origin(self) -> Origin:
-        """For whom a command is taken that looks like a node's."""
+        """The origin that a command gets when it claims to come from a node."""
         return Origin.PEER if self.listener.takes_peers else Origin.CLIENT
 
 
 @dataclass(slots=True, eq=False)
 class ClientConnection:
-    """What the shell and the driver tell each other of a client's connection."""
+    """What the shell and the driver tell each other about the connection of a client."""
 
-    #: Checks of its records that are not done. The shell starts no further request while there are many.
+    #: Record checks of this connection that are not done. The shell starts no further request while there are many.
     checks_aside: int = 0
-    #: The driver calls it after each of these checks that is done: the shell may start a request again.
+    #: The driver calls this function after each of these checks: the shell may start a request again.
     on_check_done: Callable[[], None] = lambda: None
-    #: It is closed: no answer can be sent on it.
+    #: The connection is closed, and takes no more answers.
     is_gone: bool = False
 
 
@@ -342,25 +349,25 @@ KraftVersions = tuple[int, int]
 
 
 class Aside(Protocol):
-    """Work that takes long and needs nothing of the node."""
+    """A place for long work that needs nothing of the node."""
 
     def submit(self, job: Callable[[], T], done: Callable[[T | None], None]) -> None:
-        """Do `job` without keeping the driver waiting; later, on the driver's thread, call `done` with its result. A job that
-        raises is a bug, or memory that ran out: that is logged, and `done` gets None, for who waits has to be answered. Jobs
-        are done one after another, and so are their calls of `done`, in the order of the calls of `submit`."""
+        """Do `job` while the driver goes on; later, on the driver's thread, call `done` with the result. A job raises only for
+        a bug or for want of memory. The error is logged, and `done` gets None, because the waiting caller needs an answer. Jobs
+        run one after another, in the order of the calls of `submit`; the calls of `done` keep that order."""
 
 
 class Network(Protocol):
-    """RPCs to peers. Never raises for a peer that is down: `done` is called with the reason, later, on the driver's thread."""
+    """RPCs to peers. No method raises for a peer that is down: `done` gets the reason, later, on the driver's thread."""
 
     def meet(self, peer: NodeId, host: str, port: int) -> None:
-        """`peer` is reached there from now on (KIP-853: voters come and go). Harmless when nothing is new."""
+        """Reach `peer` at this address from now on (KIP-853: voters come and go). A repeated call changes nothing."""
 
     def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
-        """Ask the node at this address which kraft.versions it knows (ApiVersions, KIP-853). One that names none knows only 0.
-        `done` is called as by `send`, within `quorum.request.timeout.ms`."""
+        """Ask the node at this address which kraft.versions it knows (ApiVersions, KIP-853). A node that names none knows only
+        0. `done` is called as by `send`, within `quorum.request.timeout.ms`."""
 
     def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
-        """Send; `done` is called exactly once, never from within `send`. One FetchRpc per peer may be under way, any number
-        of others. TIMED_OUT comes after `quorum.request.timeout.ms` (for a Fetch: plus its `wait_ms_max`); DISCONNECTED when
-        the connection was refused or closed before an answer."""
+        """Send `rpc`. `done` is called exactly once, and never from within `send`. One FetchRpc to a peer may be under way, and
+        any number of other RPCs. TIMED_OUT comes after `quorum.request.timeout.ms`, for a Fetch `wait_ms_max` later.
+        DISCONNECTED comes when the connection was refused, or closed before an answer."""

@@ -1,8 +1,10 @@
-"""The writer that makes an election visible: one small append and one key-value change after the other, each acknowledged
-by a majority before the next begins. The longest pause between two acknowledgements is the time without writes.
+"""A steady writer of the quickstart, which makes an election visible as a pause.
 
-Runs in a thread of its own beside the Spark query. Each append carries a number, so that afterwards the topic itself shows
-that every acknowledged number is there exactly once.
+The writer makes one small append and one key-value change in turn. Each waits until a majority has acknowledged it. The longest
+time between two acknowledgements is the time without writes.
+
+The writer runs in a thread of its own beside the Spark query. Each append carries a number. Afterwards the topic shows whether
+every acknowledged number is there exactly once.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from collections import Counter
 from raftlake.client import Client
 from raftlake.errors import UnknownOutcome
 
-#: Between two writes: often enough to time an election, seldom enough to leave the two cores to Spark.
+#: The pause between two writes: short enough to time an election, long enough to leave the processor to Spark.
 PAUSE_S = 0.01
 
 
 class Pulse:
-    """Start with `start()`, end with `stop()`; both may be called once."""
+    """The writer. `start` and `stop` may be called once each."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._client = Client(bootstrap_servers)
@@ -35,7 +37,7 @@ class Pulse:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the writer; raises what made it give up, if anything did."""
+        """End the writer. Raises the error that ended the writer before, if there was one."""
         self._stopping.set()
         self._thread.join()
         self._client.close()
@@ -51,15 +53,16 @@ class Pulse:
         return self._thread.is_alive()
 
     def longest_gap_ms(self, since_s: float) -> float:
-        """The longest time between two acknowledgements that follow each other, from the last one before `since_s`
-        (`time.perf_counter()`) on."""
+        """The longest time between two successive acknowledgements, in ms. The first is the last one before `since_s`, a value
+        of `time.perf_counter()`."""
         times = list(self._acknowledged_at)
         first = max((index for index, at in enumerate(times) if at <= since_s), default=0)
         gaps = [later - earlier for earlier, later in zip(times[first:], times[first + 1 :], strict=False)]
         return 1000 * max(gaps, default=0.0)
 
     def missing_and_doubled(self, values: list[bytes]) -> tuple[list[int], list[int]]:
-        """Compare the topic's records with what was acknowledged. A number whose outcome was unknown may be there or not."""
+        """Compare the records of the topic with the acknowledged numbers: the missing ones, and the doubled ones. A number with
+        an unknown outcome may be there or not."""
         counts = Counter(int(value) for value in values)
         missing = [number for number in self._acknowledged if counts[number] == 0]
         doubled = sorted(number for number, count in counts.items() if count > 1)

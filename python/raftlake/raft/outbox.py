@@ -30,8 +30,8 @@ def send_due(
 
 
 def take(outbox: Outbox, voter: NodeId, request: Request) -> bool:
-    """An answer or failure for `request` came: was it the one under way? Late duplicates are not, nor is an earlier request
-    that says the same, as that of the pre-vote round before."""
+    """An answer or a failure for `request` has come. Return whether `request` is the one under way. A late duplicate is not,
+    nor is an equal request of an earlier pre-vote round."""
     if outbox.in_flight.get(voter) is not request:
         return False
     del outbox.in_flight[voter]

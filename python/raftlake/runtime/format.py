@@ -1,6 +1,6 @@
 """`raftlake format`: make a directory the data directory of one node.
 
-Saying the same twice is fine; saying another thing the second time is refused, and changes nothing."""
+Formatting a directory again with the same values changes nothing. Other values are refused, and change nothing either."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from raftlake.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY, SegmentIndex
 
 SUFFIXES = (".index", ".timeindex")
 ENTRY_SIZES = (OFFSET_ENTRY_SIZE, TIME_ENTRY.size)
-#: The files of an active segment are this much behind it at most: what a start after a kill has to walk.
+#: The index files of an active segment lag the segment by at most this many bytes. A start after a kill reads so much again.
 SAVE_BYTES = 4 << 20
 
 
 class IndexFiles:
-    """Of one segment. Every method raises StorageError when the disk fails."""
+    """The index files of one segment. Every method raises StorageError when the disk fails."""
 
     __slots__ = ("_entries", "_paths", "_size")
 
@@ -55,7 +55,7 @@ class IndexFiles:
                 raise storage_error("write", path, error) from error
 
     def forget(self) -> None:
-        """Remove the files: what they say is no longer so."""
+        """Remove the files: they no longer match the segment."""
         self._size, self._entries = 0, (0, 0)
         for path in reversed(self._paths):
             try:

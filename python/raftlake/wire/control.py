@@ -80,7 +80,7 @@ class VoterEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KRaftVoters:
-    """Who votes from here on, committed or not."""
+    """The voters from this record on, even before it is committed."""
 
     voters: tuple[VoterEntry, ...]
 
@@ -115,7 +115,8 @@ def leader_change_batch(
 def voters_batch(
     offset: int, epoch: int, timestamp_ms: int, voters: Sequence[VoterEntry], *, kraft_version: int | None = None
 ) -> bytes:
-    """The control batch that sets the voters; with `kraft_version` it also raises the version, in front of them."""
+    """The control batch that sets the voters. With `kraft_version` it also raises the version: the record of the version comes
+    first."""
     records = [] if kraft_version is None else [kraft_version_record(kraft_version)]
     records.append(kraft_voters_record(voters))
     return bytes(build_batch(records, base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms, control=True))

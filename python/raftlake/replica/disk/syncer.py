@@ -12,7 +12,7 @@ from raftlake.raft.types import Offset
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
 
-#: Clients of a node that leads no appends for so long are not kept waiting by its disk.
+#: A node that has led no append for so long may wait for its disk: no client waits for the node.
 ALONE_AFTER_MS = 1000
 
 Covered = list[tuple[Partition, Offset, int]]

@@ -1,11 +1,12 @@
 """One accepted connection of the Kafka listener: frames in, answers out in request order.
 
-Owns: the order of answers (requests of one connection may complete in any order, their answers leave in the order of the
-requests), and back-pressure: a request is started only while the connection is below its limits, the ones behind it wait, and
-nothing more is read until they have been started. So one connection holds at most `requests_max` started requests and one
-consumer Fetch, whatever its client sends. Of a large frame only the beginning is read until all connections together have
-room for it (`frame_room`). A client's dear request waits for its turn in the line of all connections (`work_line`) before it
-is decoded, and what came behind it on the connection waits with it. Refuses to know what requests mean: a `Router` does.
+Owns the order of answers: requests of one connection may complete in any order, and their answers leave in the order of the
+requests. Owns the back-pressure too. A request is started only while the connection is below its limits. The requests behind it
+wait, and nothing more is read until those have been started. So one connection holds at most `requests_max` started requests
+and one consumer's Fetch, whatever the client sends.
+Of a large frame only the beginning is read until the room that all connections share suffices for the frame (`frame_room`). A
+client's dear (costly) request waits for its turn in the line of all connections (`work_line`) before it is decoded. Requests
+behind it on the same connection wait too. Does not know what requests mean: a `Router` does.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from raftlake.wire.api import (
 from raftlake.wire.framing import FrameDecoder
 from raftlake.wire.primitives import BytesLike
 
-#: Answers of one turn that are gathered before they are written.
+#: Bytes of answers of one turn that are gathered before they are written.
 WRITE_BYTES = 128 * 1024
-#: A large frame's rate after `stall_seconds` while others wait for room, else after the time of an idle connection.
+#: The least rate of a large frame, after `stall_seconds` while others wait for room, else after the time of an idle client.
 FRAME_BYTES_PER_SECOND_MIN = 1024 * 1024
 
 
@@ -51,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder = FrameDecoder(router.limits.request_bytes_max)
         self._started: deque[Request] = deque()
         self._waiting: deque[Request | DearFrame] = deque()
-        #: The request that is being handed to the node.
+        #: The request that the router is handing to the node at this moment.
         self._serving: Request | None = None
         self._started_bytes = 0
         self._fetches = 0
@@ -65,20 +66,20 @@ class Connection(asyncio.BufferedProtocol):
         self._client = ClientContext(None, "", router.use)
         self.peer = PeerConnection(listener=router.use)
         self.requests = 0
-        #: It has one of the places of a node or a replica (`admission`); and whether it has asked for one.
+        #: Whether the connection has one of the places of nodes (`admission`), and whether it has asked for a place.
         self.is_peer = False
         self._has_claimed = False
         self._now = asyncio.get_running_loop().time
         self._turn = Turn(router.line, self._now, self)
-        #: When the last bytes came; when the other side last took some while it is behind, and what is still to be taken.
+        #: When the last bytes came. While the other side is behind: when it last took bytes, and how many it still has to take.
         self._heard_at = self._taken_at = self._now()
         self._unsent_held = self._untaken = 0
-        #: What the large frame that is being received, or has not been started, takes of the room of all; and since when.
+        #: What a large frame takes of the shared room while it is received or waits for its start, and since when.
         self._room = 0
         self._room_since = 0.0
-        #: The requests that had arrived whole when the request that is arriving now was first seen, and the time of that.
+        #: How many whole requests had arrived when the first bytes of the present request came, and when those bytes came.
         self._amid_request, self._amid_since = -1, 0.0
-        #: The transport of a connection that was closed while the other side had not taken everything.
+        #: The transport after `close`, for as long as the other side has not taken all answers.
         self._closing: asyncio.Transport | None = None
 
     # --- asyncio ---
@@ -101,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder.close()
         self._router.room.forget(self)
         self._leave_room()
-        # What is still being served is answered into the void, or, after a bug, never.
+        # The node still serves the started requests. Answers to these requests are dropped.
         self._router.release(self._started_bytes)
         self._hold_unsent(0)
         self._router.closed(self)
@@ -138,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent_held = size
 
     def fault_of(self, now: float) -> str | None:
-        """Why the connection should be ended, as far as the clock knows a reason."""
+        """Why the connection should be ended at this time; None where there is no reason."""
         if self._transport is None:
             is_left = self._closing is not None and now - self._heard_at > self._limits.stall_seconds
             return "takes no last answer" if is_left else None
@@ -158,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._decoder.is_amid_frame:
             if self._is_reading and now - self._heard_at > self._limits.stall_seconds:
                 return "stopped amid a request"
-            # A byte now and then is no silence, and would hold the connection for ever.
+            # A client that sends single bytes would otherwise hold the connection for ever.
             allowed = self._limits.idle_seconds + self._limits.stall_seconds
             is_slow = now - self._amid_since > allowed + self._decoder.large_bytes / FRAME_BYTES_PER_SECOND_MIN
             return "too slow with a request" if is_slow else None
@@ -168,14 +169,14 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests in ---
 
     def client(self, client_id: str | None) -> ClientContext:
-        """Who asks. The id seldom changes on one connection, so the value is kept."""
+        """The context of a request. The client id seldom changes on one connection, so the context is kept."""
         if client_id != self._client.client_id:
             self._client = replace(self._client, client_id=client_id)
         return self._client
 
     @property
     def client_id(self) -> str | None:
-        """Of the last request that was served."""
+        """The client id of the last request that was served."""
         return self._client.client_id
 
     @property
@@ -187,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._heard_at
 
     def fail(self, error: WireError) -> None:
-        """The other side broke the protocol: say so once and close."""
+        """The other side broke the protocol: log the error once, and close."""
         self._router.note_fault(self, error)
         self.close()
 
@@ -196,14 +197,14 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def send_answers(self) -> None:
-        """Write what has been answered."""
+        """Write the gathered answers."""
         unsent, self._unsent = self._unsent, []
         self._unsent_bytes = 0
         if unsent and self._transport is not None:
             self._transport.writelines(unsent)
 
     def close(self) -> None:
-        """Close once what has been answered is sent."""
+        """Send the gathered answers, then close."""
         self.send_answers()
         if self._transport is not None:
             self._transport.close()
@@ -212,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
             self._drop_waiting()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close at once, without the answers that are not sent."""
         transport = self._transport or self._closing
         if transport is not None:
             transport.abort()
@@ -224,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turn.leave()
 
     def _take(self, frame: bytearray) -> None:
-        """A request has come."""
+        """Queue a request that has arrived."""
         self.requests += 1
         if is_dear(frame, len(self._waiting)):
             if self.requests == 1:
@@ -235,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append(self._decode(frame, is_behind_fetch=None))
 
     def _decode(self, frame: bytearray, is_behind_fetch: bool | None) -> Request:
-        """`is_behind_fetch` is None for a frame that came just now."""
+        """`is_behind_fetch` is None for a frame that has just arrived; a dear frame remembers it from its arrival."""
         try:
             header, message = decode_request(frame)
         except UnsupportedRequest as unsupported:
@@ -248,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         if request.is_fetch and is_from_replica(message):
             self.claim(NodeId(message.replica_id))
             if self._has_fetch() if is_behind_fetch is None else is_behind_fetch:
-                # What its sender knows of our answers could no longer be told (ports.PeerConnection).
+                # Then the answer counter would no longer show which answer the sender has seen (ports.PeerConnection).
                 raise WireError("a replica sent a Fetch before it had the answer to its last one")
         elif self.requests == 1:
             self.claim(parse_peer_client_id(header.client_id))
@@ -256,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         return request
 
     def claim(self, node_id: NodeId | None) -> None:
-        """The other side says that it is this node. Once: a claim that was not granted is not tried with each request anew."""
+        """The other side says that it is this node. Only the first claim counts: one that was refused is not repeated."""
         if node_id is not None and not self._has_claimed:
             self._has_claimed = True
             self._router.claim(self, node_id)
@@ -265,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._fetches > 0 or any(waiting.is_fetch for waiting in self._waiting)
 
     def start_waiting(self) -> None:
-        """Start what waits, as far as the limits allow now."""
+        """Start the waiting requests that the limits allow now."""
         try:
             self._start()
         except WireError as error:
@@ -276,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
             self.start_waiting()
 
     def _start(self) -> None:
-        """Start what the limits allow; read on only when nothing waits. An answer given at once comes back in here."""
+        """Start what the limits allow, and read on only when no request waits. A call by an immediate answer ends here."""
         if self._is_starting:
             return
         self._is_starting = True
@@ -300,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
                 if request.parts is not None:
                     self._send_answered()
                     continue
-                # What is being served is no longer held here: the message is as large as its frame.
+                # The message is as large as its frame, so the request does not keep it while the node serves it.
                 message, request.message = request.message, None
                 self._serving = request
                 self._router.route(self, request.header, message, functools.partial(self._answer, request))
@@ -312,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(reading)
 
     def _take_room(self) -> bool:
-        """Only when nothing else holds the connection up, so that a connection with room can use it."""
+        """Take room only when nothing else holds up the connection, so that a connection with room can use it."""
         size = self._decoder.large_bytes
         if self.requests == 0:
             self.claim(parse_peer_client_id(peek_client_id(self._decoder.beginning)))
@@ -351,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- answers out ---
 
     def _answer(self, request: Request, message: object) -> None:
-        """Called exactly once, by the handler of the request; None sends nothing (Produce with acks=0)."""
+        """The answer to a request: its handler calls this exactly once. None sends nothing (Produce with acks=0)."""
         if request.is_answered:
             raise InvariantViolation(f"request {request.header.correlation_id} of {self.host} was answered twice")
         request.is_answered = True
@@ -366,12 +367,12 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 request.parts = encode_response(request.header, message)
             except Exception as error:  # noqa: BLE001
-                # The node has served the request and goes on; only this answer cannot be said.
+                # The node has served the request and goes on. Only this answer cannot be encoded.
                 self.fail_by_bug(f"failed to encode the answer to api key {request.header.api_key}", error)
         self._send_answered()
 
     def _send_answered(self) -> None:
-        """Let go of what is answered, as far as nothing before it is still being served."""
+        """Send the answers whose turn has come: an answer waits for the answers to all earlier requests."""
         if self._is_lost:
             return
         parts: list[BytesLike] = []
@@ -390,10 +391,9 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent += parts
             self._unsent_bytes += sum(map(len, parts))
             if is_urgent or self._unsent_bytes >= WRITE_BYTES:
-                # A Fetch is answered alone, and its follower may sync while the next one's answer is made. Large answers go to
-                # the transport at once, so that it can say when it has enough.
+                # A follower may sync while the node makes the next answer. Large answers let the transport say when it is full.
                 self.send_answers()
             elif len(self._unsent) == len(parts):
-                # Everything else that one turn answers is one write: uvloop would make a system call for each.
+                # All other answers of one turn are one write: uvloop would make a system call for each answer.
                 self._router.send_later(self)
         self._start_what_waits()
