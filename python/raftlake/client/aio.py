@@ -91,8 +91,8 @@ class AsyncClient:
     ) -> AppendResult:
         """Append one record and return where it stands, once a majority of the nodes has it on disk.
 
-        Raises RequestRejected when the record was not appended, UnknownOutcome when it may have been. Raises NoReachableNode when
-        no node answered; the record was not appended then.
+        Raises RequestRejected when the record was not appended, UnknownOutcome when it may have been. Raises NoReachableNode
+        when no node answered; the record was not appended then.
         """
         record = to_record(value)
         if key is not None:
