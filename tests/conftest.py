@@ -26,7 +26,11 @@ KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1"
 
 # No deadline: two busy cores make any wall-clock limit per example flaky. No database: a run leaves nothing behind.
 hypothesis.settings.register_profile("raftlake", deadline=None, database=None, print_blob=True)
-hypothesis.settings.load_profile("raftlake")
+# One failing example is enough to find a planted bug. Making it small takes longer than finding it.
+hypothesis.settings.register_profile(
+    "planted bug", hypothesis.settings.get_profile("raftlake"), phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
+)
+hypothesis.settings.load_profile("planted bug" if "RAFTLAKE_MUTANT" in os.environ else "raftlake")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

@@ -35,7 +35,7 @@ TOLD = (
         "raftlake.replica.kv.service",
         "ProposeReply(error=ErrorCode.POLICY_VIOLATION, message=for_clients(refusal))",
         "ProposeReply(error=ErrorCode.POLICY_VIOLATION)",
-        "unit/replica/test_replica_kv_forwarding.py",
+        "unit/replica/test_replica_kv_state_alone.py",
     ),
     mutant(
         "reason-of-the-leader-lost-on-the-wire",

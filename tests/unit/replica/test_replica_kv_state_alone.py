@@ -23,6 +23,7 @@ from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reserved import Topic
+from raftlake.wire.batches import Record, build_batch
 
 TOPIC = Topic("orders", ORDERS.topic_id, 3)
 CREATION = put(topic_key("orders"), TOPIC.encode(), 0)
@@ -132,6 +133,20 @@ def test_a_node_that_does_not_lead_or_may_not_refuses_to_propose() -> None:
     kv.propose(put("k", b"v"), outcomes.append)
     kv.propose(CREATION, outcomes.append)
     assert [outcome.status for outcome in outcomes] == [ProposeStatus.NOT_LEADER, ProposeStatus.REFUSED]
+
+
+def test_a_leader_tells_the_node_that_forwards_why_it_refuses() -> None:
+    ground = Ground()
+    kv, _ = service(ground)
+    ground.lead()
+    own = put(node_key(TWO), b'{"host": "h", "port": 1}', 0)
+    record = Record(offset=0, key=None, value=encode(own))
+    batch = bytes(build_batch([record], base_offset=0, leader_epoch=0, timestamp_ms=0))
+    replies: list[PeerReply] = []
+    kv.receive(ProposeRpc(batch=batch, source=ME), Origin.PEER, replies.append)
+    (reply,) = replies
+    assert isinstance(reply, ProposeReply) and reply.error is ErrorCode.POLICY_VIOLATION
+    assert reply.message == "node 1 may not speak for node 2"
 
 
 # --- forwarding ---
