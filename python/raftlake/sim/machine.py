@@ -196,6 +196,11 @@ class Machine:
         self._paused_until_us = max(self._paused_until_us, self._scheduler.now_us + length_us)
         self._scheduler.call_at(self._paused_until_us, self._wake, self.incarnation)
 
+    def resume(self) -> None:
+        """End the pause now."""
+        self._paused_until_us = 0
+        self._wake(self.incarnation)
+
     def _wake(self, incarnation: int) -> None:
         if incarnation == self.incarnation and self._paused_until_us <= self._scheduler.now_us:
             held, self._held = self._held, []
@@ -231,8 +236,8 @@ class Machine:
         """End every fault of this machine; one that is off stays off."""
         self.syncs.heal()
         self.disk.space.empty()
-        self._crash_countdown = self._paused_until_us = 0
-        self._wake(self.incarnation)
+        self._crash_countdown = 0
+        self.resume()
 
     def port_call(self, name: str) -> None:
         if self._crash_countdown:

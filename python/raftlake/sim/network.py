@@ -43,6 +43,8 @@ class NetworkSettings:
     loss_ppm: int = 0
     duplicate_ppm: int = 0
     request_timeout_ms: int = 2_000
+    #: How long it takes to connect to an address that was never asked before.
+    connect_us: int = 0
 
 
 #: Of a request that is no Fetch round.
@@ -171,6 +173,8 @@ class SimulatedNetwork:
         self.addresses: dict[tuple[NodeId, NodeId], NodeId] = {}
         #: Whose address is what.
         self.places: dict[tuple[str, int], NodeId] = {}
+        #: What all that run know.
+        self.kraft_versions: KraftVersions = (KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
         #: How many faults hold a link cut.
         self._cut: dict[tuple[NodeId, NodeId], int] = {}
         #: Directed links on which every message takes longer, and by how much.
@@ -284,11 +288,11 @@ class SimulatedNetwork:
     def probe(
         self, source: NodeId, incarnation: int, place: tuple[str, int], done: Callable[[KraftVersions | FailureReason], None]
     ) -> None:
-        """See `ports.Network.probe`; all that run know the same."""
+        """See `ports.Network.probe`."""
         self.counters.sent += 1
         destination = self.places.get(place)
-        answer: KraftVersions | FailureReason = (KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
-        delay_us = self._delay_us() + self._delay_us()
+        answer: KraftVersions | FailureReason = self.kraft_versions
+        delay_us = self.settings.connect_us + self._delay_us() + self._delay_us()
         if destination is None:
             answer = FailureReason.DISCONNECTED
         elif (source, destination) in self._cut or (destination, source) in self._cut or self._is_lost():

@@ -57,6 +57,8 @@ class Settings:
     #: A turn starts this long after the first input that asked for it, at most: the others join it.
     turn_delay_us_max: int = 50
     flush_us_mean: int = 200
+    #: Every sync takes the mean.
+    flush_is_even: bool = False
     #: This share of the syncs takes up to `flush_stall_ms_max`.
     flush_stall_ppm: int = 0
     flush_stall_ms_max: int = 500

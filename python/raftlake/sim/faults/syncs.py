@@ -50,7 +50,8 @@ class Syncs:
     def begin(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
         """Start a sync; `complete` or `fail` is called when it is over."""
         settings = self._settings
-        delay_us = SYNC_US_MIN + int(self._rng.expovariate(1.0) * settings.flush_us_mean * self._slowness)
+        share = 1.0 if settings.flush_is_even else self._rng.expovariate(1.0)
+        delay_us = SYNC_US_MIN + int(share * settings.flush_us_mean * self._slowness)
         is_late = self._slowness > 1
         outcome = complete
         if self._has_faults:
