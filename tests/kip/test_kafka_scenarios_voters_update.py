@@ -86,16 +86,14 @@ def said_by_voters(cluster: Cluster) -> tuple[list[FetchRpc], list[tuple[NodeId,
     """From now on: the Fetch rounds, and (source, destination, request) of each request about a voter."""
     rounds: list[FetchRpc] = []
     asked: list[tuple[NodeId, NodeId, Any]] = []
-    deliver = cluster.deliver
 
-    def listen(source: NodeId, peer: NodeId, rpc: PeerRpc, done: Any) -> None:
+    def listen(source: NodeId, peer: NodeId, rpc: PeerRpc) -> None:
         if isinstance(rpc, FetchRpc):
             rounds.append(rpc)
         elif isinstance(rpc, VoterRpc):
             asked.append((source, peer, rpc.request))
-        deliver(source, peer, rpc, done)
 
-    cluster.deliver = listen  # type: ignore[method-assign]
+    cluster.overhear(listen)
     return rounds, asked
 
 
@@ -121,7 +119,7 @@ def test_a_voter_that_moved_sends_update_voter_once() -> None:
     mover = cluster.followers()[0].config.node_id
     cluster.stop(mover)
     there = Endpoint("127.0.0.1", 9192)
-    cluster.listeners[mover] = there
+    cluster.move(mover, there)
     cluster.voters = {**cluster.voters, mover: there}
     _, asked = said_by_voters(cluster)
     node = cluster.start(mover)

@@ -5,7 +5,6 @@ Where Kafka itself moved on from the text, the docstring says "Kafka:" and the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
@@ -15,10 +14,9 @@ from raftkit.replica import CONFIG, Replica
 from raftkit.voters import commit, remove
 from raftkit.voters import leader as leader_of_logged_voters
 from raftlake.errors import ErrorCode
-from raftlake.ports.peer_rpcs import ControlRpc, GroupId, PeerReply, PeerRpc
+from raftlake.ports.peer_rpcs import ControlRpc, GroupId, PeerRpc
 from raftlake.raft import actions as do
 from raftlake.raft import events as on
-from raftlake.raft.events import FailureReason
 from raftlake.raft.messages import EndQuorumEpochRequest, EndQuorumEpochResponse, VoteRequest
 from raftlake.raft.types import Epoch, NodeId
 from replica_cluster import Cluster as NodeCluster
@@ -127,14 +125,12 @@ def test_a_graceful_shutdown_ends_the_epochs_that_are_led() -> None:
     stopping = cluster.leader()
     led = [group for group, partition in stopping.partitions.items() if partition.core.is_leader]
     ended: list[GroupId] = []
-    deliver = cluster.deliver
 
-    def spy(source: NodeId, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
+    def spy(source: NodeId, peer: NodeId, rpc: PeerRpc) -> None:
         if isinstance(rpc, ControlRpc):
             ended.extend(part.group for part in rpc.messages if isinstance(part.body, EndQuorumEpochRequest))
-        deliver(source, peer, rpc, done)
 
-    cluster.deliver = spy  # type: ignore[method-assign]
+    cluster.overhear(spy)
     stopping.resign()
     cluster.run(300, until=stopping.handover.is_drained)
     assert set(ended) == set(led) != set()

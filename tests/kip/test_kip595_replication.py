@@ -194,14 +194,13 @@ def test_an_append_is_answered_only_when_committed() -> None:
     cluster = NodeCluster(raft=RaftConfig(fetch_timeout_ms=5_000))
     (group,) = cluster.create_topic("t")
     leader = cluster.leader(group)
-    others = [voter for voter in cluster.voters if voter != leader.config.node_id]
-    cluster.cut = {(leader.config.node_id, other) for other in others}
+    cluster.cut(leader.config.node_id)
     answers = cluster.send(leader, ApiKey.PRODUCE, produce_request(group, node_batch(b"x"), timeout_ms=60_000))
     cluster.run(1_000)
     partition = leader.partitions[group]
     assert partition.log.end_offset == partition.high_watermark + 1
     assert answers == []
-    cluster.cut = set()
+    cluster.heal()
     cluster.run(5_000, until=lambda: bool(answers))
     result = answers[0].topics[0].partitions[0]
     assert result.error is ErrorCode.NONE

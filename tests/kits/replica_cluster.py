@@ -1,279 +1,195 @@
-"""A whole quorum of `ReplicaNode`s in one thread, without faults: simulated milliseconds, in-memory disks, direct delivery.
+"""A calm preset of the simulator, for unit tests of the driver: "three nodes, append, ask".
 
-For unit tests of the driver. Faults, swarms and invariants are the business of `raftlake.sim`; this harness only makes it short
-to say "three nodes, append, ask". Messages take 1 ms each way, syncs 1 ms.
+Machines, network, disks and time are those of `raftlake.sim`. Nothing fails by itself, and nothing takes a drawn time: messages
+take 1 ms each way, syncs 1 ms, a turn begins at once. Invariants are not asked: tests damage disks and answers by hand.
 """
 
 from __future__ import annotations
 
-import heapq
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from raftlake.ports.driver import KraftVersions, PeerConnection
-from raftlake.ports.peer_rpcs import FetchRpc, GroupId, PeerReply, PeerRpc
-from raftlake.raft.events import FailureReason
+from raftlake.errors import StorageError
+from raftlake.ports.peer_rpcs import GroupId, PeerRpc
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, NodeId
 from raftlake.replica.config import METADATA_GROUP, ClientContext, Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
+from raftlake.sim.clock import US_PER_MS, Scheduler
+from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk.disk import SimulatedDisk
+from raftlake.sim.faults.faults import Settings, stream
+from raftlake.sim.faults.syncs import SYNC_US_MIN
+from raftlake.sim.invariants import InvariantSuite
+from raftlake.sim.machine import Machine, World
+from raftlake.sim.network import NetworkSettings, SimulatedNetwork
+from raftlake.sim.trace import Trace
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.batches import Record, build_batch
 from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from raftlake.wire.fetch_response import FetchPartitionResult
 from raftlake.wire.produce import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceTopic
 
-WALL_MS_AT_START = 1_700_000_000_000
-REQUEST_TIMEOUT_MS = 2000
-
-
-class _Clock:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def now_ms(self) -> int:
-        return self._cluster.now_ms
-
-    def wall_ms(self) -> int:
-        return WALL_MS_AT_START + self._cluster.now_ms
-
-
-class _Machine:
-    """What the simulated disk wants of its machine: nothing ever crashes, every sync takes a millisecond."""
-
-    def __init__(self, cluster: Cluster, node_id: NodeId) -> None:
-        self._cluster = cluster
-        self._node_id = node_id
-
-    def port_call(self, name: str) -> None:
-        del name
-
-    def flush_later(self, complete: Callable[[], None], fail: Callable[[], None]) -> None:
-        del fail
-        delay_ms = self._cluster.sync_ms.get(self._node_id, 1)
-        self._cluster.after(delay_ms, lambda: self._cluster.enter(self._node_id, complete))
-
-
-class _Network:
-    def __init__(self, cluster: Cluster, source: NodeId) -> None:
-        self._cluster = cluster
-        self._source = source
-
-    def meet(self, peer: NodeId, host: str, port: int) -> None:
-        self._cluster.met.setdefault(self._source, {})[peer] = Endpoint(host, port)
-
-    def probe(self, host: str, port: int, done: Callable[[KraftVersions | FailureReason], None]) -> None:
-        self._cluster.probe(Endpoint(host, port), done)
-
-    def send(self, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
-        self._cluster.deliver(self._source, peer, rpc, done)
+#: Every message takes a millisecond, and every sync.
+CALM = Settings(
+    seed=1,
+    turn_delay_us_max=0,
+    flush_is_even=True,
+    flush_us_mean=US_PER_MS - SYNC_US_MIN,
+    network=NetworkSettings(delay_us_min=US_PER_MS, delay_us_mean=0, connect_us=2 * US_PER_MS),
+)
+KILLED = "killed"
+#: At whose address no node is.
+NOBODY = NodeId(1 << 30)
+#: Longer than any test.
+ENDLESS_US = 1 << 50
 
 
 class Cluster:
-    """`nodes` maps ids to running nodes; a stopped one is absent, its disk stays in `disks`."""
+    """Voters `1..size`, all started; `machines` has every node and its disk, `nodes` those that run."""
 
     def __init__(
         self, size: int = 3, *, seed: int = 1, segment_bytes: int = 1 << 20, directories: bool = False, **settings: Any
     ) -> None:
         """With `directories` each disk has an id, so that leaders put the voters into the logs."""
-        self.now_ms = 0
+        calm = replace(CALM, seed=seed, segment_bytes=segment_bytes)
         self.client = ClientContext("test", "127.0.0.1")
-        self.nodes: dict[NodeId, ReplicaNode] = {}
-        #: Peers that a node cannot reach, as (source, destination).
-        self.cut: set[tuple[NodeId, NodeId]] = set()
-        #: Where a sync takes longer than a millisecond.
-        self.sync_ms: dict[NodeId, int] = {}
-        #: What the paused nodes will get to see, each in the order in which it came.
-        self._held: dict[NodeId, list[Callable[[], None]]] = {}
-        self._settings = settings
-        #: Addresses that each node told its network.
-        self.met: dict[NodeId, dict[NodeId, Endpoint]] = {}
-        self._segment_bytes = segment_bytes
+        self.scheduler = scheduler = Scheduler()
+        self.network = SimulatedNetwork(scheduler, stream(seed, "network"), calm.network)
+        self.machines: dict[NodeId, Machine] = {}
+        self.network.peers = self.machines  # type: ignore[assignment]
+        self._world = World(calm, scheduler, self.network, Trace(scheduler, None), InvariantSuite([]), Coverage(), [], {}, {})
+        #: Of every `NodeConfig`, unless told otherwise at the start of a node.
+        self.settings = settings
         self._directories = directories
         #: How often each node's disk was replaced.
-        self.wipes: dict[NodeId, int] = {}
+        self._wipes: dict[NodeId, int] = {}
+        #: Where each node listens.
         self.listeners: dict[NodeId, Endpoint] = {}
-        #: What runs knows these kraft.versions.
-        self.kraft_versions: KraftVersions = (0, 1)
-        self._seed = seed
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._counter = 0
-        self._armed: dict[NodeId, int] = {}
-        self._connections: dict[tuple[NodeId, NodeId, bool], PeerConnection] = {}
-        #: By the node that was asked: what ends the requests that it has not answered.
-        self._unanswered: dict[NodeId, dict[int, Callable[[], None]]] = {}
-        self.voters = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
-        self.disks = {node_id: SimulatedDisk(_Machine(self, node_id), segment_bytes=segment_bytes) for node_id in self.voters}
+        self.voters: Mapping[NodeId, Endpoint] = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
         for node_id in self.voters:
+            self.wipe(node_id)
             self.start(node_id)
 
     # --- time ---
 
+    @property
+    def now_ms(self) -> int:
+        return self.scheduler.now_us // US_PER_MS
+
     def after(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self._counter += 1
-        heapq.heappush(self._events, (self.now_ms + delay_ms, self._counter, call))
+        self.scheduler.call_after(delay_ms * US_PER_MS, call)
 
     def run(self, duration_ms: int, until: Callable[[], bool] | None = None) -> None:
         """Let `duration_ms` pass, or less when `until` becomes true; with `until` it is an error when it does not."""
-        end_ms = self.now_ms + duration_ms
-        while self._events and self._events[0][0] <= end_ms:
-            if until is not None and until():
+        end_us = self.scheduler.now_us + duration_ms * US_PER_MS
+        if until is None:
+            self.scheduler.run_until(end_us)
+            return
+        while not until():
+            if not self.scheduler.run_until(end_us, events_max=1):
+                assert until(), f"not reached within {duration_ms} ms"
                 return
-            at_ms, _, call = heapq.heappop(self._events)
-            self.now_ms = at_ms
-            call()
-        self.now_ms = end_ms
-        assert until is None or until(), f"not reached within {duration_ms} ms"
 
     # --- nodes ---
+
+    @property
+    def nodes(self) -> dict[NodeId, ReplicaNode]:
+        """Those that run."""
+        return {node_id: machine.node for node_id, machine in self.machines.items() if machine.node is not None}
+
+    @property
+    def disks(self) -> dict[NodeId, SimulatedDisk]:
+        return {node_id: machine.disk for node_id, machine in self.machines.items()}
+
+    def move(self, node_id: NodeId, listener: Endpoint) -> None:
+        """From now on a node is found there alone; it says so itself when it is started next."""
+        self.listeners[node_id] = listener
+        self.network.places = {(place.host, place.port): owner for owner, place in self.listeners.items()}
 
     def wipe(self, node_id: NodeId | int) -> None:
         """Give a node that is stopped, or a new one, an empty disk; where disks have ids, one with a new id."""
         node_id = NodeId(node_id)
-        if node_id in self.disks:
-            self.wipes[node_id] = self.wipes.get(node_id, 0) + 1
-        self.disks[node_id] = SimulatedDisk(_Machine(self, node_id), segment_bytes=self._segment_bytes)
+        if node_id in self.machines:
+            assert node_id not in self.nodes, "it runs"
+            self._wipes[node_id] = self._wipes.get(node_id, 0) + 1
+            self.machines[node_id].disk.wipe()
+        else:
+            self.move(node_id, Endpoint("127.0.0.1", 9090 + node_id))
+            self.machines[node_id] = Machine(self._world, self._config(node_id), self)
 
-    def start(self, node_id: NodeId | int, **settings: Any) -> ReplicaNode:
-        node_id = NodeId(node_id)
-        requested = [False]
-
-        def request_turn() -> None:
-            if not requested[0]:
-                requested[0] = True
-                self.after(0, lambda: self.enter(node_id, turn))
-
-        def turn() -> None:
-            requested[0] = False
-            if self.nodes.get(node_id) is node:
-                node.run_turn()
-                if node.fatal is not None:
-                    raise node.fatal
-                self._arm(node_id)
-
-        listener = self.listeners.setdefault(node_id, Endpoint("127.0.0.1", 9090 + node_id))
-        identity = DirectoryId((node_id + 256 * self.wipes.get(node_id, 0)).to_bytes(16, "big"))
-        config = NodeConfig(
+    def _config(self, node_id: NodeId, **settings: Any) -> NodeConfig:
+        identity = DirectoryId((node_id + 256 * self._wipes.get(node_id, 0)).to_bytes(16, "big"))
+        return NodeConfig(
             node_id=node_id,
             voters=self.voters,
-            listener=listener,
+            listener=self.listeners[node_id],
             directory_id=identity if self._directories else NO_DIRECTORY,
-            **{**self._settings, **settings},
+            **{**self.settings, **settings},
         )
-        disk = self.disks[node_id]
-        node = ReplicaNode(
-            config,
-            clock=_Clock(self),
-            network=_Network(self, node_id),
-            logs=disk,
-            elections=disk,
-            rng=random.Random(f"{self._seed}-{node_id}-{self._counter}"),
-            request_turn=request_turn,
-        )
-        self.nodes[node_id] = node
-        # What an earlier process of this node waited for is nothing to the new one.
-        self._armed.pop(node_id, None)
-        node.start()
-        self._arm(node_id)
-        return node
+
+    def start(self, node_id: NodeId | int, **settings: Any) -> ReplicaNode:
+        machine = self.machines[NodeId(node_id)]
+        assert machine.node is None, "it runs"
+        config = machine.config = self._config(machine.node_id, **settings)
+        for peer, server in zip(config.bootstrap_peers, config.bootstrap_servers, strict=True):
+            found = self.network.places.get((server.host, server.port), NOBODY)
+            self.network.addresses[machine.node_id, peer] = found if found != machine.node_id else NOBODY
+        machine.start()
+        return self.nodes[machine.node_id]
 
     def stop(self, node_id: NodeId | int) -> None:
-        """Kill a node; its peers see the connection close."""
-        node_id = NodeId(node_id)
-        del self.nodes[node_id]
-        for node in self.nodes.values():
-            node.peer_unreachable(node_id)
-        for end in self._unanswered.pop(node_id, {}).values():
-            self.after(1, end)
+        """Kill a node; its peers see the connections close."""
+        self.machines[self.nodes[NodeId(node_id)].config.node_id].crash(KILLED)
 
-    def _arm(self, node_id: NodeId) -> None:
-        node = self.nodes[node_id]
-        deadline_ms = node.next_deadline_ms()
-        if deadline_ms is None or self._armed.get(node_id) == deadline_ms:
-            return
-        self._armed[node_id] = deadline_ms
-
-        def fire() -> None:
-            if self.nodes.get(node_id) is node and self._armed.get(node_id) == deadline_ms:
-                del self._armed[node_id]
-                if node_id in self._held:
-                    return
-                node.on_deadline()
-                self._arm(node_id)
-
-        self.after(max(0, deadline_ms - self.now_ms), fire)
-
-    # --- pauses ---
-
-    def enter(self, node_id: NodeId, call: Callable[[], None]) -> None:
-        """Run `call` on the node's thread: now, or when its pause is over."""
-        if node_id in self._held:
-            self._held[node_id].append(call)
-        else:
-            call()
+    def on_down(self, node_id: NodeId, reason: str) -> None:
+        """Implements `machine.Supervisor`: a node that goes down by itself is an error."""
+        if reason != KILLED:
+            raise StorageError(f"node {node_id} {reason}")
 
     def pause(self, node_id: NodeId) -> None:
         """Stop the process (SIGSTOP): connections stay, and whoever asks it something hears nothing until its patience ends."""
-        self._held.setdefault(node_id, [])
+        self.machines[node_id].pause(ENDLESS_US)
 
     def resume(self, node_id: NodeId, *, timers_first: bool) -> None:
-        """Let it go on. Its timers run before it reads what came meanwhile, or after."""
-        held = self._held.pop(node_id)
-        node = self.nodes[node_id]
-        for call in [node.on_deadline, *held] if timers_first else [*held, node.on_deadline]:
-            call()
-        self._arm(node_id)
+        """Let it go on. Its timers run before it reads what came meanwhile, or in their turn."""
+        if timers_first:
+            self.nodes[node_id].on_deadline()
+        self.machines[node_id].resume()
 
-    def deliver(self, source: NodeId, peer: NodeId, rpc: PeerRpc, done: Callable[[PeerReply | FailureReason], None]) -> None:
-        if peer not in self.nodes:
-            self.after(1, lambda: done(FailureReason.DISCONNECTED))
-            return
-        if (source, peer) in self.cut or (peer, source) in self.cut:
-            self.after(REQUEST_TIMEOUT_MS, lambda: done(FailureReason.TIMED_OUT))
-            return
-        sender = self.nodes[source]
-        is_fetch = isinstance(rpc, FetchRpc)
-        connection = self._connections.setdefault((source, peer, is_fetch), PeerConnection())
-        is_over = [False]
+    # --- links ---
 
-        def receive() -> None:
-            if peer in self.nodes:
-                self.nodes[peer].receive(connection, rpc, reply)
+    def cut(self, node_id: NodeId, *others: NodeId) -> None:
+        """From now on nothing passes between a node and `others`, or all others."""
+        for other in others or [each for each in self.machines if each != node_id]:
+            self.network.cut_link(node_id, other)
+            self.network.cut_link(other, node_id)
 
-        def arrive() -> None:
-            if peer in self._held:
-                self.after(REQUEST_TIMEOUT_MS + (rpc.wait_ms_max if isinstance(rpc, FetchRpc) else 0), time_out)
-            self.enter(peer, receive)
+    def heal(self) -> None:
+        """Every link carries messages again."""
+        self.network.heal_links()
 
-        def time_out() -> None:
-            if not is_over[0]:
-                self._connections.pop((source, peer, is_fetch), None)
-                finish(FailureReason.TIMED_OUT)
+    def overhear(self, hear: Callable[[NodeId, NodeId, PeerRpc], None]) -> None:
+        """From now on `hear` is told of each request as it is sent: source, destination, request."""
+        send = self.network.send
 
-        def finish(answer: PeerReply | FailureReason) -> None:
-            if is_over[0]:
-                return
-            is_over[0] = True
-            self._unanswered.get(peer, {}).pop(number, None)
-            if self.nodes.get(source) is sender:
-                self.enter(source, lambda: done(answer))
+        def heard(source: NodeId, incarnation: int, destination: NodeId, rpc: PeerRpc, done: Any) -> None:
+            hear(source, destination, rpc)
+            send(source, incarnation, destination, rpc, done)
 
-        def reply(answer: PeerReply) -> None:
-            self.after(1, lambda: finish(answer))
+        self.network.send = heard  # type: ignore[method-assign]
 
-        self.after(1, arrive)
-        number = self._counter
-        self._unanswered.setdefault(peer, {})[number] = lambda: finish(FailureReason.DISCONNECTED)
+    def addresses_told(self) -> dict[tuple[NodeId, NodeId], Endpoint]:
+        """From now on: where the nodes that run, each first of a pair, tell their networks that another one is."""
+        told: dict[tuple[NodeId, NodeId], Endpoint] = {}
 
-    def probe(self, address: Endpoint, done: Callable[[KraftVersions | FailureReason], None]) -> None:
-        """After a round trip each for the connection and for the question."""
+        def meet(node_id: NodeId, peer: NodeId, host: str, port: int) -> None:
+            told[node_id, peer] = Endpoint(host, port)
 
-        def answer() -> None:
-            owners = [node_id for node_id, listener in self.listeners.items() if listener == address]
-            done(self.kraft_versions if any(owner in self.nodes for owner in owners) else FailureReason.DISCONNECTED)
-
-        self.after(4, answer)
+        for node_id, node in self.nodes.items():
+            node.engine.network.meet = partial(meet, node_id)  # type: ignore[method-assign]
+        return told
 
     # --- questions and requests ---
 
@@ -316,7 +232,7 @@ class Cluster:
         """Send a client's request, on one connection unless told otherwise; the answer appears in the returned list."""
         answers: list[Any] = []
         header = RequestHeader(api_key, version, 1, "test")
-        node.handle(header, message, client or self.client, answers.append)
+        self.machines[node.config.node_id].run(node.handle, header, message, client or self.client, answers.append)
         return answers
 
     def produce(

@@ -28,8 +28,8 @@ def split_cluster() -> Cluster:
     for node_id in list(cluster.nodes):
         cluster.stop(node_id)
         cluster.wipe(node_id)
-    cluster.listeners = {node_id: Endpoint(at.host, at.port + APART) for node_id, at in cluster.voters.items()}
-    for node_id in cluster.voters:
+    for node_id, at in cluster.voters.items():
+        cluster.move(node_id, Endpoint(at.host, at.port + APART))
         cluster.start(node_id)
     return cluster
 

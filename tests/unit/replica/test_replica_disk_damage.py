@@ -298,7 +298,7 @@ def stopped_amid_an_append(quorum: Quorum) -> ReplicaNode:
     leader = quorum.cluster.leader(quorum.group)
     me, partition = leader.config.node_id, leader.partitions[quorum.group]
     quorum.cluster.run(1000)
-    quorum.cluster.cut = {(me, other) for other in quorum.cluster.voters if other != me}
+    quorum.cluster.cut(me)
     if quorum.group == METADATA_GROUP:
         leader.kv.propose(put("on its way", b"1"), lambda _: None)
     else:
@@ -343,8 +343,7 @@ def test_a_repaired_log_shows_consumers_no_less_than_they_saw_before() -> None:
     quorum.cluster.run(1_000)
     shown = follower.partitions[quorum.group].high_watermark
     assert shown == 11
-    links = {(me, other) for other in quorum.cluster.voters} | {(other, me) for other in quorum.cluster.voters}
-    quorum.cluster.cut |= links
+    quorum.cluster.cut(me)
     # The second time the log is cut to nothing, before the first repair has come to its end.
     for number in (4, 0):
         found_damaged(quorum, follower, number)
@@ -354,7 +353,7 @@ def test_a_repaired_log_shows_consumers_no_less_than_they_saw_before() -> None:
         for high_watermark in (1, shown - 1):
             repaired.show(high_watermark)
             assert quorum.cluster.fetch(follower, quorum.group, 0).error is ErrorCode.OFFSET_NOT_AVAILABLE
-    quorum.cluster.cut -= links
+    quorum.cluster.heal()
     quorum.cluster.run(10_000, until=lambda: quorum.is_whole(follower) and repaired.high_watermark >= shown)
     assert set(quorum.read_all(follower)) == {ErrorCode.NONE}
 
@@ -375,7 +374,7 @@ def test_a_cut_log_does_not_believe_a_damaged_header_about_its_producer(at: int)
     replaced = cluster.leader(group)
     me, partition = replaced.config.node_id, replaced.partitions[group]
     known = partition.core.log_end
-    cluster.cut |= {(me, other) for other in cluster.voters if other != me}
+    cluster.cut(me)
     # No Fetch waits at the leader any more.
     cluster.run(1_000)
     cluster.send(replaced, ApiKey.PRODUCE, produce_request(group, batch(b"cut", **idempotent(2))), version=9)
@@ -384,7 +383,7 @@ def test_a_cut_log_does_not_believe_a_damaged_header_about_its_producer(at: int)
     quorum.log(replaced).start_points.delete(quorum.log(replaced).start_points.offsets)
     number = next(index for index, each in enumerate(quorum.log(replaced).batches) if each.base == known - 1)
     quorum.damage(replaced, number, at)
-    cluster.cut.clear()
+    cluster.heal()
     cluster.run(20_000, until=lambda: quorum.is_whole(replaced) and not replaced.damage.impaired)
     assert [(node_id, reason is None) for node_id, _, reason in quorum.events] == [(me, False), (me, True)]
     producers = replaced.partitions[group].producers

@@ -119,7 +119,7 @@ def test_kafkas_quorum_tool_asks_for_the_metadata_log_and_is_told_of_this_one(cl
 def test_a_directory_of_another_quorum_is_refused() -> None:
     cluster = Cluster()
     cluster.leader()
-    cluster._settings["quorum_group"] = FOREIGN
+    cluster.settings["quorum_group"] = FOREIGN
     cluster.stop(1)
     with pytest.raises(StorageError, match=r"holds __cluster_metadata-0, but quorum\.topic=__raft_performance_test"):
         cluster.start(1)

@@ -101,7 +101,7 @@ def test_the_other_one_is_paused_as_the_first_wakes(phase_ms: int) -> None:
 def test_the_leaders_disk_is_slow_meanwhile() -> None:
     """Then two followers make the majority; with one of them paused each append waits for the leader's own sync, once."""
     writing = Writing()
-    writing.cluster.sync_ms[writing.leader.config.node_id] = 60
+    writing.cluster.machines[writing.leader.config.node_id].syncs.slow_down(60)
     writing.cluster.run(500)
     writing.cluster.pause(writing.preferred())
     writing.cluster.run(2500)
@@ -175,7 +175,7 @@ def test_a_group_that_has_to_ask_again_waits_for_no_round_without_it(monkeypatch
 def test_a_group_that_campaigns_while_it_writes_holds_up_no_other() -> None:
     cluster = Cluster(3, raft=RaftConfig(fetch_timeout_ms=400, election_timeout_ms=300))
     leader, follower, slow, other = shared_groups(cluster)
-    cluster.sync_ms[follower.config.node_id] = 2000
+    cluster.machines[follower.config.node_id].syncs.slow_down(2_000)
     cluster.produce(slow, batch(b"x"))
     cluster.run(700)
     cluster.produce(other, batch(b"x"))

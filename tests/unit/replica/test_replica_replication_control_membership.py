@@ -49,14 +49,12 @@ def test_the_votes_of_many_groups_travel_in_one_rpc() -> None:
     cluster.create_topic("many", 9)
     cluster.run(500)
     sent: list[int] = []
-    deliver = cluster.deliver
 
-    def spy(source: NodeId, peer: NodeId, rpc: object, done: object) -> None:
+    def spy(source: NodeId, peer: NodeId, rpc: object) -> None:
         if isinstance(rpc, ControlRpc):
             sent.append(len(rpc.messages))
-        deliver(source, peer, rpc, done)  # type: ignore[arg-type]
 
-    cluster.deliver = spy  # type: ignore[method-assign, assignment]
+    cluster.overhear(spy)
     for node_id in list(cluster.nodes):
         cluster.stop(node_id)
     for node_id in cluster.voters:
@@ -102,14 +100,14 @@ def test_a_foreign_cluster_id_is_refused_in_reads_and_snapshots_too() -> None:
     cluster.run(3000)
     leader = cluster.leader()
     assert leader.cluster_id is not None
-    core = leader.partitions[METADATA_GROUP].core
+    core, asking = leader.partitions[METADATA_GROUP].core, cluster.followers()[0].config.node_id
     piece = FetchSnapshotRequest(
-        replica=ReplicaKey(NodeId(2)), leader_epoch=core.epoch, snapshot_id=OffsetAndEpoch(Offset(1), Epoch(1)), position=0
+        replica=ReplicaKey(asking), leader_epoch=core.epoch, snapshot_id=OffsetAndEpoch(Offset(1), Epoch(1)), position=0
     )
     for claimed in ("", "another", None, leader.cluster_id):
         read = ReadOffsetRpc(cluster_id=claimed, read_timestamp_ms=0, groups=(METADATA_GROUP,))
         snapshot = FetchSnapshotRpc(
-            cluster_id=claimed, replica_id=NodeId(2), size_max=100, messages=(PeerMessage(METADATA_GROUP, piece),)
+            cluster_id=claimed, replica_id=asking, size_max=100, messages=(PeerMessage(METADATA_GROUP, piece),)
         )
         offsets, pieces = _receive(cluster, leader, read), _receive(cluster, leader, snapshot)
         if claimed in (None, leader.cluster_id):
@@ -189,12 +187,12 @@ def test_a_peer_that_gave_up_leading_is_remembered_and_a_stranger_is_not() -> No
     cluster = Cluster()
     leader = cluster.leader()
     follower = next(node for node in cluster.nodes.values() if node is not leader)
-    began_ms = cluster.now_ms
+    began_ms = follower.engine.now_ms
     assert follower.control.resigned_since(0) == []
     leader.resign()
     cluster.run(20)
     assert follower.control.resigned_since(began_ms) == [leader.config.node_id]
-    assert follower.control.resigned_since(cluster.now_ms + 1) == []
+    assert follower.control.resigned_since(follower.engine.now_ms + 1) == []
     end = EndQuorumEpochRequest(leader_id=NodeId(99), leader_epoch=Epoch(1), preferred_candidates=())
     _receive(cluster, follower, ControlRpc(cluster_id=None, messages=(PeerMessage(METADATA_GROUP, end),)))
     assert follower.control.resigned_since(0) == [leader.config.node_id]

@@ -116,8 +116,7 @@ def test_a_node_with_a_wiped_disk_gets_the_snapshot() -> None:
     cluster = trimmed_cluster()
     follower = cluster.followers()[0].config.node_id
     cluster.stop(follower)
-    old = cluster.disks[follower]
-    cluster.disks[follower] = type(old)(old.machine, segment_bytes=old.segment_bytes)
+    cluster.wipe(follower)
     node = cluster.start(follower)
     cluster.run(10_000, until=lambda: agree(cluster) and not node.kv.is_restoring)
     core = node.partitions[METADATA_GROUP].core
@@ -274,6 +273,7 @@ def test_a_topic_that_ended_while_a_node_fell_behind_is_deleted_there() -> None:
     cluster = trimmed_cluster()
     (group,) = cluster.create_topic("t")
     follower = cluster.followers()[0].config.node_id
+    cluster.run(1_000, until=lambda: cluster.disks[follower].logs[group].durable_end > 0)
     cluster.stop(follower)
     topic = cluster.leader().names.topic("t")
     assert topic is not None

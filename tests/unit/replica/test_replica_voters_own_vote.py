@@ -130,13 +130,13 @@ def test_a_voter_that_was_removed_while_it_was_down_joins_again() -> None:
 
 def test_a_node_says_why_it_may_not_join_and_asks_again() -> None:
     cluster = grown()
-    cluster.kraft_versions = (0, 0)
+    cluster.network.kraft_versions = (0, 0)
     heard = join(cluster)
     cluster.run(10_000, lambda: bool(heard))
     assert heard == [("become a voter", "node 4 does not know kraft.version 1")]
     cluster.run(10_000)
     assert len(heard) == 1, "the same is told once"
-    cluster.kraft_versions = (0, 1)
+    cluster.network.kraft_versions = (0, 1)
     cluster.run(10_000, lambda: 4 in voters_of(cluster))
     assert heard[-1] == ("become a voter", "")
 
@@ -147,7 +147,7 @@ def test_a_node_says_why_it_may_not_join_and_asks_again() -> None:
 def move(cluster: Cluster, node_id: NodeId, address: Endpoint) -> list[tuple[str, str]]:
     """The node stops and starts again with another address in its settings."""
     cluster.stop(node_id)
-    cluster.listeners[node_id] = address
+    cluster.move(node_id, address)
     cluster.voters = {**cluster.voters, node_id: address}
     return listen(cluster.start(node_id))
 
@@ -163,11 +163,11 @@ def test_a_voter_that_moved_tells_its_address_and_every_node_and_group_learns_it
     (group,) = cluster.create_topic("t")
     mover = cluster.followers()[0].config.node_id
     there = Endpoint("127.0.0.1", 9192)
-    heard = move(cluster, mover, there)
+    heard, met = move(cluster, mover, there), cluster.addresses_told()
     cluster.run(10_000, lambda: address_of(cluster, mover) == there)
     assert heard == [(f"be reached at {there}", "")]
     others = [node_id for node_id in cluster.nodes if node_id != mover]
-    cluster.run(5_000, lambda: all(cluster.met[node_id].get(mover) == there for node_id in others))
+    cluster.run(5_000, lambda: all(met.get((node_id, mover)) == there for node_id in others))
     cluster.run(5_000, lambda: address_in(cluster.leader(group).partitions[group].core.voters, mover) == there)
     sets = len(cluster.leader().partitions[METADATA_GROUP].core.voter_history.entries)
     cluster.run(10_000)
@@ -179,7 +179,8 @@ def test_all_voters_may_move_the_leader_too() -> None:
     there = {node_id: Endpoint("127.0.0.1", 9190 + node_id) for node_id in cluster.voters}
     for node_id in there:
         cluster.stop(node_id)
-    cluster.listeners.update(there)
+    for node_id, address in there.items():
+        cluster.move(node_id, address)
     cluster.voters = dict(there)
     for node_id in there:
         cluster.start(node_id)

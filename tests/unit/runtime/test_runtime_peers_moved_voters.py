@@ -24,7 +24,7 @@ def grown() -> Cluster:
 
 def alone(cluster: Cluster, *, moved: bool = True, voters_given: bool = False) -> ReplicaNode:
     if moved:
-        cluster.listeners[ONE] = HERE
+        cluster.move(ONE, HERE)
     if not voters_given:
         cluster.voters = {}
     node = cluster.start(ONE, peer_listener=cluster.listeners[ONE], bootstrap_servers=() if voters_given else (HERE,))
