@@ -1,7 +1,7 @@
 """A calm preset of the simulator, for unit tests of the driver: "three nodes, append, ask".
 
-Machines, network, disks and time are those of `raftlake.sim`. Nothing fails by itself, and nothing takes a drawn time: messages
-take 1 ms each way, syncs 1 ms, a turn begins at once. Invariants are not asked: tests damage disks and answers by hand.
+Machines, network, disks, time and invariants are those of `raftlake.sim`. Nothing fails by itself, and nothing takes a drawn
+time: messages take 1 ms each way, syncs 1 ms, a turn begins at once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk.disk import SimulatedDisk
 from raftlake.sim.faults.faults import Settings, stream
 from raftlake.sim.faults.syncs import SYNC_US_MIN
-from raftlake.sim.invariants import InvariantSuite
+from raftlake.sim.invariants import InvariantSuite, standard_invariants
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import NetworkSettings, SimulatedNetwork
 from raftlake.sim.trace import Trace
+from raftlake.sim.view import view_of
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.batches import Record, build_batch
 from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -46,28 +47,43 @@ NOBODY = NodeId(1 << 30)
 ENDLESS_US = 1 << 50
 
 
+class AnyTopic:
+    """Tests delete what they like."""
+
+    def __contains__(self, topic: object) -> bool:
+        return True
+
+
 class Cluster:
     """Voters `1..size`, all started; `machines` has every node and its disk, `nodes` those that run."""
 
     def __init__(
-        self, size: int = 3, *, seed: int = 1, segment_bytes: int = 1 << 20, directories: bool = False, **settings: Any
+        self,
+        size: int = 3,
+        *,
+        seed: int = 1,
+        segment_bytes: int = 1 << 20,
+        directories: bool = False,
+        is_watched: bool = True,
+        **settings: Any,
     ) -> None:
-        """With `directories` each disk has an id, so that leaders put the voters into the logs."""
+        """With `directories` each disk has an id, so that leaders put the voters into the logs. A test that forges requests of
+        peers may break any promise: there `is_watched` is False."""
         calm = replace(CALM, seed=seed, segment_bytes=segment_bytes)
         self.client = ClientContext("test", "127.0.0.1")
         self.scheduler = scheduler = Scheduler()
         self.network = SimulatedNetwork(scheduler, stream(seed, "network"), calm.network)
         self.machines: dict[NodeId, Machine] = {}
         self.network.peers = self.machines  # type: ignore[assignment]
-        self._world = World(calm, scheduler, self.network, Trace(scheduler, None), InvariantSuite([]), Coverage(), [], {}, {})
+        self.voters: Mapping[NodeId, Endpoint] = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
+        view = view_of(self.machines, tuple(self.voters), disposable_topics=AnyTopic())
+        promises = InvariantSuite(standard_invariants(view, size, calm.raft.fetch_timeout_ms)[0] if is_watched else [])
+        self._world = World(calm, scheduler, self.network, Trace(scheduler, None), promises, Coverage(), [], {}, {})
         #: Of every `NodeConfig`, unless told otherwise at the start of a node.
         self.settings = settings
         self._directories = directories
-        #: How often each node's disk was replaced.
-        self._wipes: dict[NodeId, int] = {}
         #: Where each node listens.
         self.listeners: dict[NodeId, Endpoint] = {}
-        self.voters: Mapping[NodeId, Endpoint] = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
         for node_id in self.voters:
             self.wipe(node_id)
             self.start(node_id)
@@ -110,29 +126,28 @@ class Cluster:
 
     def wipe(self, node_id: NodeId | int) -> None:
         """Give a node that is stopped, or a new one, an empty disk; where disks have ids, one with a new id."""
-        node_id = NodeId(node_id)
-        if node_id in self.machines:
-            assert node_id not in self.nodes, "it runs"
-            self._wipes[node_id] = self._wipes.get(node_id, 0) + 1
-            self.machines[node_id].disk.wipe()
-        else:
+        node_id, machine = NodeId(node_id), self.machines.get(NodeId(node_id))
+        if machine is None:
             self.move(node_id, Endpoint("127.0.0.1", 9090 + node_id))
-            self.machines[node_id] = Machine(self._world, self._config(node_id), self)
-
-    def _config(self, node_id: NodeId, **settings: Any) -> NodeConfig:
-        identity = DirectoryId((node_id + 256 * self._wipes.get(node_id, 0)).to_bytes(16, "big"))
-        return NodeConfig(
-            node_id=node_id,
-            voters=self.voters,
-            listener=self.listeners[node_id],
-            directory_id=identity if self._directories else NO_DIRECTORY,
-            **{**self.settings, **settings},
-        )
+            identity = DirectoryId(node_id.to_bytes(16, "big")) if self._directories else NO_DIRECTORY
+            config = NodeConfig(node_id=node_id, voters={}, listener=self.listeners[node_id], directory_id=identity)
+            machine = self.machines[node_id] = Machine(self._world, config, self)
+            machine.disk.is_quick = False
+        else:
+            assert machine.node is None, "it runs"
+            number = int.from_bytes(machine.config.directory_id, "big") + 256
+            machine.wipe(DirectoryId(number.to_bytes(16, "big")) if self._directories else NO_DIRECTORY, ())
 
     def start(self, node_id: NodeId | int, **settings: Any) -> ReplicaNode:
         machine = self.machines[NodeId(node_id)]
         assert machine.node is None, "it runs"
-        config = machine.config = self._config(machine.node_id, **settings)
+        config = machine.config = NodeConfig(
+            node_id=machine.node_id,
+            voters=self.voters,
+            listener=self.listeners[machine.node_id],
+            directory_id=machine.config.directory_id,
+            **{**self.settings, **settings},
+        )
         for peer, server in zip(config.bootstrap_peers, config.bootstrap_servers, strict=True):
             found = self.network.places.get((server.host, server.port), NOBODY)
             self.network.addresses[machine.node_id, peer] = found if found != machine.node_id else NOBODY
@@ -264,27 +279,8 @@ def produce_request(group: GroupId, *batches: bytearray, acks: int = -1, timeout
     )
 
 
-def fetch_request(
-    group: GroupId,
-    offset: int,
-    *,
-    wait_ms: int = 0,
-    bytes_max: int = 1 << 20,
-    current_leader_epoch: int = -1,
-    last_fetched_epoch: int = -1,
-    isolation_level: int = 0,
-) -> FetchRequest:
-    part = FetchPartition(
-        index=group.partition,
-        current_leader_epoch=current_leader_epoch,
-        fetch_offset=offset,
-        last_fetched_epoch=last_fetched_epoch,
-        log_start_offset=-1,
-        bytes_max=bytes_max,
-    )
-    return FetchRequest(
-        wait_ms_max=wait_ms,
-        bytes_min=1,
-        topics=[FetchTopic(group.topic, None, [part])],
-        isolation_level=isolation_level,
-    )
+def fetch_request(group: GroupId, offset: int, *, wait_ms: int = 0, isolation_level: int = 0, **fields: int) -> FetchRequest:
+    """`fields` are those of the partition."""
+    given = {"current_leader_epoch": -1, "last_fetched_epoch": -1, "log_start_offset": -1, "bytes_max": 1 << 20, **fields}
+    topic = FetchTopic(group.topic, None, [FetchPartition(index=group.partition, fetch_offset=offset, **given)])
+    return FetchRequest(wait_ms_max=wait_ms, bytes_min=1, topics=[topic], isolation_level=isolation_level)

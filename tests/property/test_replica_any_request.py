@@ -122,7 +122,7 @@ class Served:
     """A cluster, and the road of a request through one of its nodes."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster(directories=True)
+        self.cluster = Cluster(directories=True, is_watched=False)
         (self.group,) = self.cluster.create_topic("t")
         self.cluster.produce(self.group, batch(b"a", b"b"))
         self.leader_id = self.cluster.leader(self.group).config.node_id

@@ -6,6 +6,7 @@ Reading order:
 - `scenario`, `shrink`: a run as a value; the cut of a failing run down to the faults that it needs.
 - `cluster`: one run, from a seed to a verdict: faults and traffic, then healing, then the checks at the end.
 - `machine`, `node_watch`: one machine with a disk and at most one `ReplicaNode`; what invariants see of that node.
+- `view`: what they see of all machines.
 - `clock`, `network`: simulated time and drifting clocks; RPCs between nodes as values.
 - `disk` (a package): logs and election files in memory, with what a crash may take away.
 - `faults` (a package): what strikes a run. `clients` (a package): the traffic of a run.

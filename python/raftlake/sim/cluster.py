@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from raftlake.errors import RaftlakeError
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import DirectoryId, ElectionState, NodeId, OffsetAndEpoch
-from raftlake.raft.voters import VoterHistory
+from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.sim.clients.base import SCRATCH, Client, Shared
 from raftlake.sim.clients.calls import ClientCalls
@@ -23,12 +22,11 @@ from raftlake.sim.clients.operations import Operations, bootstrap_addresses, boo
 from raftlake.sim.clients.workload import make_clients
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.coverage import Coverage
-from raftlake.sim.disk.disk import MemoryLog
 from raftlake.sim.faults.faults import Settings, stream
 from raftlake.sim.faults.filling import MIN_FREE_BYTES
 from raftlake.sim.faults.injector import FaultInjector, draw_strikes
 from raftlake.sim.faults.strikes import RoleTrap, Strike
-from raftlake.sim.invariants import ClusterView, InvariantSuite, ReplicaState, Violation, standard_invariants
+from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.voter_sets import voter_disagreements
@@ -36,6 +34,7 @@ from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.oracle import MARK_PREFIX, Oracle
 from raftlake.sim.trace import LineSink, Trace
+from raftlake.sim.view import view_of
 from raftlake.wire.batches import Record, decode_records, parse_header
 
 #: How often the end of a phase is looked for.
@@ -70,15 +69,8 @@ class Cluster:
         voters = self.voter_ids = tuple(NodeId(node_id) for node_id in range(1, settings.voters + 1))
         others = tuple(NodeId(settings.voters + 1 + index) for index in range(settings.observers + settings.spares))
         self.node_ids = (*voters, *others)
-        view = self.view = ClusterView(
-            voters,
-            self._log_of,
-            self._election_of,
-            disposable_topics=(SCRATCH,),
-            snapshots_of=self._snapshots_of,
-            directory_of=lambda node_id: self.machines[node_id].config.directory_id,
-            history_of=self._history_of,
-        )
+        self.machines: dict[NodeId, Machine] = {}
+        view = self.view = view_of(self.machines, voters, disposable_topics=(SCRATCH,))
         invariants, self.committed = standard_invariants(view, len(self.node_ids), settings.raft.fetch_timeout_ms)
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
@@ -97,7 +89,7 @@ class Cluster:
             leader_waiters,
             self._leader_epochs,
         )
-        self.machines = {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
+        self.machines |= {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
         self.network.places = {
             (machine.config.listener.host, machine.config.listener.port): node_id for node_id, machine in self.machines.items()
@@ -152,20 +144,6 @@ class Cluster:
         )
 
     # --- the invariants' view ---
-
-    def _log_of(self, node_id: NodeId, group: GroupId) -> MemoryLog | None:
-        return self.machines[node_id].disk.logs.get(group)
-
-    def _history_of(self, node_id: NodeId, group: GroupId) -> VoterHistory | None:
-        node = self.machines[node_id].node
-        partition = None if node is None else node.partitions.get(group)
-        return None if partition is None else partition.core.voter_history
-
-    def _snapshots_of(self, node_id: NodeId, group: GroupId) -> Sequence[OffsetAndEpoch]:
-        return self.machines[node_id].disk.snapshots.ids(group)
-
-    def _election_of(self, node_id: NodeId, group: GroupId) -> ElectionState | None:
-        return self.machines[node_id].disk.elections.get(group)
 
     def _highest_leader_epoch(self, group: GroupId) -> int:
         return self._leader_epochs.get(group, -1)

@@ -177,6 +177,32 @@ def test_a_sync_that_was_begun_on_a_slow_disk_does_not_outlast_the_fault(ends: s
     assert [outcome.status for outcome in outcomes] == [ProposeStatus.DONE] * 2
 
 
+def test_even_syncs_take_the_mean_and_on_a_slow_disk_a_multiple_of_it() -> None:
+    began: list[int] = []
+    settings = Settings(seed=1, flush_is_even=True, flush_us_mean=980)
+    syncs = Syncs(settings, Random(1), lambda delay_us, callback, *args: began.append(delay_us))
+    for factor in (1, 1, 5):
+        syncs.slow_down(factor)
+        syncs.begin(lambda: None, lambda: None)
+    assert began == [1_000, 1_000, 20 + 5 * 980]
+
+
+def test_a_pause_ends_when_the_process_is_told_to_go_on_and_its_input_comes_in_order() -> None:
+    cluster = cluster_of()
+    run(cluster, 1_000)
+    machine, seen = machine_of(cluster), list[str]()
+    machine.pause(60_000_000)
+    for word in ("first", "second"):
+        machine.run(seen.append, word)
+    run(cluster, 5_000)
+    assert not seen
+    machine.resume()
+    assert seen == ["first", "second"]
+    machine.run(seen.append, "third")
+    run(cluster, 60_000)
+    assert seen == ["first", "second", "third"], "nothing is left of the pause that was to end later"
+
+
 def test_a_late_sync_ends_once_in_its_turn_and_not_after_a_crash() -> None:
     due: list[tuple[int, Any]] = []
     syncs = Syncs(

@@ -81,6 +81,10 @@ class FakePeer:
         if incarnation == self.incarnation:
             self.unreachable.append(peer)
 
+    def deliver(self, incarnation: int, call: Callable[[], None]) -> None:
+        if incarnation == self.incarnation:
+            call()
+
 
 class Wires:
     """Two peers and a network between them."""
@@ -107,6 +111,20 @@ def test_a_call_is_answered_once() -> None:
     wires.run()
     assert wires.results == [OK]
     assert [(source, rpc) for source, rpc, _ in wires.two.requests] == [(ONE, CONTROL)]
+
+
+def test_a_probe_connects_before_it_asks_and_hears_what_nodes_know() -> None:
+    wires = Wires(delay_us_min=1_000, delay_us_mean=0, connect_us=2_000)
+    wires.network.places[("two", 9092)] = TWO
+    answers: list[object] = []
+    for kraft_versions in ((0, 1), (0, 0)):
+        wires.network.kraft_versions = kraft_versions
+        wires.network.endpoint(ONE).probe("two", 9092, answers.append)
+        before = len(answers)
+        wires.run(3)
+        assert len(answers) == before
+        wires.run(1)
+    assert answers == [(0, 1), (0, 0)]
 
 
 def test_a_fetch_round_tells_what_its_sender_knew_when_it_was_sent() -> None:

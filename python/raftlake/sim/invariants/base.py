@@ -7,7 +7,7 @@ invariants cost. All checks are incremental: they look at what changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from raftlake.ports.peer_rpcs import GroupId
@@ -50,7 +50,7 @@ class ClusterView:
     #: What a node's disk says about an election.
     election_of: Callable[[NodeId, GroupId], ElectionState | None]
     #: Topics that the clients of this run delete.
-    disposable_topics: tuple[str, ...] = ()
+    disposable_topics: Container[str] = ()
     #: The finished snapshots of a group on a node's disk.
     snapshots_of: Callable[[NodeId, GroupId], Sequence[OffsetAndEpoch]] = lambda node_id, group: ()
     #: The directory id of a node's disk. It changes when the disk is lost.
