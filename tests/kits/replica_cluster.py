@@ -168,10 +168,10 @@ class Cluster:
         self.machines[node_id].pause(ENDLESS_US)
 
     def resume(self, node_id: NodeId, *, timers_first: bool) -> None:
-        """Let it go on. Its timers run before it reads what came meanwhile, or in their turn."""
+        """Let it go on. Its timers run before it reads what came meanwhile, or after."""
         if timers_first:
             self.nodes[node_id].on_deadline()
-        self.machines[node_id].resume()
+        self.machines[node_id].resume(timers_last=True)
 
     # --- links ---
 

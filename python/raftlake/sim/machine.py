@@ -196,9 +196,12 @@ class Machine:
         self._paused_until_us = max(self._paused_until_us, self._scheduler.now_us + length_us)
         self._scheduler.call_at(self._paused_until_us, self._wake, self.incarnation)
 
-    def resume(self) -> None:
-        """End the pause now."""
+    def resume(self, *, timers_last: bool = False) -> None:
+        """End the pause now. The process takes in what came meanwhile in its order, or reads all of it before it looks at its
+        timers, as an event loop does."""
         self._paused_until_us = 0
+        if timers_last:
+            self._held.sort(key=lambda entry: entry[0] == self._on_timer)
         self._wake(self.incarnation)
 
     def _wake(self, incarnation: int) -> None:

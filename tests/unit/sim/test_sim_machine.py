@@ -203,6 +203,23 @@ def test_a_pause_ends_when_the_process_is_told_to_go_on_and_its_input_comes_in_o
     assert seen == ["first", "second", "third"], "nothing is left of the pause that was to end later"
 
 
+@pytest.mark.parametrize("timers_last", [False, True])
+def test_what_came_behind_a_timer_is_read_before_it_by_a_process_whose_timers_come_last(timers_last: bool) -> None:
+    cluster = cluster_of()
+    run(cluster, 2_000)
+    machine, seen = machine_of(cluster), list[str]()
+    node = machine.node
+    assert node is not None
+    on_deadline = node.on_deadline
+    node.on_deadline = lambda: (seen.append("timer"), on_deadline())[1]  # type: ignore[method-assign, func-returns-value]
+    machine.pause(60_000_000)
+    machine.run(seen.append, "first")
+    run(cluster, 20_000)
+    machine.run(seen.append, "second")
+    machine.resume(timers_last=timers_last)
+    assert seen == (["first", "second", "timer"] if timers_last else ["first", "timer", "second"])
+
+
 def test_a_late_sync_ends_once_in_its_turn_and_not_after_a_crash() -> None:
     due: list[tuple[int, Any]] = []
     syncs = Syncs(
