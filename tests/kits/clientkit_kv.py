@@ -42,6 +42,7 @@ class Front:
     answers: list[Prepared] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
+    _serving: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def __aenter__(self) -> Front:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -50,6 +51,9 @@ class Front:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for serving in self._serving:
+            serving.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def stop(self) -> None:
         """Refuse connections from now on."""
@@ -61,6 +65,19 @@ class Front:
         return f"http://127.0.0.1:{self.port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A client may hang up before it has asked, and the test may end before it is answered."""
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
+        try:
+            await self._answer(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._serving.discard(serving)
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
@@ -85,7 +102,6 @@ class Front:
             ]
             writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + content)
         await writer.drain()
-        writer.close()
 
 
 def kv_test(test: Callable[[AsyncClient, Front, Front], Awaitable[None]], **settings: int) -> None:
