@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from raftlake.kv.keys import topic_key
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.hosting.hosting import Hosting
-from raftlake.replica.hosting.queue import DELETED_AT_ONCE, OPENED_AT_ONCE, PAUSE_MS, HostingQueue
+from raftlake.replica.hosting.queue import DELETED_AT_ONCE, OPENED_AT_ONCE, PAUSE_MS, PAUSE_MS_MAX, HostingQueue
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
@@ -95,6 +96,12 @@ def test_a_quorum_of_another_programs_log_has_no_other_groups() -> None:
 # --- some at a time ---
 
 
+def queue_of(ground: Ground, open_group: Callable[[GroupId], None]) -> HostingQueue:
+    hosting: Any = SimpleNamespace(delete=lambda groups: None)
+    disk: Any = Noted()
+    return HostingQueue(ground.engine, disk, hosting, is_wanted=lambda group: True, open_group=open_group)
+
+
 def test_groups_are_opened_and_deleted_some_at_a_time() -> None:
     ground = Ground()
     opened: list[GroupId] = []
@@ -120,6 +127,45 @@ def test_groups_are_opened_and_deleted_some_at_a_time() -> None:
     assert opened == [group for group in groups if group.partition != 3]
 
 
+@pytest.mark.parametrize(("took_ms", "pause_ms"), [(0, PAUSE_MS), (PAUSE_MS, PAUSE_MS), (40, 40), (9_000, PAUSE_MS_MAX)])
+def test_a_pause_is_as_long_as_the_slice_before_it(took_ms: int, pause_ms: int) -> None:
+    ground = Ground()
+    opened_at: list[int] = []
+
+    def prepare(groups: Sequence[GroupId]) -> None:
+        ground.time.ms += took_ms
+
+    ground.disk.prepare = prepare  # type: ignore[method-assign]
+    queue = queue_of(ground, open_group=lambda group: opened_at.append(ground.time.ms))
+    queue.open([GroupId("wide", index, b"w" * 16) for index in range(OPENED_AT_ONCE)])
+    queue.open([GroupId("other", index, b"o" * 16) for index in range(OPENED_AT_ONCE)])
+    ground.run(took_ms + 2 * PAUSE_MS_MAX)
+    first, second = sorted(set(opened_at))
+    assert (first, second) == (took_ms, took_ms + pause_ms + took_ms)
+
+
+@pytest.mark.parametrize(("late_ms", "pause_ms"), [(0, PAUSE_MS), (30, 30), (9_000, PAUSE_MS_MAX)])
+def test_a_node_that_is_behind_with_its_timers_opens_groups_more_slowly(late_ms: int, pause_ms: int) -> None:
+    ground = Ground()
+    opened_at: list[int] = []
+    queue = queue_of(ground, open_group=lambda group: opened_at.append(ground.time.ms))
+    queue.open([GroupId("wide", index, b"w" * 16) for index in range(3 * OPENED_AT_ONCE)])
+    ground.time.ms += PAUSE_MS + late_ms - 1
+    ground.run(1 + PAUSE_MS_MAX)
+    assert sorted(set(opened_at))[:3] == [0, PAUSE_MS + late_ms, PAUSE_MS + late_ms + pause_ms]
+
+
+def test_a_slice_that_is_alone_is_done_at_once_and_so_is_the_next_one_later() -> None:
+    """A topic that is created now and then waits for nothing."""
+    ground = Ground()
+    opened: list[GroupId] = []
+    queue = queue_of(ground, open_group=opened.append)
+    for count in range(1, 4):
+        queue.open([GroupId("narrow", count, b"n" * 16)])
+        assert len(opened) == count
+        ground.run(PAUSE_MS)
+
+
 # --- the keys of topics ---
 
 
@@ -142,6 +188,7 @@ def test_groups_follow_the_keys_of_topics() -> None:
     assert list(hosted.ground.engine.partitions) == [METADATA_GROUP, *topic.groups()]
     hosted.commit(Txn(compares=(), ops=(Delete(topic_key("orders")),)))
     assert hosted.names.all() == [] and list(hosted.ground.engine.partitions) == [METADATA_GROUP]
+    hosted.ground.run(PAUSE_MS)
     assert not hosted.names.has_directory(ORDERS)
 
 

@@ -25,6 +25,7 @@ class Work:
         self.deleted: list[int] = []
         self.prepared: list[int] = []
         self.deleted_at_ms: list[int] = []
+        self.prepared_at_ms: list[int] = []
         disk = cluster.disks[node_id]
         delete, prepare = disk.delete, disk.prepare
 
@@ -35,6 +36,7 @@ class Work:
 
         def counted_prepare(groups: Sequence[GroupId]) -> None:
             self.prepared.append(len(groups))
+            self.prepared_at_ms.append(cluster.now_ms)
             prepare(groups)
 
         monkeypatch.setattr(disk, "delete", counted_delete)
@@ -70,6 +72,27 @@ def test_a_topic_is_created_and_deleted_in_parts(monkeypatch: pytest.MonkeyPatch
     assert (sum(work.deleted), max(work.deleted)) == (len(groups), DELETED_AT_ONCE)
     assert len(set(work.deleted_at_ms)) == len(work.deleted), "time passed between any two"
     assert all(list(disk.logs) == [METADATA_GROUP] for disk in cluster.disks.values())
+
+
+def test_many_topics_of_one_request_are_created_and_deleted_in_parts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand names in one small request: each topic's first groups were opened, and its directories deleted, at once."""
+    cluster = Cluster()
+    leader = cluster.leader()
+    work = Work(cluster, leader.config.node_id, monkeypatch)
+    results: list[tuple[Topic | None, ErrorCode, str]] = []
+    names = [f"narrow-{index}" for index in range(3 * OPENED_AT_ONCE)]
+    for name in names:
+        leader.topics.create(name, 1, {}, lambda *result: results.append(result))
+    cluster.run(2000, until=lambda: len(leader.partitions) == 1 + len(names))
+    assert [error for _, error, _ in results] == [ErrorCode.NONE] * len(names)
+    assert sum(work.prepared) == len(names) and max(work.prepared) <= OPENED_AT_ONCE
+    assert len(set(work.prepared_at_ms)) == len(work.prepared), "time passed between any two"
+    for topic, _, _ in results:
+        assert topic is not None
+        leader.topics.delete(topic, lambda *result: results.append(result))
+    cluster.run(2000, until=lambda: all(list(disk.logs) == [METADATA_GROUP] for disk in cluster.disks.values()))
+    assert sum(work.deleted) == len(names) and max(work.deleted) <= DELETED_AT_ONCE
+    assert len(set(work.deleted_at_ms)) == len(work.deleted)
 
 
 def test_writes_elsewhere_go_on_between_the_parts() -> None:
@@ -121,7 +144,7 @@ def test_a_group_that_is_asked_for_twice_is_opened_once(monkeypatch: pytest.Monk
     node.topics._queue._is_waiting = True
     for _ in range(2):
         node.topics._queue.open(topic.each_group())
-    node.topics._queue._work()
+    node.topics._queue._go_on()
     assert opened == topic.groups()
 
 

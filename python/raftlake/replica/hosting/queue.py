@@ -1,9 +1,13 @@
 """Opens the groups of new topics and deletes the data of deleted ones, some at a time.
 
-Each group costs the disk several waits, so that a topic of a thousand partitions at once would keep its node from everything
-else for seconds. Owns what is still to be done; between two slices the node reads, answers and votes. Deletions go first: a
-directory must be rid of the old incarnation before a topic of the same name is opened in it. A crash loses what was still to
-be done and nothing else: the next start finds the directories, and the topics' keys say which groups there are.
+Each group costs the disk several waits, so that a thousand partitions at once, of one topic or of many, would keep their node
+from everything else for seconds. Owns what is still to be done; between two slices the node reads, answers and votes. A pause
+is as long as the slice took: a slow disk takes half of the node's time at most. A pause is longer where the node is behind with
+its timers: groups that are opened elect leaders, and the node has to keep up with that.
+
+Deletions go first: a directory must be rid of the old incarnation before a topic of the same name is opened in it. A crash
+loses what was still to be done and nothing else: the next start finds the directories, and the topics' keys say which groups
+there are.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ logger = logging.getLogger("raftlake.hosting")
 OPENED_AT_ONCE = 8
 DELETED_AT_ONCE = 8
 PAUSE_MS = 5
+PAUSE_MS_MAX = 250
 #: Before groups are opened or deleted again for which there was no room.
 NO_ROOM_PAUSE_MS = 1_000
 
@@ -50,8 +55,10 @@ class HostingQueue:
         #: The groups of one topic each, made as they are opened.
         self._to_open: deque[Iterator[GroupId]] = deque()
         self._to_delete: deque[GroupId] = deque()
+        #: A slice was done, and the next one is not due.
         self._is_waiting = False
-        self._pause_ms = PAUSE_MS
+        self._due_ms = 0
+        self._has_room = True
 
     def open(self, groups: Iterable[GroupId]) -> None:
         """Host those of the groups that are not hosted yet, the first of them now."""
@@ -67,22 +74,34 @@ class HostingQueue:
         if not self._is_waiting:
             self._work()
 
-    def _work(self) -> None:
-        self._is_waiting, self._pause_ms = False, PAUSE_MS
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        if self._to_delete or self._to_open:
+            self._work(late_ms=self._engine.clock.now_ms() - self._due_ms)
+
+    def _work(self, late_ms: int = 0) -> None:
+        """One slice. What is added while it is done, or in the pause behind it, waits for the next one."""
+        clock = self._engine.clock
+        began_ms = clock.now_ms()
+        self._is_waiting = self._has_room = True
         if self._to_delete:
-            doomed = [self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))]
-            try:
-                _each_inside(doomed, self._hosting.delete)
-            except DiskFull as full:
-                # A deletion moves a directory first, and that may take a block. A disk without any block left is not changed.
-                self._disk.on_full(full)
-                self._to_delete.extendleft(reversed(doomed))
-                self._pause_ms = NO_ROOM_PAUSE_MS
+            self._delete_some()
         else:
             self._open_some()
-        if self._to_delete or self._to_open:
-            self._is_waiting = True
-            self._engine.timers.schedule(self._engine.now_ms + self._pause_ms, self._work)
+        ended_ms = clock.now_ms()
+        pause_ms = min(max(PAUSE_MS, ended_ms - began_ms, late_ms), PAUSE_MS_MAX) if self._has_room else NO_ROOM_PAUSE_MS
+        self._due_ms = ended_ms + pause_ms
+        self._engine.timers.schedule(self._due_ms, self._go_on)
+
+    def _delete_some(self) -> None:
+        doomed = [self._to_delete.popleft() for _ in range(min(DELETED_AT_ONCE, len(self._to_delete)))]
+        try:
+            _each_inside(doomed, self._hosting.delete)
+        except DiskFull as full:
+            # A deletion moves a directory first, and that may take a block. A disk without any block left is not changed.
+            self._disk.on_full(full)
+            self._to_delete.extendleft(reversed(doomed))
+            self._has_room = False
 
     def _wanted(self) -> Iterator[GroupId]:
         """What is to be opened, in order; what is taken waits no longer."""
@@ -104,7 +123,7 @@ class HostingQueue:
             # The topics exist, and so do their groups on nodes with room.
             self._disk.on_full(full)
             self._to_open.appendleft(iter(left))
-            self._pause_ms = NO_ROOM_PAUSE_MS
+            self._has_room = False
 
 
 def _each_inside(groups: list[GroupId], act: Callable[[list[GroupId]], None]) -> list[GroupId]:
