@@ -8,6 +8,8 @@ ROOM = "raftlake.replica.kv.room"
 WATCH = "raftlake.replica.disk.watch"
 PARTITIONS = ("unit/replica/test_replica_kv_room_partitions.py",)
 TOLD = ("unit/replica/test_replica_disk_watch_told.py",)
+QUEUE = "raftlake.replica.hosting.queue"
+HOSTING = ("unit/replica/test_replica_hosting_queue.py", "unit/replica/test_replica_hosting_alone.py")
 
 TOPICS = (
     mutant(
@@ -51,9 +53,41 @@ TOPICS = (
         PARTITIONS,
     ),
     mutant(
+        "no-pause-behind-a-slice-that-left-nothing",
+        "a thousand topics of one partition: each was opened at once, for 6 to 18 seconds of the loop",
+        QUEUE,
+        "        self._is_waiting = self._has_room = True\n",
+        "        self._is_waiting, self._has_room = bool(self._to_delete), True\n",
+        HOSTING,
+    ),
+    mutant(
+        "slow-disk-takes-all-of-the-time",
+        "a pause of 5 ms behind a slice of 100 leaves nothing for votes",
+        QUEUE,
+        "max(PAUSE_MS, ended_ms - began_ms, late_ms)",
+        "max(PAUSE_MS, late_ms)",
+        HOSTING,
+    ),
+    mutant(
+        "groups-opened-though-the-node-is-behind",
+        "each of them elects a leader: the quorum was without service for minutes",
+        QUEUE,
+        "max(PAUSE_MS, ended_ms - began_ms, late_ms)",
+        "max(PAUSE_MS, ended_ms - began_ms)",
+        HOSTING,
+    ),
+    mutant(
+        "groups-of-later-topics-opened-at-once",
+        "only those of one topic were paced",
+        QUEUE,
+        "        if not self._is_waiting:\n            self._work()\n",
+        "        self._work()\n",
+        HOSTING,
+    ),
+    mutant(
         "group-opened-twice-in-one-turn",
         "its second opening replaced the group that had begun to vote",
-        "raftlake.replica.hosting.queue",
+        QUEUE,
         "list(dict.fromkeys(islice(self._wanted(), OPENED_AT_ONCE)))",
         "list(islice(self._wanted(), OPENED_AT_ONCE))",
         ("unit/replica/test_replica_hosting_queue.py",),
