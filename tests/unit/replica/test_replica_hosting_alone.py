@@ -15,7 +15,7 @@ from raftlake.kv.keys import topic_key
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.hosting.hosting import Hosting
-from raftlake.replica.hosting.queue import DELETED_AT_ONCE, OPENED_AT_ONCE, PAUSE_MS, PAUSE_MS_MAX, HostingQueue
+from raftlake.replica.hosting.queue import DELETED_AT_ONCE, LATE_MS_MAX, OPENED_AT_ONCE, PAUSE_MS, PAUSE_MS_MAX, HostingQueue
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
@@ -144,7 +144,7 @@ def test_a_pause_is_as_long_as_the_slice_before_it(took_ms: int, pause_ms: int) 
     assert (first, second) == (took_ms, took_ms + pause_ms + took_ms)
 
 
-@pytest.mark.parametrize(("late_ms", "pause_ms"), [(0, PAUSE_MS), (30, 30), (9_000, PAUSE_MS_MAX)])
+@pytest.mark.parametrize(("late_ms", "pause_ms"), [(0, PAUSE_MS), (30, 30), (9_000, LATE_MS_MAX)])
 def test_a_node_that_is_behind_with_its_timers_opens_groups_more_slowly(late_ms: int, pause_ms: int) -> None:
     ground = Ground()
     opened_at: list[int] = []

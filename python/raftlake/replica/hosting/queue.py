@@ -31,6 +31,8 @@ OPENED_AT_ONCE = 8
 DELETED_AT_ONCE = 8
 PAUSE_MS = 5
 PAUSE_MS_MAX = 250
+#: By so much at most a pause is longer because timers are late: a machine that is busy with other work makes them late too.
+LATE_MS_MAX = 50
 #: Before groups are opened or deleted again for which there was no room.
 NO_ROOM_PAUSE_MS = 1_000
 
@@ -89,6 +91,7 @@ class HostingQueue:
         else:
             self._open_some()
         ended_ms = clock.now_ms()
+        late_ms = min(late_ms, LATE_MS_MAX)
         pause_ms = min(max(PAUSE_MS, ended_ms - began_ms, late_ms), PAUSE_MS_MAX) if self._has_room else NO_ROOM_PAUSE_MS
         self._due_ms = ended_ms + pause_ms
         self._engine.timers.schedule(self._due_ms, self._go_on)
