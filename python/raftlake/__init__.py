@@ -14,7 +14,7 @@ Reading order, from the algorithm up to the programs:
 - `sim`: the implementation for simulated clusters, drawn from a seed.
 - `arrow`: record batches as Arrow columns, for the Spark connector.
 - `client`: `Client` and `AsyncClient`.
-- `local`: `LocalQuorum`, a whole quorum of child processes on one machine.
+- `local_directories`, `local`: the directories of `LocalQuorum`, and its child processes, a whole quorum on one machine.
 - `cli`, `quickstart`: the `raftlake` command and its tour; `__main__` is the command without its script.
 
 Callers: programs of users, the script `raftlake`, and the connector `pyspark_raftlake`, which lies beside this package.

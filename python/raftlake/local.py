@@ -1,8 +1,8 @@
 """`LocalQuorum`: a whole quorum of child processes on this machine, for development, tests and small jobs.
 
 Owns the directories `DIR/node-1 .. node-N` (each is the data directory of its node and holds `node.properties`,
-`raftlake.pid` and the node's output, `node.log`), their ports and the child processes. Every child is an ordinary
-`raftlake serve`: one that was killed may be started again here or from any terminal, and stays down until then.
+`raftlake.pid` and the node's output, `node.log`) and the child processes; `local_directories` prepares them. Every child is an
+ordinary `raftlake serve`: one that was killed may be started again here or from any terminal, and stays down until then.
 
 No child outlives this process, however it ends: each holds the read end of a pipe (RAFTLAKE_PARENT_FD) whose write end lives
 here alone, and stops when that end closes. A signal on the parent's death (PR_SET_PDEATHSIG) would not do: it fires when the
@@ -15,7 +15,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import shutil
 import signal
 import site
@@ -25,26 +24,18 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from raftlake.errors import ConfigError, RaftlakeError, WrongState
-from raftlake.runtime.format import format_data_dir
-from raftlake.runtime.free_ports import free_ports
-from raftlake.runtime.settings.properties import format_properties, parse_properties
-from raftlake.storage.files import DIRECTORY_MODE, FILE_MODE, storage_error
+from raftlake.local_directories import HOST, LocalNode, prepare, take
 from raftlake.storage.lock import DirectoryLock
-from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta
-from raftlake.wire.ids import id_to_text
 
 PARENT_FD = "RAFTLAKE_PARENT_FD"
-PROPERTIES_FILE = "node.properties"
 LOG_FILE = "node.log"
 #: Written by the node itself, once it has the directory to itself.
 PID_FILE = "raftlake.pid"
-HOST = "127.0.0.1"
 
 NODES_MAX = 9
 READY_TIMEOUT_S = 30.0
@@ -55,26 +46,6 @@ _POLL_S = 0.01
 
 class LocalQuorumFailed(RaftlakeError):
     """A node of a local quorum did not start, or the quorum did not get ready; the message says which and why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalNode:
-    node_id: int
-    directory: Path
-    port: int
-    http_port: int
-
-    @property
-    def properties(self) -> Path:
-        return self.directory / PROPERTIES_FILE
-
-    @property
-    def address(self) -> str:
-        return f"{HOST}:{self.port}"
-
-    @property
-    def http_address(self) -> str:
-        return f"{HOST}:{self.http_port}"
 
 
 class LocalQuorum:
@@ -106,8 +77,8 @@ class LocalQuorum:
         self._directory_lock: DirectoryLock | None = None
         try:
             _open_quorums.add(self)
-            self._directory_lock = _take(self.data_dir)
-            self.nodes = _prepare(self.data_dir, nodes, port, http_port, settings or {})
+            self._directory_lock = take(self.data_dir)
+            self.nodes = prepare(self.data_dir, nodes, port, http_port, settings or {})
             # Not inheritable: only what is passed on by name reaches a child.
             self._child_end, self._parent_end = os.pipe()
             for node_id in self.nodes:
@@ -275,108 +246,6 @@ def _close_in_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_fork)
-
-
-# --- directories and ports -------------------------------------------------------------------------------------------
-
-
-def _take(data_dir: Path) -> DirectoryLock:
-    """Lock the directory for its quorum's life: two that start at once would write each other's settings."""
-    try:
-        if (data_dir / FILE_NAME).exists():
-            raise WrongState(f"{data_dir} is the data directory of one node; a local quorum needs a directory of its own")
-        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error("create", data_dir, error) from error
-    return DirectoryLock(data_dir)
-
-
-def _prepare(
-    data_dir: Path, count: int, port: int | None, http_port: int | None, settings: Mapping[str, str]
-) -> dict[int, LocalNode]:
-    """Directories formatted with one cluster id, with their node.properties; what is there already is kept."""
-    existing = _existing_nodes(data_dir)
-    if existing and len(existing) != count:
-        raise WrongState(f"{data_dir} holds a quorum of {len(existing)} nodes; it cannot be started with {count}")
-    ports = _choose_ports(count, port, [node.port for node in existing])
-    http_ports = _choose_ports(count, http_port, [node.http_port for node in existing], taken=ports)
-    nodes = {
-        index + 1: LocalNode(
-            node_id=index + 1,
-            directory=data_dir / f"node-{index + 1}",
-            port=ports[index],
-            http_port=http_ports[index],
-        )
-        for index in range(count)
-    }
-    with _none_running(existing):
-        cluster_id = _cluster_id(nodes)
-        for node in nodes.values():
-            format_data_dir(node.directory, node.node_id, cluster_id)
-            _write_properties(node, nodes, settings)
-    return nodes
-
-
-@contextlib.contextmanager
-def _none_running(existing: list[LocalNode]) -> Iterator[None]:
-    """Hold the nodes' directories while their settings are written: those of a quorum that runs must not change under it.
-    StorageError names the first directory in use and its process."""
-    with contextlib.ExitStack() as held:
-        for node in existing:
-            held.callback(DirectoryLock(node.directory).release)
-        yield
-
-
-def _existing_nodes(data_dir: Path) -> list[LocalNode]:
-    """The nodes whose node.properties lie in `data_dir`, by id."""
-    nodes: list[LocalNode] = []
-    for path in data_dir.glob(f"node-*/{PROPERTIES_FILE}"):
-        match = re.fullmatch(r"node-([1-9][0-9]*)", path.parent.name)
-        if match is None:
-            continue
-        values = parse_properties(path.read_text(encoding="utf-8"), str(path))
-        try:
-            port = int(values["listeners"].rpartition(":")[2])
-            http_port = int(values["http.listener"].rpartition(":")[2])
-        except (KeyError, ValueError) as error:
-            raise ConfigError(f"{path}: listeners or http.listener is missing or names no port") from error
-        nodes.append(LocalNode(node_id=int(match[1]), directory=path.parent, port=port, http_port=http_port))
-    return sorted(nodes, key=lambda node: node.node_id)
-
-
-def _choose_ports(count: int, first: int | None, existing: list[int], taken: list[int] | None = None) -> list[int]:
-    if first is not None:
-        if not 1 <= first <= 65536 - count:
-            raise ConfigError(f"port {first}: {count} ports from there on do not exist")
-        ports = [first + index for index in range(count)]
-        if set(ports) & set(taken or []):
-            raise ConfigError(f"ports {ports[0]} to {ports[-1]} are wanted for both Kafka and HTTP; choose others")
-        return ports
-    return existing or free_ports(HOST, count, taken or [])
-
-
-def _cluster_id(nodes: Mapping[int, LocalNode]) -> str:
-    """That of the nodes which are formatted already, or a new one."""
-    found = {
-        node.node_id: read_meta(node.directory).cluster_id for node in nodes.values() if (node.directory / FILE_NAME).exists()
-    }
-    known = dict.fromkeys(cluster_id for cluster_id in found.values() if cluster_id is not None)
-    if len(known) > 1:
-        raise WrongState(f"the nodes belong to different clusters: {', '.join(known)}")
-    return next(iter(known), None) or id_to_text(random_uuid())
-
-
-def _write_properties(node: LocalNode, nodes: Mapping[int, LocalNode], settings: Mapping[str, str]) -> None:
-    values = {
-        "node.id": str(node.node_id),
-        "quorum.voters": ",".join(f"{voter.node_id}@{voter.address}" for voter in nodes.values()),
-        "log.dirs": str(node.directory),
-        "listeners": f"PLAINTEXT://{node.address}",
-        "http.listener": node.http_address,
-        **settings,
-    }
-    node.properties.touch(FILE_MODE)
-    node.properties.write_text(format_properties(values), encoding="utf-8")
 
 
 def _python_path(inherited: str) -> str:

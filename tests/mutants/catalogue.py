@@ -15,6 +15,7 @@ from tests.mutants.catalogue_hostile_details import HOSTILE_DETAILS
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_line import HOSTILE_LINE
+from tests.mutants.catalogue_hostile_local import HOSTILE_LOCAL
 from tests.mutants.catalogue_hostile_producers import HOSTILE_PRODUCERS
 from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
@@ -39,6 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_FRONT,
     *HOSTILE_LEAPS,
     *HOSTILE_LINE,
+    *HOSTILE_LOCAL,
     *HOSTILE_PRODUCERS,
     *HOSTILE_REPEATS,
     *HOSTILE_SPACE,

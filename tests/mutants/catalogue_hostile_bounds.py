@@ -125,7 +125,7 @@ TEXTS = (
     mutant(
         "directory-of-a-local-quorum-for-all-to-list",
         "the names in it tell what runs there, and its lock and its logs lie in it",
-        "raftlake.local",
+        "raftlake.local_directories",
         "        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)\n",
         "        data_dir.mkdir(parents=True, exist_ok=True)\n",
         ("unit/local/test_local_directories.py",),

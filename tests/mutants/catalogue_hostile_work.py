@@ -298,9 +298,9 @@ OUTSIDE_THE_LOG = (
     mutant(
         "settings-of-a-local-node-for-all-to-read",
         "data files are their owner's to read",
-        "raftlake.local",
-        "    node.properties.touch(FILE_MODE)\n",
-        "",
+        "raftlake.local_directories",
+        "        replace_file(node.properties, data)\n",
+        "        node.properties.write_bytes(data)\n",
         ("unit/local/test_local_directories.py",),
     ),
 )

@@ -7,12 +7,13 @@ absent until the quorum has chosen one. The directory id names this copy of the 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from raftlake.errors import StorageError
 from raftlake.raft.types import DirectoryId, NodeId
-from raftlake.storage.files import DIRECTORY_MODE, read_file, replace_file, storage_error
+from raftlake.storage.files import DIRECTORY_MODE, TEMPORARY_SUFFIX, read_file, replace_file, storage_error
 from raftlake.storage.modes import mend_modes
 from raftlake.storage.partition import parse_uuid, uuid_text
 
@@ -34,6 +35,21 @@ class MetaProperties:
     node_id: NodeId
     directory_id: DirectoryId
     cluster_id: str | None = None
+
+
+def used_names(path: Path) -> list[str]:
+    """What lies in a directory beside what a node that has never run may find there, sorted. Raises StorageError."""
+    try:
+        return _foreign(entry.name for entry in path.iterdir())
+    except OSError as error:
+        raise storage_error("look at", path, error) from error
+
+
+def _foreign(names: Iterable[str]) -> list[str]:
+    """Settings are harmless, finished or not, and so is this file where its first writing was interrupted."""
+    return sorted(
+        name for name in names if name not in _HARMLESS and not name.removesuffix(TEMPORARY_SUFFIX).endswith(".properties")
+    )
 
 
 def _holds_logs(path: Path) -> bool:
@@ -65,7 +81,7 @@ def format_directory(
         raise StorageError(f"{file} exists: {path} is formatted already. Remove the directory first if its data may be lost")
     if _holds_logs(path):
         raise StorageError(f"{path} holds logs but no {FILE_NAME}: it will not be formatted over them. {_HOW_TO_MEND}")
-    if foreign := sorted(name for name in names if name not in _HARMLESS and not name.endswith(".properties")):
+    if foreign := _foreign(names):
         shown = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
         raise StorageError(f"{path} is not empty (it holds {shown}) and no data directory: give a directory of its own")
     meta = MetaProperties(node_id=node_id, directory_id=directory_id or DirectoryId(random_uuid()), cluster_id=cluster_id)

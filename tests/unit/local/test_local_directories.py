@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlake import local
+from raftlake import local, local_directories
 from raftlake.errors import ConfigError, StorageError, WrongState
 from raftlake.runtime.settings.settings import load_settings
 from raftlake.storage.lock import DirectoryLock
@@ -18,7 +18,7 @@ from raftlake.storage.meta import read_meta
 def prepare(
     data_dir: Path, count: int = 3, port: int | None = None, http_port: int | None = None, **settings: str
 ) -> dict[int, local.LocalNode]:
-    return local._prepare(data_dir, count, port, http_port, settings)
+    return local_directories.prepare(data_dir, count, port, http_port, settings)
 
 
 def test_every_node_gets_settings_that_serve_accepts(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_the_directory_of_a_quorum_is_its_owners(tmp_path: Path) -> None:
     """Where `raftlake local` makes it. One that is there already keeps its mode: it may hold other things."""
     mask = os.umask(0o022)
     try:
-        local._take(tmp_path / "parent" / "new").release()
-        local._take(tmp_path / "parent").release()
+        local.take(tmp_path / "parent" / "new").release()
+        local.take(tmp_path / "parent").release()
     finally:
         os.umask(mask)
     modes = [path.stat().st_mode & 0o777 for path in (tmp_path / "parent" / "new", tmp_path / "parent")]
@@ -89,7 +89,7 @@ def test_two_quorums_that_start_at_once_do_not_share_a_directory(tmp_path: Path,
         assert not list(data_dir.glob("node-*"))
         raise ConfigError("ends here")
 
-    monkeypatch.setattr(local, "_prepare", prepare_and_start_another)
+    monkeypatch.setattr(local, "prepare", prepare_and_start_another)
     for _ in range(2):  # The lock is let go when the first one ends, however that was.
         with pytest.raises(ConfigError, match="ends here"):
             local.LocalQuorum(data_dir=data_dir)
@@ -99,7 +99,7 @@ def test_two_quorums_that_start_at_once_do_not_share_a_directory(tmp_path: Path,
 def test_a_fork_does_not_keep_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that outlives the quorum's process would lock everyone out."""
     locks: list[DirectoryLock] = []
-    held = local._take
+    held = local.take
 
     def noted(data_dir: Path) -> DirectoryLock:
         locks.append(held(data_dir))
@@ -119,8 +119,8 @@ def test_a_fork_does_not_keep_the_directory(tmp_path: Path, monkeypatch: pytest.
         raise ConfigError("ends here")
 
     seen: list[bytes] = []
-    monkeypatch.setattr(local, "_take", noted)
-    monkeypatch.setattr(local, "_prepare", ends_in_a_fork)
+    monkeypatch.setattr(local, "take", noted)
+    monkeypatch.setattr(local, "prepare", ends_in_a_fork)
     with pytest.raises(ConfigError, match="ends here"):
         local.LocalQuorum(data_dir=tmp_path)
     assert seen == [b"let go"]
@@ -166,17 +166,10 @@ def test_ports_that_overlap_or_do_not_exist_are_refused(tmp_path: Path) -> None:
 
 
 def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
-    local.format_data_dir(tmp_path / "node-1", 1, "one")
-    local.format_data_dir(tmp_path / "node-2", 2, "two")
+    local_directories.format_data_dir(tmp_path / "node-1", 1, "one")
+    local_directories.format_data_dir(tmp_path / "node-2", 2, "two")
     with pytest.raises(WrongState, match="different clusters: one, two"):
         prepare(tmp_path, 3)
-
-
-def test_a_broken_properties_file_is_named(tmp_path: Path) -> None:
-    nodes = prepare(tmp_path)
-    nodes[2].properties.write_text("node.id=2\n")
-    with pytest.raises(ConfigError, match="node-2"):
-        prepare(tmp_path)
 
 
 def test_a_child_finds_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,4 +183,4 @@ def test_a_child_finds_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_path_that_the_system_refuses_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="File name too long"):
-        local._take(tmp_path / ("a" * 5_000))
+        local.take(tmp_path / ("a" * 5_000))

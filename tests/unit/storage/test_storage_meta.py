@@ -8,7 +8,16 @@ import pytest
 
 from raftlake.errors import StorageError
 from raftlake.raft.types import DirectoryId, NodeId
-from raftlake.storage.meta import MetaProperties, format_directory, parse_meta, random_uuid, read_meta, require_meta, write_meta
+from raftlake.storage.meta import (
+    MetaProperties,
+    format_directory,
+    parse_meta,
+    random_uuid,
+    read_meta,
+    require_meta,
+    used_names,
+    write_meta,
+)
 from raftlake.storage.partition import parse_uuid, uuid_text
 
 ID = DirectoryId(parse_uuid("b8tRS7h4TJ2Vt43Dp85v2A"))
@@ -77,6 +86,26 @@ def test_a_fresh_mount_and_settings_do_not_keep_a_directory_from_being_formatted
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "node.properties").write_text("node.id=4")
     assert format_directory(tmp_path, node_id=NodeId(4)).node_id == 4
+
+
+@pytest.mark.parametrize("left", [b"", b"version=1\nnode.id=4"])
+def test_a_format_that_was_interrupted_is_repeated(tmp_path: Path, left: bytes) -> None:
+    """A kill leaves the file under the name that it has until it is whole."""
+    (tmp_path / "meta.properties.tmp").write_bytes(left)
+    assert format_directory(tmp_path, node_id=NodeId(4)).node_id == 4
+    assert [entry.name for entry in tmp_path.iterdir()] == ["meta.properties"]
+
+
+def test_what_a_node_that_never_ran_may_find_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for name in ("meta.properties", "node.properties.tmp", ".lock", "node.log", "raftlake.pid"):
+        (tmp_path / name).write_bytes(b"")
+    assert used_names(tmp_path) == []
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "ballast.tmp").write_bytes(b"")
+    assert used_names(tmp_path) == ["ballast.tmp", "t-0"]
+    with pytest.raises(StorageError, match=f"cannot look at {tmp_path}/none"):
+        used_names(tmp_path / "none")
 
 
 def test_an_unformatted_directory_says_how_to_format_it(tmp_path: Path) -> None:
