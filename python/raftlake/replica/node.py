@@ -44,6 +44,7 @@ from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.reports import Reports
 from raftlake.replica.services import Services
 from raftlake.replica.snapshots.check import SnapshotCheck
+from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
 from raftlake.replica.turn.actions import Actions
@@ -118,8 +119,10 @@ class ReplicaNode:
             refused_keys=RefusedKeys(engine, state),
             room=KvRoom(engine, state),
         )
-        self.snapshots = Snapshots(engine, self.producers, self.disk, self.kv)
-        self.snapshot_transfer = SnapshotTransfer(engine, self.names, self.disk, SnapshotCheck(engine, self.snapshots))
+        held = HeldSnapshots(engine)
+        self.snapshots = Snapshots(engine, self.producers, self.disk, self.kv, held)
+        check = SnapshotCheck(engine, self.snapshots)
+        self.snapshot_transfer = SnapshotTransfer(engine, self.names, self.disk, check, held)
 
     def _build_groups(self) -> None:
         engine = self.engine

@@ -17,6 +17,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition import snapshot_files
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.check import SnapshotCheck
+from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
 
@@ -33,7 +34,7 @@ def taken() -> tuple[Ground, Any, Snapshots]:
         state.machine.apply(offset, encode(put(f"k{number}", b"v")))
     kv = SimpleNamespace(machine=state.machine, is_restoring=False, bytes_since_snapshot=9, applied_timestamp_ms=1)
     disk = Noted(has_room_for=True)
-    snapshots = Snapshots(ground.engine, ProducerCare(ground.engine), disk, kv)  # type: ignore[arg-type]
+    snapshots = Snapshots(ground.engine, ProducerCare(ground.engine), disk, kv, HeldSnapshots(ground.engine))  # type: ignore[arg-type]
     snapshots.tick()
     ground.run(50)
     assert not ground.disk.snapshots.ids(METADATA_GROUP), "not enough was written"
@@ -85,7 +86,7 @@ def test_a_piece_is_sent_when_the_core_has_answered_and_what_is_not_there_is_ref
     partition = ground.engine.partitions[METADATA_GROUP]
     (snapshot_id,) = ground.disk.snapshots.ids(METADATA_GROUP)
     check = Noted()
-    transfer = SnapshotTransfer(ground.engine, Names(ground.engine.config), Noted(), check)  # type: ignore[arg-type]
+    transfer = SnapshotTransfer(ground.engine, Names(ground.engine.config), Noted(), check, HeldSnapshots(ground.engine))  # type: ignore[arg-type]
     replies: list[Any] = []
     size = ground.disk.snapshots.size(METADATA_GROUP, snapshot_id)
     for position in (0, size):
@@ -109,7 +110,7 @@ def test_a_snapshot_that_arrives_counts_when_it_is_whole_and_durable() -> None:
     data = source.disk.snapshots.read(METADATA_GROUP, snapshot_id, 0, 1 << 20)
     ground = Ground(3)
     partition = ground.host()
-    transfer = SnapshotTransfer(ground.engine, Names(ground.engine.config), Noted(), Noted())  # type: ignore[arg-type]
+    transfer = SnapshotTransfer(ground.engine, Names(ground.engine.config), Noted(), Noted(), Noted())  # type: ignore[arg-type]
     stepped: list[Any] = []
     ground.engine.step = lambda partition, event: stepped.append(event)  # type: ignore[method-assign]
     for part in (data, data[:-1]):

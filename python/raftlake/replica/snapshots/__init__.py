@@ -4,6 +4,7 @@ Reading order:
 
 - `snapshots`: `Snapshots` writes the key space in slices, and the snapshot at the log start of a data partition.
 - `check`: `SnapshotCheck` reads a file through that a replica asks for a second time.
+- `held`: `HeldSnapshots` tells which snapshots replicas are fetching, so that they stay.
 - `transfer`: `SnapshotTransfer` sends pieces of files, and takes pieces in.
 
 The format of the files is in `snapshot_files` of the package `partition`, and the state machine's part of it in `raftlake.kv`.

@@ -2,7 +2,8 @@
 
 The metadata log: after `metadata.log.max.record.bytes.between.snapshots` bytes of records, or
 `metadata.log.max.snapshot.interval.ms`, the key space is written in slices, a few milliseconds of each turn, while commands go
-on. The two newest snapshots stay, and the log from the older one on: should the newest be damaged, nothing is lost. A data
+on. The two newest snapshots stay, and those that replicas are fetching (`held`), and the log from the oldest of them on: should
+the newest be damaged, nothing is lost. A data
 partition: retention decides; its snapshot holds voters and producers and stands exactly at the log start. Invariant: nothing is
 deleted from a log before a snapshot at or above its new start is durable.
 """
@@ -26,6 +27,7 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.replica.partition.start_points import Slices
 from raftlake.replica.producer_care import ProducerCare
+from raftlake.replica.snapshots.held import HeldSnapshots
 
 #: Values in one slice of the key space: with SLICE_ROWS a millisecond's work.
 SLICE_BYTES = 256 * 1024
@@ -52,8 +54,9 @@ class _Taking:
 
 
 class Snapshots:
-    def __init__(self, engine: Engine, producers: ProducerCare, disk: DiskWatch, kv: KvService) -> None:
+    def __init__(self, engine: Engine, producers: ProducerCare, disk: DiskWatch, kv: KvService, held: HeldSnapshots) -> None:
         self._engine = engine
+        self._held = held
         self._producers = producers
         self._disk = disk
         self._kv = kv
@@ -141,8 +144,8 @@ class Snapshots:
         if not self._still_fits(partition, taking.maker.snapshot_id):
             return
         engine.step(partition, SnapshotTaken(snapshot_id=taking.maker.snapshot_id))
-        kept = self._delete_old(partition, SNAPSHOTS_KEPT)
-        if len(kept) == SNAPSHOTS_KEPT:
+        kept = self._delete_old(partition, SNAPSHOTS_KEPT, spares_held=True)
+        if len(kept) >= SNAPSHOTS_KEPT:
             self._advance_start(partition, kept[0].offset)
 
     def _put_off(self, taking: _Taking, error: DiskFull) -> None:
@@ -248,10 +251,13 @@ class Snapshots:
         else:
             self._trimming.pop(partition, None)
 
-    def _delete_old(self, partition: Partition, count: int) -> list[OffsetAndEpoch]:
-        """Delete all but the `count` newest snapshots; those that stay, oldest first."""
+    def _delete_old(self, partition: Partition, count: int, *, spares_held: bool = False) -> list[OffsetAndEpoch]:
+        """Delete all but the `count` newest snapshots and, with `spares_held`, those that are being fetched. Returns those that
+        stay, oldest first."""
         store = self._engine.logs.snapshots
         ids = list(store.ids(partition.group))
+        held = self._held.of(partition.group, ids[:-count]) if spares_held else []
         for snapshot_id in ids[:-count]:
-            store.delete(partition.group, snapshot_id)
-        return ids[-count:]
+            if snapshot_id not in held:
+                store.delete(partition.group, snapshot_id)
+        return [*held, *ids[-count:]]

@@ -26,6 +26,7 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.snapshot_files import describe
 from raftlake.replica.partition.voter_log import read_batch_voters
 from raftlake.replica.snapshots.check import SnapshotCheck
+from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.wire.snapshots import SnapshotAssembler
 
 logger = logging.getLogger("raftlake.snapshots")
@@ -66,11 +67,12 @@ class _Download:
 
 
 class SnapshotTransfer:
-    def __init__(self, engine: Engine, names: Names, disk: DiskWatch, check: SnapshotCheck) -> None:
+    def __init__(self, engine: Engine, names: Names, disk: DiskWatch, check: SnapshotCheck, held: HeldSnapshots) -> None:
         self._engine = engine
         self._names = names
         self._disk = disk
         self._check = check
+        self._held = held
         self._request_counter = 0
         #: Parts that a core has not answered yet: whose, and where in the reply they belong.
         self._unanswered: dict[int, tuple[_Asked, int, GroupId]] = {}
@@ -125,6 +127,7 @@ class SnapshotTransfer:
         assert size is not None
         data = store.read(group, request.snapshot_id, request.position, max(asked.bytes_left, 1))
         asked.bytes_left -= len(data)
+        self._held.note(group, request.snapshot_id)
         response = FetchSnapshotResponse(
             error=ErrorCode.NONE,
             leader_id=action.leader_id,
