@@ -11,11 +11,10 @@ import base64
 import binascii
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from crc32c import crc32c
 
@@ -57,7 +56,6 @@ DELETE_SUFFIX = "-delete"
 _LARGE_SUFFIXES = (".log", ".checkpoint")
 #: Syncs that run at the same time share the file system's commits.
 SYNC_THREADS = 8
-T = TypeVar("T")
 
 
 def uuid_text(value: bytes) -> str:
@@ -135,7 +133,12 @@ def create_partitions(root: Path, groups: Sequence[GroupId]) -> None:
     absent = [group for group in groups if not require_inside(root, group).exists()]
     if not absent:
         return
-    _each_aside(partial(_create_aside, root), absent)
+    if len(absent) == 1:
+        _create_aside(root, absent[0])
+    else:
+        with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-create") as threads:
+            for _ in threads.map(partial(_create_aside, root), absent):
+                pass
     try:
         for group in absent:
             path = partition_path(root, group)
@@ -143,16 +146,6 @@ def create_partitions(root: Path, groups: Sequence[GroupId]) -> None:
         sync_directory(root)
     except OSError as error:
         raise storage_error("create", path, error) from error
-
-
-def _each_aside(act: Callable[[T], object], each: Sequence[T]) -> None:
-    """Do it for all of them, for several at a time: most of the time is spent waiting for the disk. Raises what it raises."""
-    if len(each) == 1:
-        act(each[0])
-    elif each:
-        with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="raftlake-directories") as threads:
-            for _ in threads.map(act, each):
-                pass
 
 
 def _aside(root: Path, group: GroupId, suffix: str) -> Path:
@@ -195,7 +188,7 @@ def remove_partitions(root: Path, groups: Sequence[GroupId], disposal: Disposal)
             for file in path.iterdir():
                 if file.suffix in _LARGE_SUFFIXES:
                     disposal.unlink(file)
-        _each_aside(shutil.rmtree, removed)
+            shutil.rmtree(path)
     except OSError as error:
         raise storage_error("delete", path, error) from error
 
