@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.plant import Edit, Mutant
 
 RESERVED = "raftlake.replica.reserved"
+STRICT = "raftlake.kv.strict_json"
 PROPOSALS = "raftlake.replica.kv.proposals"
 MEMBERSHIP = "raftlake.replica.voters.membership"
 PARTITION = "raftlake.storage.partition"
@@ -16,21 +17,21 @@ APPLY = (
     Mutant(
         name="missing-field-of-a-reserved-key-raises",
         source="issue 10: /raftlake/nodes/evil with {} stopped two of three nodes, and again at every start",
-        edits=(Edit(RESERVED, "    except KeyError as error:\n", "    except IndexError as error:\n"),),
+        edits=(Edit(STRICT, "    except KeyError as error:\n", "    except IndexError as error:\n"),),
         by_tests=True,
         places=("unit/replica/test_replica_reserved.py", "property/test_replica_hostile_keys.py"),
     ),
     Mutant(
         name="depth-of-a-reserved-value-left-to-the-interpreter",
         source="issue 10: a limit of the interpreter differs from node to node, and so would what they make of a key",
-        edits=(Edit(RESERVED, '    if value.count(b"[") + value.count(b"{") > BRACKETS_MAX:\n', "    if False:\n"),),
+        edits=(Edit(STRICT, '    if value.count(b"[") + value.count(b"{") > BRACKETS_MAX:\n', "    if False:\n"),),
         by_tests=True,
         places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="true-is-a-number-of-partitions",
         source="classic: Python's bool is an int",
-        edits=(Edit(RESERVED, "    if type(found) is not int or not low", "    if not isinstance(found, int) or not low"),),
+        edits=(Edit(STRICT, "    if type(found) is not int or not low", "    if not isinstance(found, int) or not low"),),
         by_tests=True,
         places=("unit/replica/test_replica_reserved.py",),
     ),
@@ -51,7 +52,7 @@ APPLY = (
     Mutant(
         name="partitions-of-a-committed-topic-unbounded",
         source='issue 10: "partitions": 10**9 builds that list',
-        edits=(Edit(RESERVED, '_int(fields["partitions"], 1, partitions_max)', '_int(fields["partitions"], 1, 10**18)'),),
+        edits=(Edit(RESERVED, 'integer(fields["partitions"], 1, partitions_max)', 'integer(fields["partitions"], 1, 10**18)'),),
         by_tests=True,
         places=("unit/replica/test_replica_reserved.py",),
     ),

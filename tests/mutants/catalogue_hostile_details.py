@@ -66,7 +66,7 @@ TOLD = (
     mutant(
         "texts-judged-by-the-unicode-of-this-python",
         "two nodes with different Pythons decided differently about one committed key",
-        "raftlake.replica.reserved",
+        "raftlake.kv.strict_json",
         " or _UNFIT.search(found):\n",
         " or not found.isprintable():\n",
         "unit/replica/test_replica_reserved.py",
@@ -74,7 +74,7 @@ TOLD = (
     mutant(
         "control-characters-of-the-second-kind",
         "a host with U+0085 ends a line in a log",
-        "raftlake.replica.reserved",
+        "raftlake.kv.strict_json",
         "\\x7f-\\x9f",
         "\\x7f",
         "unit/replica/test_replica_reserved.py",

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from raftlake.errors import RequestRejected
 from raftlake.kv.commands import KEY_BYTES_MAX, Delete, Put, Txn, encode
 from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, RESERVED_PREFIX, TOPICS_PREFIX
+from raftlake.kv.strict_json import Refused
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.producers import ProducerIds
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv.refused_keys import TOLD_MAX
-from raftlake.replica.reserved import Refused, decode
+from raftlake.replica.reserved import decode
 from raftlake.wire.ids import id_to_text
 from replica_cluster import Cluster
 from reservedkit import commit, wait_for_one_view

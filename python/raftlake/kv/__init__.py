@@ -8,6 +8,7 @@ Reading order:
 
 - `commands`: the transactions that a client may ask for, and their bytes in a log record.
 - `keys`: the names of the reserved keys below `/raftlake/`.
+- `strict_json`: reading the JSON of reserved keys, alike on all nodes.
 - `machine`: `StateMachine` applies committed commands and answers reads.
 - `keyspace`: the keys and their entries, in leaves of neighbouring keys; a leaf that a frozen view shares is copied before a
   change.

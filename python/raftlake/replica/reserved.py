@@ -1,19 +1,16 @@
 """What the reserved keys hold: one decoder for each, from whatever was committed to a value, or to a refusal that says why.
 
 Owns the meaning of every key under `/raftlake/`. Invariants: no key and no bytes make a decoder raise, and the result depends
-on the arguments alone, so that all nodes take, or ignore, an entry alike. Therefore no limit of the interpreter decides (depth
-of nested JSON, digits of a number): limits of this module are reached first.
+on the arguments alone, so that all nodes take, or ignore, an entry alike (`kv.strict_json`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
 
-from raftlake.errors import WireError
 from raftlake.kv.keys import (
     CLUSTER_KEY,
     INCARNATION_KEY,
@@ -22,6 +19,7 @@ from raftlake.kv.keys import (
     TOPICS_PREFIX,
 )
 from raftlake.kv.machine import Entry
+from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse, whole_number
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC, Endpoint
@@ -32,33 +30,13 @@ from raftlake.wire.ids import id_from_text, id_to_text
 #: of the log has ever been given out.
 PRODUCER_IDS_BLOCK = 1000
 NAME_LENGTH_MAX = 249
-VALUE_BYTES_MAX = 64 * 1024
-#: Opening brackets in one value, and so the depth of its nesting.
-BRACKETS_MAX = 300
 VOTERS_MAX = 64
 CONFIGS_MAX = 100
 HOST_CHARACTERS_MAX = 255
-REASON_CHARACTERS_MAX = 300
-INT_DIGITS_MAX = 19
 ID_MAX = 2**31 - 1
 PORT_MAX = 65_535
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-#: What no text of a key's value may hold: control characters, ends of lines, what reverses the order of letters, halves of
-#: pairs, and what will never be a character. Written out, because `isprintable` asks the Unicode version of its Python, and all
-#: nodes have to decide alike.
-_UNFIT = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef"
-    + "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
-    + "]"
-)
 _HOST_BANNED = frozenset(' "#/<>?@\\')
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An entry that means nothing, and why."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +101,30 @@ def decode_node(key: str, value: bytes) -> NodeAddresses | Refused:
 
     def read() -> NodeAddresses:
         node_id = _node_id(key.removeprefix(NODES_PREFIX))
-        fields = _object(value)
+        fields = json_object(value)
         http = None
         if fields.get("http_port"):
             http = _endpoint(fields["http_host"], fields["http_port"])
         return NodeAddresses(node_id, _endpoint(fields["host"], fields["port"]), http)
 
-    return _read(read)
+    return read_or_refuse(read)
 
 
 def decode_cluster(value: bytes) -> str | Refused:
     """The cluster id under CLUSTER_KEY."""
-    return _read(lambda: id_to_text(id_from_text(_text(_object(value)["cluster_id"]))))
+    return read_or_refuse(lambda: id_to_text(id_from_text(plain_text(json_object(value)["cluster_id"]))))
 
 
 def decode_producers_next(value: bytes, version: int) -> int | Refused:
     """The next free producer id under PRODUCERS_NEXT_KEY, whose entry stands at `version`."""
 
     def read() -> int:
-        known = _count(value.decode("ascii"))
+        known = whole_number(value.decode("ascii"))
         if known > PRODUCER_IDS_BLOCK * version:
             raise ValueError(f"{known} ids cannot have been given out by {version} commands")
         return known
 
-    return _read(read)
+    return read_or_refuse(read)
 
 
 def first_free_producer_id(entry: Entry | None) -> int:
@@ -163,11 +141,13 @@ def decode_incarnation(value: bytes) -> Incarnation | Refused:
     """The value of INCARNATION_KEY."""
 
     def read() -> Incarnation:
-        fields = _object(value)
-        directory_id = DirectoryId(id_from_text(_text(fields["directoryId"])))
-        return Incarnation(directory_id, NodeId(_int(fields["nodeId"], 0, ID_MAX)), Epoch(_int(fields["epoch"], 0, ID_MAX)))
+        fields = json_object(value)
+        directory_id = DirectoryId(id_from_text(plain_text(fields["directoryId"])))
+        return Incarnation(
+            directory_id, NodeId(integer(fields["nodeId"], 0, ID_MAX)), Epoch(integer(fields["epoch"], 0, ID_MAX))
+        )
 
-    return _read(read)
+    return read_or_refuse(read)
 
 
 def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refused:
@@ -177,15 +157,15 @@ def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refuse
         fault = fault_of_name(name)
         if fault is not None:
             raise ValueError(fault)
-        fields = _object(value)
-        topic_id = id_from_text(_text(fields["id"]))
+        fields = json_object(value)
+        topic_id = id_from_text(plain_text(fields["id"]))
         if not any(topic_id[:8]):
             raise ValueError("the id is one of those that Kafka keeps for itself")
-        partitions = _int(fields["partitions"], 1, partitions_max)
+        partitions = integer(fields["partitions"], 1, partitions_max)
         voters = _voters(fields["voters"]) if "voters" in fields else None
         return Topic(name, topic_id, partitions, _configs(fields.get("configs", {})), voters)
 
-    return _read(read)
+    return read_or_refuse(read)
 
 
 def fault_of_name(name: str) -> str | None:
@@ -198,68 +178,21 @@ def fault_of_name(name: str) -> str | None:
     return f"{METADATA_TOPIC} is the quorum's own log" if name == METADATA_TOPIC else None
 
 
-_T = TypeVar("_T")
-
-
-def _read(read: Callable[[], _T]) -> _T | Refused:
-    try:
-        return read()
-    except KeyError as error:
-        return Refused(f"{error.args[0]} is missing")
-    except (ValueError, TypeError, WireError) as error:
-        return Refused(str(error)[:REASON_CHARACTERS_MAX])
-
-
-def _object(value: bytes) -> dict[str, Any]:
-    if len(value) > VALUE_BYTES_MAX:
-        raise ValueError(f"{len(value)} bytes, at most {VALUE_BYTES_MAX} are expected")
-    if value.count(b"[") + value.count(b"{") > BRACKETS_MAX:
-        raise ValueError(f"more than {BRACKETS_MAX} brackets")
-    fields = json.loads(value.decode("utf-8"), parse_int=_count, parse_float=_no_number, parse_constant=_no_number)
-    if type(fields) is not dict:
-        raise ValueError("no JSON object")
-    return fields
-
-
-def _count(digits: str) -> int:
-    """Decimal digits without a leading zero."""
-    if len(digits) > INT_DIGITS_MAX or not digits.isascii() or not digits.isdigit() or digits != str(int(digits)):
-        raise ValueError(f"{digits[:INT_DIGITS_MAX]!r} is not a whole number")
-    return int(digits)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text[:INT_DIGITS_MAX]} is not a whole number")
-
-
-def _int(found: object, low: int, high: int) -> int:
-    # Python takes True for a number.
-    if type(found) is not int or not low <= found <= high:
-        raise ValueError(f"{str(found)[:INT_DIGITS_MAX]!r} is not a number from {low} to {high}")
-    return found
-
-
 def _node_id(text: str) -> NodeId:
-    return NodeId(_int(_count(text), 0, ID_MAX))
-
-
-def _text(found: object) -> str:
-    if not isinstance(found, str) or _UNFIT.search(found):
-        raise ValueError("a text is expected")
-    return found
+    return NodeId(integer(whole_number(text), 0, ID_MAX))
 
 
 def _endpoint(host: object, port: object) -> Endpoint:
-    name = _text(host)
+    name = plain_text(host)
     if not 1 <= len(name) <= HOST_CHARACTERS_MAX or _HOST_BANNED.intersection(name):
         raise ValueError(f"{name[:HOST_CHARACTERS_MAX]!r} is no host")
-    return Endpoint(name, _int(port, 0, PORT_MAX))
+    return Endpoint(name, integer(port, 0, PORT_MAX))
 
 
 def _configs(found: object) -> dict[str, str]:
     if not isinstance(found, dict) or len(found) > CONFIGS_MAX:
         raise ValueError(f"configs are an object of at most {CONFIGS_MAX} texts")
-    return {_text(key): _text(value) for key, value in found.items()}
+    return {plain_text(key): plain_text(value) for key, value in found.items()}
 
 
 def _voters(found: object) -> VoterSet:
@@ -270,23 +203,17 @@ def _voters(found: object) -> VoterSet:
     for entry in found:
         if not isinstance(entry, dict):
             raise ValueError("a voter is an object")
-        node_id = NodeId(_int(entry["id"], 0, ID_MAX))
-        voters[node_id] = ReplicaKey(node_id, DirectoryId(id_from_text(_text(entry["directory"]))))
-        endpoints[node_id] = tuple(_voter_endpoint(place) for place in _list(entry["endpoints"]))
+        node_id = NodeId(integer(entry["id"], 0, ID_MAX))
+        voters[node_id] = ReplicaKey(node_id, DirectoryId(id_from_text(plain_text(entry["directory"]))))
+        endpoints[node_id] = tuple(_voter_endpoint(place) for place in items(entry["endpoints"]))
     ids = sorted(voters)
     return VoterSet({node_id: voters[node_id] for node_id in ids}, {node_id: endpoints[node_id] for node_id in ids})
 
 
-def _list(found: object) -> list[Any]:
-    if not isinstance(found, list):
-        raise ValueError("a list is expected")
-    return found
-
-
 def _voter_endpoint(place: object) -> VoterEndpoint:
     """As the quorum's log has it, where any text may stand for a host: peers connect to it, and no client is sent there."""
-    name, host, port = _list(place)
+    name, host, port = items(place)
     for text in (name, host):
         if not isinstance(text, str) or len(text.encode()) > HOST_CHARACTERS_MAX:
             raise ValueError(f"an endpoint's name and host are texts of at most {HOST_CHARACTERS_MAX} bytes")
-    return VoterEndpoint(name, host, _int(port, 0, PORT_MAX))
+    return VoterEndpoint(name, host, integer(port, 0, PORT_MAX))

@@ -22,8 +22,8 @@ from collections.abc import Callable
 
 from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, topic_key
 from raftlake.kv.keyspace import Entry
+from raftlake.kv.strict_json import Refused
 from raftlake.replica.reserved import (
-    Refused,
     Topic,
     decode_incarnation,
     decode_producers_next,

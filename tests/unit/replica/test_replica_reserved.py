@@ -8,15 +8,13 @@ import pytest
 
 from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TOPICS_PREFIX
 from raftlake.kv.machine import Entry
+from raftlake.kv.strict_json import BRACKETS_MAX, VALUE_BYTES_MAX, Refused
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC_ID, Endpoint, NodeConfig
 from raftlake.replica.reserved import (
-    BRACKETS_MAX,
     PRODUCER_IDS_BLOCK,
-    VALUE_BYTES_MAX,
     VOTERS_MAX,
     NodeAddresses,
-    Refused,
     Topic,
     decode,
     decode_node,

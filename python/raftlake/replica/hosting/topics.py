@@ -19,6 +19,7 @@ from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import TOPICS_PREFIX, topic_key
+from raftlake.kv.strict_json import Refused
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset
@@ -32,7 +33,7 @@ from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.opaque import no_keys
 from raftlake.replica.quorum import Quorum
-from raftlake.replica.reserved import Refused, Topic, decode_topic, fault_of_name
+from raftlake.replica.reserved import Topic, decode_topic, fault_of_name
 from raftlake.replica.reserved_rules import PARTITIONS_MAX, topic_under
 from raftlake.wire.ids import id_to_text
 

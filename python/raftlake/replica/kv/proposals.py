@@ -12,6 +12,7 @@ import logging
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
 from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, is_reserved
+from raftlake.kv.strict_json import Refused
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import ProposeRpc
 from raftlake.raft.types import NodeId
@@ -20,7 +21,6 @@ from raftlake.replica.kv.state import KvState
 from raftlake.replica.names import Names
 from raftlake.replica.reserved import (
     PRODUCER_IDS_BLOCK,
-    Refused,
     decode_cluster,
     decode_node,
     decode_producers_next,

@@ -12,9 +12,10 @@ from collections import OrderedDict
 
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import RESERVED_PREFIX
+from raftlake.kv.strict_json import Refused
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.state import KvState
-from raftlake.replica.reserved import Refused, decode
+from raftlake.replica.reserved import decode
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
 
 logger = logging.getLogger("raftlake.reserved")

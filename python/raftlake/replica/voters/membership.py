@@ -13,6 +13,7 @@ from collections.abc import Callable
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.history import Compacted
 from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, node_key
+from raftlake.kv.strict_json import Refused
 from raftlake.raft.roles import Leader
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.config import Endpoint, NodeConfig
@@ -21,7 +22,7 @@ from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.replication.fetch_server import FetchServer
-from raftlake.replica.reserved import NodeAddresses, Refused, decode_cluster, decode_node
+from raftlake.replica.reserved import NodeAddresses, decode_cluster, decode_node
 from raftlake.wire.ids import id_to_text
 
 RETRY_INTERVAL_MS = 2_000
