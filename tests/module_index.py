@@ -33,7 +33,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.client.types": "unit/client/test_client_reader.py",
     # --- values and ports
     "raftlake.errors": "unit/client/test_client_protocol.py",
-    "raftlake.kv.strict_json": "unit/replica/test_replica_reserved.py",
     "raftlake.kv.history": "unit/kv/test_kv_machine.py",
     "raftlake.kv.keys": "unit/kv/test_kv_commands.py",
     "raftlake.kv.snapshot": "unit/kv/test_kv_frozen_restoration.py",

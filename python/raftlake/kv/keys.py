@@ -18,6 +18,9 @@ CLUSTER_KEY = RESERVED_PREFIX + "cluster"
 
 #: JSON {"directoryId", "nodeId", "epoch"}: since when and by which directory a quorum goes on that had lost its majority.
 INCARNATION_KEY = RESERVED_PREFIX + "incarnation"
+#: `/raftlake/tier/<topic id>/<partition>`: JSON, how far the partition is copied to the remote tier, and what is under way
+#: (`raftlake.tier.entries`). Below it, `/<base offset, 20 digits>`: one of the newest copies each.
+TIER_PREFIX = RESERVED_PREFIX + "tier/"
 
 
 def topic_key(name: str) -> str:
@@ -26,6 +29,15 @@ def topic_key(name: str) -> str:
 
 def node_key(node_id: int) -> str:
     return f"{NODES_PREFIX}{node_id}"
+
+
+def tier_key(topic_id: str, partition: int) -> str:
+    """`topic_id` as in the keys of topics' values: base64url."""
+    return f"{TIER_PREFIX}{topic_id}/{partition}"
+
+
+def tier_segment_key(topic_id: str, partition: int, base_offset: int) -> str:
+    return f"{tier_key(topic_id, partition)}/{base_offset:020}"
 
 
 def is_reserved(key: str) -> bool:

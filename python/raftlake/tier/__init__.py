@@ -1,0 +1,1 @@
+"""The remote tier (KIP-405): history as a Delta table for each topic."""
