@@ -13,8 +13,9 @@ import pytest
 
 from contract.batches import data_of, end_of, fill, make_batch, read_all
 from raftlake.errors import InvariantViolation, StorageError
-from raftlake.ports.driver import LogDirectory, LogStore
+from raftlake.ports.driver import BatchSpan, LogDirectory, LogStore
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import BatchSource
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 
 GROUP = GroupId("orders", 3, bytes(range(16)))
@@ -25,6 +26,19 @@ NO_LIMIT = Offset(1 << 60)
 
 def at(offset: int, epoch: int) -> OffsetAndEpoch:
     return OffsetAndEpoch(Offset(offset), Epoch(epoch))
+
+
+def bytes_of(source: BatchSource) -> bytes:
+    """What a source says is to be read."""
+    if isinstance(source, bytes):
+        return source
+    with open(source.path, "rb") as file:
+        file.seek(source.position)
+        return file.read(source.size)
+
+
+def appendable(batch: tuple[bytes, BatchSpan]) -> tuple[list[bytes], list[BatchSpan]]:
+    return [batch[0]], [batch[1]]
 
 
 class LogStoreContract(ABC):
@@ -59,6 +73,68 @@ class LogStoreContract(ABC):
         directory.flush(logs, results.append)
         self.settle(directory)
         return results
+
+    # --- rolling by hand, and where segments are to be read -------------------------------------------------------------
+
+    def test_a_rolled_log_goes_on_in_a_new_segment(self, log: LogStore) -> None:
+        batches = fill(log, 2)
+        assert list(log.roll()) == [2]
+        assert [(each.base_offset, each.end_offset) for each in log.segments()] == [(0, 2), (2, 2)]
+        assert list(log.segment_bases) == [0, 2] and log.read(Offset(2), NO_LIMIT, 100) == b""
+        batches += fill(log, 1)
+        assert [(each.base_offset, each.end_offset) for each in log.segments()] == [(0, 2), (2, 3)]
+        assert read_all(log) == data_of(batches)
+
+    def test_an_empty_segment_is_not_rolled(self, log: LogStore) -> None:
+        assert list(log.roll()) == []
+        fill(log, 1)
+        assert list(log.roll()) == [1]
+        assert list(log.roll()) == []
+        assert len(log.segments()) == 2
+
+    @pytest.mark.parametrize("more", [0, 1])
+    def test_a_rolled_log_is_the_same_after_a_restart(self, directory: LogDirectory, log: LogStore, more: int) -> None:
+        batches = fill(log, 3)
+        log.roll()
+        batches += fill(log, more)
+        self.flush(directory, log)
+        again = self.restart(directory).open(GROUP)
+        assert read_all(again) == data_of(batches) and again.end_offset == 3 + more
+        fill(again, 1)
+        assert again.end_offset == 4 + more
+
+    @pytest.mark.parametrize("end", [0, 1, 2, 3])
+    def test_a_rolled_log_is_cut_like_any_other(self, log: LogStore, end: int) -> None:
+        batches = fill(log, 2)
+        log.roll()
+        batches += fill(log, 2)
+        log.truncate_to(Offset(end))
+        assert log.end_offset == end and read_all(log) == data_of(batches[:end])
+        begun = log.append(*appendable(make_batch(end, count=3)))
+        assert list(begun) == [] and log.end_offset == end + 3
+        assert log.segments()[-1].base_offset == (2 if end >= 2 else 0)
+
+    @pytest.mark.parametrize(("start", "end"), [(0, 4), (0, 1), (1, 3), (3, 4)])
+    def test_a_part_of_a_closed_segment_is_read_where_it_is_said_to_be(self, log: LogStore, start: int, end: int) -> None:
+        batches = fill(log, 4)
+        log.roll()
+        fill(log, 1)
+        assert bytes_of(log.locate(Offset(start), Offset(end))) == data_of(batches[start:end])
+
+    def test_the_second_of_two_segments_is_found(self, log: LogStore) -> None:
+        batches = fill(log, 2)
+        log.roll()
+        batches += fill(log, 3)
+        log.roll()
+        assert bytes_of(log.locate(Offset(2), Offset(5))) == data_of(batches[2:])
+
+    @pytest.mark.parametrize(("start", "end"), [(0, 8), (4, 5), (2, 2), (0, 3)])
+    def test_what_is_no_part_of_one_closed_segment_is_our_own_mistake(self, log: LogStore, start: int, end: int) -> None:
+        fill(log, 2, count=2)
+        log.roll()
+        fill(log, 2, count=2)
+        with pytest.raises((InvariantViolation, StorageError)):
+            log.locate(Offset(start), Offset(end))
 
     # --- append and read ---------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from raftlake.ports.peer_rpcs import (
     PeerReply,
     PeerRpc,
 )
+from raftlake.ports.tier import BatchSource
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
 
@@ -160,6 +161,14 @@ class LogStore(Protocol):
 
     def segments(self) -> Sequence[SegmentInfo]:
         """The segments, oldest first; the last one is active."""
+
+    def roll(self) -> Sequence[Offset]:
+        """Close the active segment, unless it is empty, and begin another one. Returns where segments were begun, as `append`
+        does. May raise DiskFull: then the log is as it was."""
+
+    def locate(self, start: Offset, end: Offset) -> BatchSource:
+        """Where the batches of [start, end), of one closed segment, are to be read. Both are boundaries of batches. Nothing of
+        it changes before the segment is deleted."""
 
     def scrub(self, size_max: int) -> int:
         """Check about `size_max` bytes of the closed segments, from where the last call ended, and return how many were read.

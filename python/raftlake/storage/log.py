@@ -17,6 +17,7 @@ from pathlib import Path
 from raftlake.errors import DiskFull, InvariantViolation, StorageError
 from raftlake.ports.driver import BatchSpan, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import BatchSource, FileRange
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
@@ -130,6 +131,13 @@ class FileLog:
             for span in spans:
                 self._epochs.note(Epoch(span.epoch), Offset(span.base_offset))
         return begun
+
+    def roll(self) -> Sequence[Offset]:
+        """Raises StorageError; DiskFull: the active segment goes on."""
+        self._require_usable()
+        if not self._active.size:
+            return ()
+        return (self._pool.room.retrying(self._roll).base_offset,)
 
     def _write(self, active: Segment, chunks: Sequence[Chunk], spans: Sequence[BatchSpan], size: int) -> None:
         try:
@@ -260,6 +268,15 @@ class FileLog:
         if start >= limit or start == segment.end_offset:
             return b""
         return segment.read(start, limit, size_max)
+
+    def locate(self, start: Offset, end: Offset) -> BatchSource:
+        """Raises StorageError where an offset lies inside a batch."""
+        self._require_usable()
+        segment = self._segment_of(start)
+        if segment.is_active or not self.start_offset <= start < end <= segment.end_offset:
+            raise InvariantViolation(f"{self.group}: [{start}, {end}) is no part of one closed segment")
+        position = segment.position_of(start)
+        return FileRange(str(segment.path), position, segment.position_of(end) - position)
 
     def _segment_of(self, offset: Offset) -> Segment:
         return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]

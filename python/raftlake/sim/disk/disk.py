@@ -18,6 +18,7 @@ from random import Random
 from raftlake.errors import DamagedData, InvariantViolation, StorageError
 from raftlake.ports.driver import BatchSpan, LogStore, Room, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import BatchSource
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.sim.disk.decay import Decay
 from raftlake.sim.disk.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
@@ -92,6 +93,22 @@ class MemoryLog:
             self._active_size = size + span.size
             position += span.size
         return begun
+
+    def roll(self) -> Sequence[Offset]:
+        self._disk.machine.port_call("roll")
+        image = self._image
+        if not self.segments()[-1].size:
+            return ()
+        image.rolled.add(image.end)
+        self._active_size = 0
+        return (Offset(image.end),)
+
+    def locate(self, start: Offset, end: Offset) -> BatchSource:
+        image = self._image
+        closed = [segment for segment in self.segments()[:-1] if segment.base_offset <= start < end <= segment.end_offset]
+        if not closed or any(each not in (image.start, *image.ends) for each in (start, end)):
+            raise InvariantViolation(f"{self.group}: [{start}, {end}) is no part of one closed segment")
+        return self.read(start, end, 1 << 62)
 
     def _append_one(self, span: BatchSpan, data: bytes) -> None:
         image = self._image

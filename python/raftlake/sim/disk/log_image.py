@@ -41,6 +41,8 @@ class LogImage:
     inherited_end: int = 0
     #: Beside the batches: `ports.StartPoints`. All of them are durable.
     points: dict[Offset, tuple[bytes, bytes]] = field(default_factory=dict)
+    #: Where segments begin that their size alone does not begin.
+    rolled: set[int] = field(default_factory=set)
 
     @property
     def end(self) -> int:
@@ -58,6 +60,7 @@ class LogImage:
             synced_end=min(self.synced_end, end),
             inherited_end=end,
             points=dict(self.points),
+            rolled={offset for offset in self.rolled if offset <= end},
         )
 
 
@@ -82,13 +85,16 @@ class Segments:
         base, size, latest_ms = self._active
         for index in range(count, len(batches)):
             batch = batches[index]
-            if size and size + len(batch.data) > self._segment_bytes:
+            if size and (size + len(batch.data) > self._segment_bytes or batch.base in image.rolled):
                 self._closed.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
                 base, size, latest_ms = batch.base, 0, -1
             size += len(batch.data)
             latest_ms = max(latest_ms, batch.timestamp_ms)
         self._active, self._known = (base, size, latest_ms), (image, image.start, len(batches))
-        return [*self._closed, SegmentInfo(Offset(base), Offset(image.end), size, latest_ms)]
+        last = SegmentInfo(Offset(base), Offset(image.end), size, latest_ms)
+        if size and image.end in image.rolled:
+            return [*self._closed, last, SegmentInfo(Offset(image.end), Offset(image.end), 0, -1)]
+        return [*self._closed, last]
 
 
 def check_batch_bytes(span: BatchSpan, data: bytes) -> None:
