@@ -95,6 +95,9 @@ class NodeConfig:
     read_timeout_ms: int = 10_000
     #: The leader forgets the address of a node that neither votes nor has fetched for this long.
     node_expiration_ms: int = 300_000
+    #: With a remote tier an open segment is closed when it is so large, or holds records for half of that long.
+    tier_flush_bytes: int = 32 * 1024 * 1024
+    tier_target_lag_ms: int = 60_000
     #: Topic partitions that one node will host.
     partitions_max: int = 10_000
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from raftlake.errors import RaftlakeError
 from raftlake.ports.driver import Aside, Clock, ElectionStore, LogDirectory, Network, PeerConnection
 from raftlake.ports.peer_rpcs import PeerReply, PeerRpc
+from raftlake.ports.tier import RemoteTier
 from raftlake.raft.types import NodeId, Rng
 from raftlake.replica.apis import Apis
 from raftlake.replica.aside.allowance import Allowance
@@ -47,6 +48,7 @@ from raftlake.replica.snapshots.check import SnapshotCheck
 from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
+from raftlake.replica.tiering.tiering import Tiering
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import Housekeeping
 from raftlake.replica.turn.restart import Restarts
@@ -73,6 +75,7 @@ class ReplicaNode:
         rng: Rng,
         request_turn: Callable[[], None],
         aside: Aside | None = None,
+        tier: RemoteTier | None = None,
     ) -> None:
         self.engine = engine = Engine(
             config, clock=clock, network=network, logs=logs, elections=elections, rng=rng, request_turn=request_turn
@@ -84,6 +87,7 @@ class ReplicaNode:
         self._build_replication()
         self._build_state()
         self._build_groups()
+        self.tiering = Tiering(engine, kv=self.kv, disk=self.disk, findings=self.findings, tier=tier)
         self._build_clients(aside or LaterTurns(engine))
         self._build_turn()
 
@@ -232,6 +236,7 @@ class ReplicaNode:
             self.snapshots.tick,
             self.kv.room.tick,
             self.disk.tick,
+            self.tiering.tick,
         )
         self._housekeeping = Housekeeping(
             engine,

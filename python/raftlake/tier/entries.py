@@ -61,10 +61,6 @@ class Tiered:
             self, end_offset=copied.end_offset, segments=self.segments + 1, size=self.size + copied.size, copying=None
         )
 
-    def abandon(self) -> Tiered:
-        """The copy that was under way is not shown, and never will be."""
-        return replace(self, copying=None)
-
 
 def encode_tiered(tiered: Tiered) -> bytes:
     """The value of `tier_key`."""

@@ -1,7 +1,8 @@
 """Who may propose what: the gate in front of the metadata log.
 
 Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
-that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt; or a client's command. The
+that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to the tier;
+or a client's command. The
 node itself is not asked. Knows nothing of connections; `ports.Origin` says who asks, and a claimed number which node.
 """
 
@@ -11,13 +12,14 @@ import logging
 
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
-from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, is_reserved
+from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TIER_PREFIX, TOPICS_PREFIX, is_reserved
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import ProposeRpc
 from raftlake.raft.types import NodeId
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.state import KvState
+from raftlake.replica.kv.tier_gate import refusal_of_tier
 from raftlake.replica.names import Names
 from raftlake.replica.reserved import (
     PRODUCER_IDS_BLOCK,
@@ -70,6 +72,8 @@ class ProposalGate:
         return reason
 
     def _refusal_of_peer(self, txn: Txn, source: NodeId) -> str | None:
+        if txn.ops[0].key.startswith(TIER_PREFIX):
+            return refusal_of_tier(txn, source, self._state.machine)
         if len(txn.ops) != 1 or [compare.key for compare in txn.compares] != [txn.ops[0].key]:
             return "a node changes one reserved key at a time, under a condition on that key"
         operation, version = txn.ops[0], txn.compares[0].version

@@ -130,6 +130,14 @@ class Partition:
         """See `LogFacts.producers_at`."""
         return self._facts.producers_at(offset)
 
+    def auxiliary_at(self, offset: Offset) -> bytes | None:
+        """See `LogFacts.auxiliary_at`."""
+        return self._facts.auxiliary_at(offset)
+
+    def roll(self) -> None:
+        """Close the active segment of the log. May raise DiskFull: then nothing has changed."""
+        self._facts.appended(self.log.roll())
+
     def rebuild_producers(self) -> None:
         """After a truncation: what the log still says."""
         self._facts.restore(self._wall_ms(), with_voters=False)
