@@ -245,6 +245,7 @@ class ReplicaNode:
             scrub=self.scrub,
             snapshots=self.snapshots,
             ticking=ticking,
+            copied_end=self.tiering.copied_end,
         )
 
     def _confirm_peers(self, partition: Partition) -> None:

@@ -15,6 +15,7 @@ from raftlake.errors import RaftlakeError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
+from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clients.base import SCRATCH, Client, Shared
 from raftlake.sim.clients.calls import ClientCalls
 from raftlake.sim.clients.history import KvHistory
@@ -29,10 +30,12 @@ from raftlake.sim.faults.strikes import RoleTrap, Strike
 from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
+from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied
 from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
 from raftlake.sim.oracle import MARK_PREFIX, Oracle
+from raftlake.sim.tier import ObjectStore
 from raftlake.sim.trace import LineSink, Trace
 from raftlake.sim.view import view_of
 from raftlake.wire.batches import Record, decode_records, parse_header
@@ -75,6 +78,9 @@ class Cluster:
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])
         self.coverage = Coverage()
+        self.store: ObjectStore | None = None
+        if settings.tier_lag_ms:
+            self.store = ObjectStore(self.scheduler, stream(settings.seed, "tier"), self.committed, self.trace)
         self.role_traps: list[RoleTrap] = []
         leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]] = {}
         self._leader_epochs: dict[GroupId, int] = {}
@@ -88,6 +94,7 @@ class Cluster:
             self.role_traps,
             leader_waiters,
             self._leader_epochs,
+            self.store,
         )
         self.machines |= {node_id: Machine(world, self._config(node_id, voters), self) for node_id in self.node_ids}
         self.network.peers = dict(self.machines)
@@ -139,6 +146,7 @@ class Cluster:
             snapshot_interval_ms=self.settings.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.settings.snapshot_fetch_bytes_max,
             min_free_bytes=MIN_FREE_BYTES,
+            tier_target_lag_ms=self.settings.tier_lag_ms,
             propose_timeout_ms=3_000,
             read_timeout_ms=3_000,
         )
@@ -283,6 +291,8 @@ class Cluster:
         self.shared.stopped = True
         self._await_convergence(end_us)
         self.invariants.on_end(self.replicas())
+        if left := self._uncopied():
+            raise Violation(ALL_COPIED, "; ".join(left))
         self.check_oracle()
         return Outcome(
             simulated_ms=self.scheduler.now_us // US_PER_MS,
@@ -303,6 +313,17 @@ class Cluster:
                 for replica in machine.replicas.values():
                     if replica.is_leader:
                         self.invariants.on_leading(replica, now_us)
+        if self.store is not None:
+            check_tier(self._running(), self.store.ends)
+
+    def _running(self) -> list[ReplicaNode]:
+        return [machine.node for machine in self.machines.values() if machine.node is not None]
+
+    def _uncopied(self) -> list[str]:
+        if self.store is None:
+            return []
+        lasting = {lineage: end for lineage, end in self.store.ends.items() if lineage.group.topic != SCRATCH}
+        return uncopied(self._running(), lasting, self.committed)
 
     def heal(self) -> None:
         """End every fault: what follows must succeed."""
@@ -312,6 +333,8 @@ class Cluster:
         self.network.settings = self.calls.settings = quiet
         self.network.heal_links()
         self.shared.is_healed = True
+        if self.store is not None:
+            self.store.is_healed = True
         self.role_traps.clear()
         for machine in self.machines.values():
             machine.heal()
@@ -335,6 +358,7 @@ class Cluster:
             not all(client.is_idle for client in self.clients)
             or disagreements(self.replicas(), len(self.node_ids))
             or voter_disagreements(self.replicas(), self.view, self.committed)
+            or self._uncopied()
         ):
             held = sum(replica.log.end_offset for replica in self.replicas())
             if held > most:

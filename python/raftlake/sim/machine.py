@@ -34,6 +34,7 @@ from raftlake.sim.faults.syncs import Syncs
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState, Violation
 from raftlake.sim.network import NO_EPOCHS, SimulatedNetwork
 from raftlake.sim.node_watch import DiskWatch, NodeWatch
+from raftlake.sim.tier import ObjectStore, SimulatedTier
 from raftlake.sim.trace import Trace, describe_answer, describe_rpc
 
 #: A driver that asks for this many turns or deadlines within one simulated microsecond spins.
@@ -56,6 +57,8 @@ class World:
     leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]]
     #: The highest epoch of each group in which a node has led, be it for a moment.
     leader_epochs: dict[GroupId, int]
+    #: Behind the nodes' remote tier; None without one.
+    store: ObjectStore | None
 
 
 class Supervisor(Protocol):
@@ -133,6 +136,7 @@ class Machine:
             elections=self.disk,
             rng=Random(self._rng.randrange(1 << 62)),
             request_turn=partial(self._request_turn, incarnation),
+            tier=None if world.store is None else SimulatedTier(world.store, self),
         )
         self._watch = NodeWatch(self.node, incarnation, self.disk.logs, world.invariants, world.coverage, world.trace)
         self.node.reports.role_listeners.append(self._spring_trap)

@@ -311,7 +311,7 @@ class LogFacts:
             return None
 
     def auxiliary_at(self, offset: Offset) -> bytes | None:
-        """The point at `offset` as one piece, for a copy that ends there (KIP-405: auxiliary state). None without a whole one."""
+        """The point at `offset` as one piece, for a copy that ends there (KIP-405: auxiliary state); None without one."""
         if offset not in self._log.start_points.offsets:
             return None
         try:

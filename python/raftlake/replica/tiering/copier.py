@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
 from raftlake.kv.keys import tier_key, tier_segment_key
+from raftlake.kv.machine import StateMachine
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.tier import (
     CopyRequest,
@@ -53,6 +54,16 @@ class Standing:
 
     tiered: Tiered
     version: int
+
+
+def standing_of(machine: StateMachine, partition: Partition) -> Standing | Refused:
+    """What is copied of a partition. One without a key begins at its log's start."""
+    entry = machine.get(tier_key(id_to_text(partition.group.topic_id), partition.group.partition))
+    if entry is None:
+        start = partition.log.start_offset
+        return Standing(Tiered(start_offset=start, end_offset=start), ABSENT)
+    found = decode_tiered(entry.value)
+    return found if isinstance(found, Refused) else Standing(found, entry.version)
 
 
 class Copier:
@@ -89,13 +100,8 @@ class Copier:
         self._is_closed = True
 
     def standing(self) -> Standing | Refused:
-        """What is copied, as far as this node has applied it. A partition without a key begins at its log's start."""
-        entry = self._kv.machine.get(self._key)
-        if entry is None:
-            start = self._partition.log.start_offset
-            return Standing(Tiered(start_offset=start, end_offset=start), ABSENT)
-        found = decode_tiered(entry.value)
-        return found if isinstance(found, Refused) else Standing(found, entry.version)
+        """What is copied, as far as this node has applied it."""
+        return standing_of(self._kv.machine, self._partition)
 
     def go_on(self) -> None:
         """Do the next step, if there is one and it is time for it."""

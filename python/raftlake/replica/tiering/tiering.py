@@ -21,7 +21,8 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.tiering.copier import Copier
+from raftlake.replica.tiering.copier import Copier, Standing, standing_of
+from raftlake.tier.entries import OFFSET_MAX
 from raftlake.tier.plan import RollRule
 
 #: Between two looks at a partition.
@@ -91,6 +92,13 @@ class Tiering:
         watched = self._watched.pop(partition.group, None)
         if watched is not None and watched.copier is not None:
             watched.copier.close()
+
+    def copied_end(self, partition: Partition) -> int:
+        """Up to where a partition is in the remote tier, as far as this node knows; its end where there is no tier."""
+        if self._tier is None:
+            return OFFSET_MAX
+        standing = standing_of(self._kv.machine, partition)
+        return standing.tiered.end_offset if isinstance(standing, Standing) else partition.log.start_offset
 
     def tick(self) -> None:
         """Called a few times a second."""

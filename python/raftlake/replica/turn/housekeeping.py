@@ -10,6 +10,7 @@ from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.scrub import Scrub
 from raftlake.replica.engine import Engine
+from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.retention import first_offset_to_keep
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.snapshots import Snapshots
@@ -20,7 +21,8 @@ EXPIRATION_INTERVAL_MS = 600_000
 
 
 class Housekeeping:
-    """`ticking` are called in each round, in their order."""
+    """`ticking` are called in each round, in their order. `copied_end` says up to where a partition is in the remote tier, and
+    so may be deleted here."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class Housekeeping:
         scrub: Scrub,
         snapshots: Snapshots,
         ticking: Sequence[Callable[[], None]],
+        copied_end: Callable[[Partition], int],
     ) -> None:
         self._engine = engine
         self._findings = findings
@@ -38,6 +41,7 @@ class Housekeeping:
         self._scrub = scrub
         self._snapshots = snapshots
         self._ticking = tuple(ticking)
+        self._copied_end = copied_end
         self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
         self._next_checkpoint_ms = engine.now_ms + CHECKPOINT_INTERVAL_MS
         self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
@@ -73,7 +77,8 @@ class Housekeeping:
             segments = self._findings.guarded(partition.group, log.segments)
             if segments is None:
                 continue
-            keep_from = Offset(first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), partition.high_watermark))
+            below = min(partition.high_watermark, self._copied_end(partition))
+            keep_from = Offset(first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), below))
             if keep_from > log.start_offset:
                 keep_from = partition.can_begin_at(keep_from)
             if keep_from > log.start_offset:

@@ -112,6 +112,8 @@ class Settings:
     auto_join: bool = False
     kv_keys: int = 2
     think_ms_mean: int = 300
+    #: `tier.target.lag.ms` of the nodes, 0 for no remote tier.
+    tier_lag_ms: int = 0
 
     @classmethod
     def draw(cls, seed: int) -> Settings:
@@ -210,6 +212,8 @@ class Settings:
         settings = replace(settings, fill_interval_ms=sometimes(15, 2_000, 20_000), fill_ms_max=choice(500, 4_000, 10_000))
         rng = stream(seed, "settings of forged epochs")
         settings = replace(settings, forge_interval_ms=sometimes(20, 300, 20_000))
+        rng = stream(seed, "settings of the tier")
+        settings = replace(settings, tier_lag_ms=choice(0, 2_000, 8_000))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     def lines(self) -> list[str]:
