@@ -85,7 +85,8 @@ class CopyRequest:
     end_offset: Offset
     leader_epoch: Epoch
     epochs: tuple[tuple[Epoch, Offset], ...]
-    source: BatchSource
+    #: One behind the other.
+    sources: tuple[BatchSource, ...]
     #: What a replica has to know that begins at `end_offset`: kept beside the rows, its meaning is the driver's.
     auxiliary: bytes
 

@@ -16,14 +16,17 @@ from raftlake.kv.keys import (
     INCARNATION_KEY,
     NODES_PREFIX,
     PRODUCERS_NEXT_KEY,
+    TIER_PREFIX,
     TOPICS_PREFIX,
 )
 from raftlake.kv.machine import Entry
 from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse, whole_number
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.replica.quorum import voters_to_json
+from raftlake.tier.entries import Tiered, decode_segment, decode_tiered
 from raftlake.wire.ids import id_from_text, id_to_text
 
 #: Ids that a node takes for its producers at a time. Each block is one command, so that no id above this many for each offset
@@ -78,7 +81,7 @@ class Topic:
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-Reserved = NodeAddresses | Incarnation | Topic | str | int
+Reserved = NodeAddresses | Incarnation | Topic | Tiered | RemoteSegment | str | int
 
 
 def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserved | Refused:
@@ -93,6 +96,8 @@ def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserve
         return decode_producers_next(value, version)
     if key == INCARNATION_KEY:
         return decode_incarnation(value)
+    if key.startswith(TIER_PREFIX):
+        return decode_tiered(value) if key.count("/") == TIER_PREFIX.count("/") + 1 else decode_segment(value)
     return Refused("no node writes this key")
 
 

@@ -360,7 +360,9 @@ class Cluster:
             or voter_disagreements(self.replicas(), self.view, self.committed)
             or self._uncopied()
         ):
-            held = sum(replica.log.end_offset for replica in self.replicas())
+            held = sum(int(replica.log.end_offset) for replica in self.replicas())
+            if self.store is not None:
+                held += sum(len(shown.segments) for shown in self.store.lineages.values())
             if held > most:
                 most, end_us = held, min(max(end_us, self.scheduler.now_us + STANDSTILL_US), last_us)
             if self.scheduler.now_us >= end_us:

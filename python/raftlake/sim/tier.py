@@ -132,8 +132,7 @@ class SimulatedTier:
         self._caller = caller
 
     def copy(self, request: CopyRequest, done: Callable[[RemoteSegment | TierError], None]) -> None:
-        assert isinstance(request.source, bytes)
-        batches = request.source
+        batches = b"".join(source for source in request.sources if isinstance(source, bytes))
         fault = _fault_of(request, batches)
         if fault is not None:
             self._begin(f"copy {request.lineage.group}", lambda: fault, None, done)

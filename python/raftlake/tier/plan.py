@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raftlake.ports.driver import SegmentInfo
@@ -17,13 +17,24 @@ class Range:
     end_offset: Offset
 
 
-def next_range(segments: Sequence[SegmentInfo], copied_end: Offset, high_watermark: int) -> Range | None:
-    """What follows `copied_end`: the rest of the closed segment that holds it. None while there is none below the high
-    watermark. Replicas close their segments at different offsets, so a new leader may begin amid one of its own."""
+def next_range(
+    segments: Sequence[SegmentInfo], copied_end: Offset, high_watermark: int, ends_well: Callable[[Offset], bool]
+) -> list[Range]:
+    """What follows `copied_end`, each part in one closed segment: the rest of the segment that holds it, and those behind it up
+    to the first end that `ends_well`. Empty while there is none below the high watermark.
+
+    Replicas close their segments at different offsets, so a new leader may begin amid one of its own. A replica can begin only
+    where the state of producers and voters was saved (`ends_well`), and a disk without room may have missed it."""
+    parts: list[Range] = []
     for segment in segments[:-1]:
-        if segment.end_offset > copied_end:
-            return Range(copied_end, segment.end_offset) if segment.end_offset <= high_watermark else None
-    return None
+        if segment.end_offset <= copied_end:
+            continue
+        if segment.end_offset > high_watermark:
+            break
+        parts.append(Range(max(copied_end, segment.base_offset), segment.end_offset))
+        if ends_well(segment.end_offset):
+            return parts
+    return []
 
 
 def epochs_within(epochs: Sequence[tuple[Epoch, Offset]], within: Range) -> tuple[tuple[Epoch, Offset], ...]:

@@ -125,8 +125,8 @@ class Copier:
 
     def _start(self, standing: Standing) -> None:
         tiered = standing.tiered
-        following = next_range(self._partition.log.segments(), tiered.end_offset, self._partition.high_watermark)
-        if following is None or self._partition.can_begin_at(following.end_offset) != following.end_offset:
+        parts = self._parts(tiered.end_offset)
+        if not parts:
             return
         if tiered.end_offset < self._partition.log.start_offset:
             self._stumble(TierError(TierFailure.UNUSABLE, self._gap(tiered)))
@@ -134,19 +134,25 @@ class Copier:
         segment_id = self._new_id()
         copying = Copying(
             segment_id=segment_id,
-            base_offset=following.base_offset,
-            end_offset=following.end_offset,
+            base_offset=tiered.end_offset,
+            end_offset=parts[-1].end_offset,
             leader_epoch=self.epoch,
             node_id=self._engine.config.node_id,
         )
         self._own = segment_id
         self._propose(standing, [Put(self._key, encode_tiered(tiered.start(copying)))])
 
+    def _parts(self, copied_end: Offset) -> list[Range]:
+        partition = self._partition
+        points = partition.log.start_points.offsets
+        return next_range(partition.log.segments(), copied_end, partition.high_watermark, points.__contains__)
+
     def _copy(self, tiered: Tiered, copying: Copying) -> None:
         partition = self._partition
+        parts = self._parts(copying.base_offset)
         known = partition.auxiliary_at(copying.end_offset)
-        if known is None or copying.base_offset < partition.log.start_offset:
-            # Repaired, or trimmed by hand, since it was announced: announce what is there.
+        if known is None or not parts or parts[-1].end_offset != copying.end_offset:
+            # The log was repaired since it was announced, or points were saved: announce what is there now.
             self._own = None
             self._claimed_at = self._version()
             return
@@ -157,7 +163,7 @@ class Copier:
             end_offset=copying.end_offset,
             leader_epoch=self.epoch,
             epochs=epochs_within(partition.log.epochs, Range(copying.base_offset, copying.end_offset)),
-            source=partition.log.locate(copying.base_offset, copying.end_offset),
+            sources=tuple(partition.log.locate(part.base_offset, part.end_offset) for part in parts),
             auxiliary=known,
         )
         self._is_busy = True
