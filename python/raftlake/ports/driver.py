@@ -166,9 +166,9 @@ class LogStore(Protocol):
         """Close the active segment, unless it is empty, and begin another one. Returns where segments were begun, as `append`
         does. May raise DiskFull: then the log is as it was."""
 
-    def locate(self, start: Offset, end: Offset) -> BatchSource:
-        """Where the batches of [start, end), of one closed segment, are to be read. Both are boundaries of batches. Nothing of
-        it changes before the segment is deleted."""
+    def locate(self, start: Offset, end: Offset) -> BatchSource | None:
+        """Where the batches of [start, end), of one closed segment, are to be read; None where start or end lies amid a batch.
+        Nothing of it changes before the segment is deleted."""
 
     def scrub(self, size_max: int) -> int:
         """Check about `size_max` bytes of the closed segments, from where the last call ended, and return how many were read.

@@ -269,14 +269,16 @@ class FileLog:
             return b""
         return segment.read(start, limit, size_max)
 
-    def locate(self, start: Offset, end: Offset) -> BatchSource:
-        """Raises StorageError where an offset lies inside a batch."""
+    def locate(self, start: Offset, end: Offset) -> BatchSource | None:
+        """Raises StorageError, InvariantViolation for what is no part of one closed segment."""
         self._require_usable()
         segment = self._segment_of(start)
         if segment.is_active or not self.start_offset <= start < end <= segment.end_offset:
             raise InvariantViolation(f"{self.group}: [{start}, {end}) is no part of one closed segment")
-        position = segment.position_of(start)
-        return FileRange(str(segment.path), position, segment.position_of(end) - position)
+        first, last = segment.locate(start), segment.locate(end - 1)
+        if first.base_offset != start or last.end_offset != end:
+            return None
+        return FileRange(str(segment.path), first.position, last.position + last.size - first.position)
 
     def _segment_of(self, offset: Offset) -> Segment:
         return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1]

@@ -156,6 +156,10 @@ class Copier:
             self._own = None
             self._claimed_at = self._version()
             return
+        sources = [partition.log.locate(part.base_offset, part.end_offset) for part in parts]
+        if None in sources:
+            self._stumble(TierError(TierFailure.UNUSABLE, self._amid_a_batch(tiered)))
+            return
         request = CopyRequest(
             lineage=Lineage(partition.group, tiered.incarnation),
             segment_id=copying.segment_id,
@@ -163,7 +167,7 @@ class Copier:
             end_offset=copying.end_offset,
             leader_epoch=self.epoch,
             epochs=epochs_within(partition.log.epochs, Range(copying.base_offset, copying.end_offset)),
-            sources=tuple(partition.log.locate(part.base_offset, part.end_offset) for part in parts),
+            sources=tuple(source for source in sources if source is not None),
             auxiliary=known,
         )
         self._is_busy = True
@@ -259,6 +263,9 @@ class Copier:
             f"the table ends at {tiered.end_offset}, and the log begins at {self._partition.log.start_offset}: the records "
             "between them are gone. Nothing more is copied"
         )
+
+    def _amid_a_batch(self, tiered: Tiered) -> str:
+        return f"{self._key} says that the table ends at {tiered.end_offset}, which is amid a batch here; {REBUILD}"
 
     def _mismatch(self, tiered: Tiered, end_shown: Offset) -> str:
         return f"{self._key} says that the table ends at {tiered.end_offset}, and it ends at {end_shown}; {REBUILD}"

@@ -103,11 +103,12 @@ class MemoryLog:
         self._active_size = 0
         return (Offset(image.end),)
 
-    def locate(self, start: Offset, end: Offset) -> BatchSource:
+    def locate(self, start: Offset, end: Offset) -> BatchSource | None:
         image = self._image
-        closed = [segment for segment in self.segments()[:-1] if segment.base_offset <= start < end <= segment.end_offset]
-        if not closed or any(each not in (image.start, *image.ends) for each in (start, end)):
+        if not any(each.base_offset <= start < end <= each.end_offset for each in self.segments()[:-1]):
             raise InvariantViolation(f"{self.group}: [{start}, {end}) is no part of one closed segment")
+        if not {start, end} <= {image.start, *image.ends}:
+            return None
         return self.read(start, end, 1 << 62)
 
     def _append_one(self, span: BatchSpan, data: bytes) -> None:

@@ -1,0 +1,342 @@
+"""One copier alone: the test gives the answers of the tier and of the quorum, in every order that can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginekit import ORDERS, Ground
+from raftlake.kv.commands import Compare, Delete, Put, Txn
+from raftlake.kv.keys import tier_key, tier_segment_key
+from raftlake.ports.tier import LineageEnd, RemoteSegment, TierError, TierFailure
+from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.replica.kv.outcomes import ProposeStatus
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.tiering.copier import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Copier
+from raftlake.tier.entries import SEGMENT_KEYS_MAX, Copying, Tiered, decode_segment, decode_tiered, encode_tiered
+from raftlake.wire.batches import iterate_headers
+from raftlake.wire.ids import id_to_text
+from tierkit import Keys, Tier, segment_of
+
+TOPIC_ID = id_to_text(ORDERS.topic_id)
+KEY = tier_key(TOPIC_ID, 0)
+LOST = TierError(TierFailure.UNKNOWN, "no answer")
+
+
+class World:
+    """A partition that node 1 leads, with a control record at 0, and the copier of it."""
+
+    def __init__(self) -> None:
+        self.ground = Ground()
+        self.partition: Partition = self.ground.lead(ORDERS)
+        self.keys, self.tier = Keys(), Tier()
+        keys: Any = self.keys
+        self.copier = Copier(self.ground.engine, keys, self.tier, self.partition)
+
+    def close_segment(self, records: int = 2) -> None:
+        self.ground.append(self.partition, *[b"x"] * records)
+        self.partition.roll()
+
+    def go_on(self, later_ms: int = 0) -> None:
+        self.ground.time.ms += later_ms
+        self.ground.engine.begin_input()
+        self.copier.go_on()
+
+    def copy_one(self) -> RemoteSegment:
+        """One whole round: announced, made, finished."""
+        self.go_on()
+        self.keys.commit()
+        copied = self.tier.copied()
+        self.keys.commit()
+        return copied
+
+    @property
+    def tiered(self) -> Tiered | None:
+        entry = self.keys.machine.get(KEY)
+        found = None if entry is None else decode_tiered(entry.value)
+        assert found is None or isinstance(found, Tiered)
+        return found
+
+    def announce_by_another(self, end_offset: int, base_offset: int = 0) -> Copying:
+        """COPY_STARTED of node 2 stands."""
+        copying = Copying(
+            segment_id="other",
+            base_offset=Offset(base_offset),
+            end_offset=Offset(end_offset),
+            leader_epoch=Epoch(0),
+            node_id=NodeId(2),
+        )
+        before = self.tiered or Tiered(start_offset=Offset(0), end_offset=Offset(0))
+        self.keys.apply(Txn((), (Put(KEY, encode_tiered(before.start(copying))),)))
+        return copying
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.close_segment()
+    return world
+
+
+def shown(base_offset: int, end_offset: int) -> RemoteSegment:
+    """A copy that another leader made."""
+    return RemoteSegment(
+        segment_id="other",
+        base_offset=Offset(base_offset),
+        end_offset=Offset(end_offset),
+        leader_epoch=Epoch(0),
+        epochs=((Epoch(1), Offset(base_offset)),),
+        timestamp_ms_max=-1,
+        log_bytes=1,
+        size=40,
+        crc=2,
+        file="f",
+    )
+
+
+def test_a_closed_segment_is_announced_copied_and_finished(world: World) -> None:
+    world.go_on()
+    assert world.tier.copies == [], "nothing is copied before it is announced"
+    announced = world.keys.commit()
+    assert announced.compares == (Compare(KEY, 0),) and len(announced.ops) == 1
+    tiered = world.tiered
+    assert (
+        tiered is not None and tiered.copying is not None and (tiered.copying.base_offset, tiered.copying.end_offset) == (0, 3)
+    )
+    (request, _), *others = world.tier.copies
+    assert others == [] and world.keys.proposed == []
+    assert (request.base_offset, request.end_offset, request.segment_id) == (0, 3, tiered.copying.segment_id)
+    assert request.leader_epoch == world.partition.core.epoch and request.epochs == ((world.partition.core.epoch, 0),)
+    data = b"".join(source for source in request.sources if isinstance(source, bytes))
+    assert [header.base_offset for header in iterate_headers(data)] == [0, 1]
+    copied = world.tier.copied()
+    finished = world.keys.commit()
+    assert [type(operation) for operation in finished.ops] == [Put, Put]
+    assert world.tiered == Tiered(start_offset=Offset(0), end_offset=Offset(3), segments=1, size=100)
+    entry = world.keys.machine.get(tier_segment_key(TOPIC_ID, 0, 0))
+    assert entry is not None and decode_segment(entry.value) == copied
+    assert not world.copier.is_busy and (world.keys.proposed, world.tier.copies) == ([], [])
+
+
+def test_the_next_segment_follows_where_the_last_copy_ended(world: World) -> None:
+    world.copy_one()
+    world.close_segment(3)
+    copied = world.copy_one()
+    assert (copied.base_offset, copied.end_offset) == (3, 6)
+    assert world.tiered == Tiered(start_offset=Offset(0), end_offset=Offset(6), segments=2, size=200)
+
+
+def test_segments_that_wait_are_copied_one_after_another_without_a_pause(world: World) -> None:
+    world.close_segment(1)
+    world.go_on()
+    for end in (3, 4):
+        world.keys.commit()
+        assert world.tier.copied().end_offset == end
+        world.keys.commit()
+    assert world.keys.proposed == [] and world.tiered is not None and world.tiered.end_offset == 4
+
+
+def test_the_open_segment_and_what_is_not_committed_are_not_copied() -> None:
+    world = World()
+    world.ground.append(world.partition, b"open")
+    world.go_on()
+    assert world.keys.proposed == []
+    world.partition.roll()
+    high_watermark, world.partition.high_watermark = world.partition.high_watermark, Offset(1)
+    world.go_on()
+    assert world.keys.proposed == []
+    world.partition.high_watermark = high_watermark
+    world.go_on()
+    assert len(world.keys.proposed) == 1
+
+
+def test_a_segment_whose_end_no_replica_could_begin_at_is_copied_with_the_next(world: World) -> None:
+    world.partition.log.start_points.delete([Offset(3)])
+    world.go_on()
+    assert world.keys.proposed == []
+    world.close_segment(1)
+    world.go_on()
+    world.keys.commit()
+    (request, _), *_ = world.tier.copies
+    assert (request.base_offset, request.end_offset, len(request.sources)) == (0, 4, 2)
+
+
+def test_a_call_without_an_answer_is_claimed_and_tried_anew_under_another_name(world: World) -> None:
+    world.go_on()
+    world.keys.commit()
+    first = world.tier.fail_copy(LOST)
+    world.go_on()
+    assert world.tier.claims == [], "not at once"
+    world.go_on(RETRY_BACKOFF_MS)
+    assert [(lineage.group, epoch) for lineage, epoch, _ in world.tier.claims] == [(ORDERS, world.partition.core.epoch)]
+    world.tier.claimed(LineageEnd(None))
+    world.keys.commit()
+    (request, _), *_ = world.tier.copies
+    assert (request.base_offset, request.end_offset) == (0, 3) and request.segment_id != first.segment_id
+    world.tier.copied()
+    world.keys.commit()
+    assert world.tiered is not None and world.tiered.segments == 1
+
+
+def test_a_copy_that_is_shown_though_its_answer_was_lost_is_not_made_twice(world: World) -> None:
+    world.go_on()
+    world.keys.commit()
+    copied = segment_of(world.tier.fail_copy(LOST))
+    world.go_on(RETRY_BACKOFF_MS)
+    world.tier.claimed(LineageEnd(copied))
+    assert world.tier.copies == []
+    world.keys.commit()
+    assert world.tiered == Tiered(start_offset=Offset(0), end_offset=Offset(3), segments=1, size=100)
+
+
+def test_the_copy_of_a_former_leader_is_finished_where_it_is_shown(world: World) -> None:
+    """It may have ended elsewhere: segments of replicas differ."""
+    world.announce_by_another(2)
+    world.go_on()
+    assert world.keys.proposed == [] and world.tier.copies == []
+    world.tier.claimed(LineageEnd(shown(0, 1)))
+    world.keys.commit()
+    assert world.tiered is not None and (world.tiered.end_offset, world.tiered.size) == (1, 40)
+    world.keys.commit()
+    (request, _), *_ = world.tier.copies
+    assert (request.base_offset, request.end_offset) == (1, 3), "the rest of the segment that it ended amid"
+
+
+def test_a_table_that_ends_amid_a_batch_is_told_and_ends_no_node(world: World) -> None:
+    world.announce_by_another(2)
+    world.go_on()
+    world.tier.claimed(LineageEnd(shown(0, 2)))
+    world.keys.commit()
+    world.keys.commit()
+    assert world.tier.copies == [] and world.copier.error is not None
+    assert "ends at 2, which is amid a batch here" in world.copier.error.reason
+
+
+def test_the_copy_of_a_former_leader_is_replaced_where_it_is_not_shown(world: World) -> None:
+    world.copy_one()
+    world.close_segment()
+    world.announce_by_another(4, base_offset=3)
+    world.go_on()
+    world.tier.claimed(LineageEnd(shown(0, 3)))
+    world.keys.commit()
+    assert world.tiered is not None and world.tiered.copying is not None
+    assert (world.tiered.copying.node_id, world.tiered.copying.end_offset) == (1, 5)
+
+
+def test_another_announcement_after_the_claim_is_claimed_too(world: World) -> None:
+    world.announce_by_another(3)
+    world.go_on()
+    world.tier.claimed(LineageEnd(None))
+    world.announce_by_another(2)
+    world.keys.commit()
+    assert len(world.tier.claims) == 1 and world.tier.copies == [], "its compare failed"
+
+
+def test_a_table_that_shows_something_else_is_left_alone(world: World) -> None:
+    world.announce_by_another(3)
+    world.go_on()
+    world.tier.claimed(LineageEnd(shown(5, 9)))
+    assert world.keys.proposed == [] and world.copier.error is not None
+    assert "says that the table ends at 0, and it ends at 9" in world.copier.error.reason
+    assert "rebuild-metadata" in world.copier.error.reason
+
+
+def test_a_spoilt_key_stops_the_copies_and_says_what_to_do(world: World) -> None:
+    world.keys.apply(Txn((), (Put(KEY, b"garbage"),)))
+    world.go_on()
+    assert world.keys.proposed == [] and world.copier.error is not None and "rebuild-metadata" in world.copier.error.reason
+
+
+def test_a_log_that_begins_above_the_copies_is_not_copied(world: World) -> None:
+    world.keys.apply(Txn((), (Put(KEY, encode_tiered(Tiered(start_offset=Offset(0), end_offset=Offset(0)))),)))
+    world.close_segment()
+    world.partition.log.advance_start(Offset(3))
+    world.go_on()
+    assert world.keys.proposed == [] and world.copier.error is not None
+    assert "the table ends at 0, and the log begins at 3" in world.copier.error.reason
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_an_announcement_with_an_unknown_outcome_counts_when_it_stands(world: World, is_applied: bool) -> None:
+    world.go_on()
+    txn = world.keys.answer(ProposeStatus.UNKNOWN)
+    if is_applied:
+        world.keys.apply(txn)
+    world.go_on(RETRY_BACKOFF_MS)
+    assert (len(world.tier.copies), len(world.keys.proposed)) == ((1, 0) if is_applied else (0, 1))
+    assert world.tier.claims == []
+
+
+def test_a_finish_with_an_unknown_outcome_is_proposed_again_only_where_it_does_not_stand(world: World) -> None:
+    world.go_on()
+    world.keys.commit()
+    world.tier.copied()
+    finish = world.keys.answer(ProposeStatus.UNKNOWN)
+    world.go_on(RETRY_BACKOFF_MS)
+    assert len(world.keys.proposed) == 1
+    world.keys.apply(finish)
+    world.keys.commit()
+    assert world.tiered is not None and (world.tiered.end_offset, world.tiered.segments) == (3, 1)
+    world.close_segment(1)
+    assert world.copy_one().base_offset == 3
+
+
+def test_nothing_is_done_for_a_copier_that_was_closed(world: World) -> None:
+    world.go_on()
+    world.copier.close()
+    world.keys.commit()
+    world.go_on(RETRY_BACKOFF_MAX_MS)
+    assert world.tier.copies == [] and world.keys.proposed == []
+
+
+def test_a_copy_that_is_shown_after_the_end_of_its_copier_is_not_finished_by_it(world: World) -> None:
+    world.go_on()
+    world.keys.commit()
+    world.copier.close()
+    world.tier.copied()
+    assert world.keys.proposed == []
+
+
+def test_retries_come_ever_later_and_a_success_forgets_them(world: World) -> None:
+    waits = []
+    for _ in range(9):
+        world.go_on()
+        while world.keys.proposed:
+            world.keys.commit()
+        if world.tier.claims:
+            world.tier.claimed(LOST)
+        else:
+            world.tier.fail_copy(LOST)
+        wait = 0
+        while not world.tier.claims and not world.tier.copies:
+            wait += 100
+            world.go_on(100)
+        waits.append(wait)
+    assert waits[0] == RETRY_BACKOFF_MS and waits[1] == 2 * RETRY_BACKOFF_MS and waits[-1] == RETRY_BACKOFF_MAX_MS
+    assert world.copier.failures == 9 and world.copier.error == LOST
+    world.tier.claimed(LineageEnd(None))
+    assert world.copier.failures == 0 and world.copier.error is None
+
+
+def test_the_newest_copies_keep_their_keys(world: World) -> None:
+    for _ in range(SEGMENT_KEYS_MAX + 2):
+        world.copy_one()
+        world.close_segment(1)
+    entries, _ = world.keys.machine.list(f"{KEY}/", None, 1000)
+    bases = [int(key.rpartition("/")[2]) for key, _ in entries]
+    count = SEGMENT_KEYS_MAX + 2
+    assert bases == [0, *range(3, 2 + count)][-SEGMENT_KEYS_MAX:]
+    assert world.tiered is not None and world.tiered.segments == count
+    assert world.tiered.end_offset == 2 + count
+
+
+def test_a_finish_drops_the_oldest_key_and_no_other(world: World) -> None:
+    for _ in range(SEGMENT_KEYS_MAX):
+        world.copy_one()
+        world.close_segment(1)
+    world.go_on()
+    world.keys.commit()
+    world.tier.copied()
+    txn = world.keys.commit()
+    assert [operation.key for operation in txn.ops if isinstance(operation, Delete)] == [tier_segment_key(TOPIC_ID, 0, 0)]
