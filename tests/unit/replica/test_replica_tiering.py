@@ -1,0 +1,189 @@
+"""The tier as a node sees it: open segments are closed in time, led partitions are copied, and their lag is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginekit import METADATA_GROUP, ORDERS, Ground, Noted
+from raftlake.kv.commands import Put, Txn
+from raftlake.kv.keys import tier_key
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import Offset
+from raftlake.replica.disk.findings import Findings
+from raftlake.replica.tiering.tiering import BUSY_MAX, LOOK_INTERVAL_MS, SEEN_MAX, Tiering
+from raftlake.tier.entries import OFFSET_MAX, Tiered, encode_tiered
+from raftlake.wire.ids import id_to_text
+from tierkit import Keys, Tier
+
+
+class World:
+    def __init__(self, *, with_tier: bool = True, **settings: Any) -> None:
+        self.ground = Ground(**{"tier_flush_bytes": 500, "tier_target_lag_ms": 10_000, **settings})
+        self.keys, self.tier = Keys(), Tier()
+        keys: Any = self.keys
+        disk: Any = Noted()
+        self.tiering = Tiering(
+            self.ground.engine,
+            kv=keys,
+            disk=disk,
+            findings=Findings(self.ground.engine),
+            tier=self.tier if with_tier else None,
+        )
+
+    def tick(self, later_ms: int = LOOK_INTERVAL_MS) -> None:
+        self.ground.time.ms += later_ms
+        self.ground.engine.begin_input()
+        self.tiering.tick()
+
+
+def group(index: int) -> GroupId:
+    return GroupId("orders", index, ORDERS.topic_id)
+
+
+def test_a_segment_is_closed_when_its_records_have_waited_for_half_of_the_lag() -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.tick()
+    world.tick(4_000)
+    assert len(partition.log.segments()) == 1
+    world.tick(1_000)
+    assert [segment.base_offset for segment in partition.log.segments()] == [0, 1]
+    world.tick(20_000)
+    assert len(partition.log.segments()) == 2, "an empty one is not closed"
+    world.ground.append(partition, b"x")
+    world.tick()
+    world.tick(3_999)
+    assert len(partition.log.segments()) == 2, "the wait begins with the last look at which it was empty"
+    world.tick(1_000)
+    assert len(partition.log.segments()) == 3
+
+
+def test_a_large_segment_is_closed_at_once() -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    world.tick()
+    assert len(partition.log.segments()) == 2
+
+
+def test_a_follower_closes_segments_too_and_copies_nothing() -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    world.ground.engine.is_resigning = True
+    world.tick()
+    assert len(partition.log.segments()) == 2 and world.keys.proposed == [] and world.tiering.statuses() == []
+
+
+def test_the_quorums_own_log_is_left_alone() -> None:
+    world = World()
+    partition = world.ground.lead(METADATA_GROUP)
+    world.tick()
+    world.tick(60_000)
+    assert len(partition.log.segments()) == 1 and world.tiering.statuses() == []
+
+
+def test_without_a_tier_nothing_happens() -> None:
+    world = World(with_tier=False)
+    partition = world.ground.lead(ORDERS)
+    world.tick()
+    world.tick(60_000)
+    assert len(partition.log.segments()) == 1 and world.tiering.copied_end(partition) == OFFSET_MAX
+
+
+def test_a_led_partition_is_copied_and_its_end_is_told() -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    assert world.tiering.copied_end(partition) == 0, "nothing of it may be deleted yet"
+    world.tick()
+    world.keys.commit()
+    assert world.tiering.copied_end(partition) == 0
+    world.tier.copied()
+    world.keys.commit()
+    assert world.tiering.copied_end(partition) == 2
+
+
+def test_nothing_is_deleted_where_the_key_is_spoilt() -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), 0), b"garbage"),)))
+    assert world.tiering.copied_end(partition) == partition.log.start_offset
+    world.ground.append(partition, b"x" * 600)
+    world.tick()
+    (status,) = world.tiering.statuses()
+    assert status.copied_end is None and status.error is not None
+
+
+def test_a_few_partitions_are_copied_at_a_time_those_that_waited_longest_first() -> None:
+    world = World(tier_target_lag_ms=1_000_000)
+    for index in range(BUSY_MAX + 1, -1, -1):
+        world.ground.append(world.ground.lead(group(index)), b"x" * 600)
+        world.tick()
+    asked = [txn.compares[0].key.rpartition("/")[2] for txn, _ in world.keys.proposed]
+    assert asked == [str(index) for index in range(BUSY_MAX + 1, 1, -1)]
+    world.keys.commit()
+    world.tier.copied()
+    while world.keys.proposed:
+        world.keys.commit()
+    world.tick()
+    assert [txn.compares[0].key.rpartition("/")[2] for txn, _ in world.keys.proposed] == ["1"]
+
+
+def test_the_lag_is_the_age_of_the_oldest_record_that_is_not_copied() -> None:
+    world = World(tier_target_lag_ms=1_000_000)
+    partition = world.ground.lead(ORDERS)
+    world.tick()
+    world.tick(7_000)
+    (status,) = world.tiering.statuses()
+    assert (status.copied_end, status.high_watermark, status.lag_ms) == (0, 1, 7_000)
+    world.ground.append(partition, b"new")
+    world.tick(1_000)
+    assert world.tiering.statuses()[0].lag_ms == 8_000
+    copied = Tiered(start_offset=Offset(0), end_offset=Offset(1))
+    world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), 0), encode_tiered(copied)),)))
+    world.tick(1_000)
+    assert world.tiering.statuses()[0].lag_ms == 1_000, "that of the second record"
+    copied = Tiered(start_offset=Offset(0), end_offset=Offset(2))
+    world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), 0), encode_tiered(copied)),)))
+    world.tick(1_000)
+    assert world.tiering.statuses()[0].lag_ms == 0
+
+
+def test_the_times_that_are_kept_for_a_lag_are_bounded_and_the_oldest_stays() -> None:
+    world = World(tier_target_lag_ms=1 << 40, tier_flush_bytes=1 << 40)
+    partition = world.ground.lead(ORDERS)
+    world.tick()
+    began_ms = world.ground.time.ms
+    for _ in range(3 * SEEN_MAX):
+        world.ground.append(partition, b"x")
+        world.tick()
+    (watched,) = world.tiering._watched.values()
+    assert len(watched.seen) <= SEEN_MAX
+    assert world.tiering.statuses()[0].lag_ms == world.ground.time.ms - began_ms
+
+
+@pytest.mark.parametrize("how", ["deleted", "new epoch", "resigns"])
+def test_a_copier_ends_with_the_leadership_that_it_was_made_for(how: str) -> None:
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    world.tick()
+    (watched,) = world.tiering._watched.values()
+    copier = watched.copier
+    assert copier is not None
+    match how:
+        case "deleted":
+            world.ground.engine.partitions.pop(ORDERS)
+            world.ground.engine.forget(partition)
+        case "new epoch":
+            copier.epoch = copier.epoch - 1  # type: ignore[assignment]
+            world.tick()
+        case "resigns":
+            world.ground.engine.is_resigning = True
+            world.tick()
+    world.keys.commit()
+    assert world.tier.copies == [], "what it asked for is of no interest any more"
+    assert len(world.tiering.statuses()) == (how == "new epoch")
