@@ -17,6 +17,7 @@ from typing import Protocol
 
 import crc32c
 
+from raftlake.errors import CorruptBatch
 from raftlake.ports.tier import (
     CopyRequest,
     Lineage,
@@ -30,6 +31,7 @@ from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.invariants.base import Violation
 from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.trace import Trace
+from raftlake.wire.batch_header import require_crc
 from raftlake.wire.batches import iterate_headers
 
 #: When a caller gives a call up.
@@ -259,7 +261,12 @@ def _describe(answer: Answer) -> str:
 def _fault_of(request: CopyRequest, batches: bytes) -> TierError | None:
     offset = request.base_offset
     epochs: list[tuple[Epoch, Offset]] = []
-    for header in iterate_headers(batches):
+    view = memoryview(batches)
+    for header in iterate_headers(view):
+        try:
+            require_crc(view, header)
+        except CorruptBatch as error:
+            return TierError(TierFailure.DAMAGED, str(error))
         if header.base_offset != offset:
             return TierError(TierFailure.DAMAGED, f"a batch at {header.base_offset} follows {offset}")
         if not epochs or epochs[-1][0] != header.leader_epoch:
