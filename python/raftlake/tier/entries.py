@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse
@@ -144,7 +145,7 @@ def decode_segment(value: bytes) -> RemoteSegment | Refused:
         epochs = tuple(_epoch_entry(entry) for entry in items(fields["epochs"]))
         if len(epochs) > EPOCHS_MAX or not epochs or epochs[0][1] != base or epochs[-1][1] >= end:
             raise ValueError("the epochs are not those of the segment")
-        if list(epochs) != sorted(set(epochs)) or [each for _, each in epochs] != sorted({each for _, each in epochs}):
+        if any(later[0] <= earlier[0] or later[1] <= earlier[1] for earlier, later in pairwise(epochs)):
             raise ValueError("the epochs do not ascend")
         return RemoteSegment(
             segment_id=plain_text(fields["segmentId"]),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from copierkit import Keys, Tier
 from enginekit import METADATA_GROUP, ORDERS, Ground, Noted
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.keys import tier_key
@@ -15,7 +16,6 @@ from raftlake.replica.disk.findings import Findings
 from raftlake.replica.tiering.tiering import BUSY_MAX, LOOK_INTERVAL_MS, SEEN_MAX, Tiering
 from raftlake.tier.entries import OFFSET_MAX, Tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
-from tierkit import Keys, Tier
 
 
 class World:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from copierkit import Keys, Tier, segment_of
 from enginekit import ORDERS, Ground
 from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.keys import tier_key, tier_segment_key
@@ -17,7 +18,6 @@ from raftlake.replica.tiering.copier import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_
 from raftlake.tier.entries import SEGMENT_KEYS_MAX, Copying, Tiered, decode_segment, decode_tiered, encode_tiered
 from raftlake.wire.batches import iterate_headers
 from raftlake.wire.ids import id_to_text
-from tierkit import Keys, Tier, segment_of
 
 TOPIC_ID = id_to_text(ORDERS.topic_id)
 KEY = tier_key(TOPIC_ID, 0)
