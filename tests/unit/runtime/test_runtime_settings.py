@@ -12,7 +12,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint
-from raftlake.runtime.settings.names import KNOWN, NUMBERS, SYNONYMS, TEXTS, TIER, gather
+from raftlake.runtime.settings.names import KNOWN, NUMBERS, SYNONYMS, TEXTS, gather
 from raftlake.runtime.settings.parsing import is_wildcard, parse_endpoint
 from raftlake.runtime.settings.settings import Settings, load_settings
 
@@ -255,7 +255,10 @@ def test_what_the_driver_is_told() -> None:
         ),
         ({"log.segment.bytes": "1"}, r"log\.segment\.bytes=1: out of range"),
         ({"retention.ms": "-2"}, r"retention\.ms=-2: out of range; accepted is -1 to"),
-        ({"local.retention.ms": "1000"}, r"local\.retention\.ms=1000: differs from retention\.ms=-1, which needs a tier"),
+        (
+            {"local.retention.ms": "1000"},
+            r"local\.retention\.ms=1000: differs from retention\.ms=-1, which needs a remote tier",
+        ),
         ({"message.max.bytes": "104857600"}, r"message\.max\.bytes=104857600: does not fit into socket\.request\.max\.bytes"),
         ({"socket.request.max.bytes": "99999999999"}, r"socket\.request\.max\.bytes=99999999999: out of range"),
         (
@@ -263,8 +266,20 @@ def test_what_the_driver_is_told() -> None:
             r"socket\.request\.max\.bytes=104857600 must not exceed queued\.max\.request\.bytes=1048576",
         ),
         ({"max.connections": "0"}, r"max\.connections=0: out of range; accepted is 1 to"),
-        ({"tier.uri": "s3://b/p"}, r"tier\.uri=s3://b/p: this release has no tier"),
-        ({"tier.flush.bytes": "5"}, r"tier\.flush\.bytes=5: this release has no tier"),
+        ({"tier.flush.bytes": "70000"}, r"tier\.flush\.bytes=70000: has no meaning without tier\.uri"),
+        ({"tier.uri": "tables"}, r"tier\.uri=tables: no absolute path; accepted is an absolute path, or file://"),
+        ({"tier.uri": "hdfs://h/p"}, r"tier\.uri=hdfs://h/p: unknown scheme hdfs"),
+        ({"tier.uri": "s3:///p"}, r"tier\.uri=s3:///p: names no bucket"),
+        ({"tier.uri": "s3://b/p?x=1"}, r"has a query or a fragment"),
+        ({"tier.uri": "/t", "tier.flush.bytes": "1"}, r"tier\.flush\.bytes=1: out of range"),
+        (
+            {"tier.uri": "/t", "retention.ms": "9", "local.retention.ms": "10"},
+            r"local\.retention\.ms=10: is more than",
+        ),
+        (
+            {"tier.uri": "/t", "retention.ms": "9", "local.retention.ms": "-1"},
+            r"local\.retention\.ms=-1: is more than",
+        ),
     ],
 )
 def test_one_line_says_what_is_wrong(extra: dict[str, str], message: str) -> None:
@@ -313,7 +328,7 @@ def test_endpoints() -> None:
 
 
 def test_the_table_of_names_is_consistent() -> None:
-    assert sorted(KNOWN) == sorted([*NUMBERS, *TEXTS, *TIER])
+    assert sorted(KNOWN) == sorted([*NUMBERS, *TEXTS])
     assert all(number.low <= number.default <= number.high for number in NUMBERS.values())
 
 

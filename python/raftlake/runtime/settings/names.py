@@ -69,6 +69,9 @@ NUMBERS: Mapping[str, Number] = {
     "socket.request.max.bytes": Number(100 * MIB, 64 * 1024, 2**31 - 1),
     "queued.max.request.bytes": Number(256 * MIB, 64 * 1024, _LONG_MAX),
     "message.max.bytes": Number(8 * MIB, 1024, 1024 * MIB),
+    "tier.target.lag.ms": Number(60_000, 1_000, _LONG_MAX),
+    "tier.flush.bytes": Number(32 * MIB, 64 * 1024, _LONG_MAX),
+    "tier.request.timeout.ms": Number(120_000, 1_000, 3_600_000),
 }
 TEXTS = frozenset(
     {
@@ -89,10 +92,10 @@ TEXTS = frozenset(
         "http.ops.listener",
         "max.connections.per.ip",
         "peer.address.allow",
+        "tier.uri",
     }
 )
-TIER = frozenset({"tier.uri", "tier.target.lag.ms", "tier.flush.bytes"})
-KNOWN = frozenset(NUMBERS) | TEXTS | TIER
+KNOWN = frozenset(NUMBERS) | TEXTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,4 +182,4 @@ def _spellings() -> list[str]:
 
 def _suggestion(key: str) -> str:
     close = difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else f"; the known ones are {', '.join(sorted(KNOWN - TIER))}"
+    return f"; did you mean {close[0]}?" if close else f"; the known ones are {', '.join(sorted(KNOWN))}"

@@ -20,7 +20,7 @@ from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint, NodeConfig
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.http.hosts import AllowedHosts
-from raftlake.runtime.settings.names import NUMBERS, TIER, Given, gather
+from raftlake.runtime.settings.names import NUMBERS, Given, gather
 from raftlake.runtime.settings.parsing import (
     NODE_ID_MAX,
     fail,
@@ -36,10 +36,10 @@ from raftlake.runtime.settings.parsing import (
     parse_topic_id,
     parse_voters,
 )
+from raftlake.runtime.settings.tier import TierLocation, parse_tier_uri, require_packages
 
 T = TypeVar("T")
 
-_NO_TIER = "this release has no tier, so tier.* cannot be set; remove it"
 #: How long a leader holds the fetch of a replica that has everything.
 REPLICA_FETCH_WAIT_MS_MAX = 500
 
@@ -94,6 +94,8 @@ class Settings:
     #: Large request frames that are on their way, over all connections.
     queued_request_bytes_max: int
     message_bytes_max: int
+    #: None: there is no remote tier.
+    tier: TierLocation | None
 
     @property
     def peers(self) -> dict[NodeId, Endpoint]:
@@ -142,7 +144,13 @@ class Settings:
             kv_quota_bytes=self.kv_quota_bytes,
             min_free_bytes=self.min_free_bytes,
             message_bytes_max=self.message_bytes_max,
+            **self._tier_config(),
         )
+
+    def _tier_config(self) -> dict[str, int]:
+        if self.tier is None:
+            return {}
+        return {"tier_flush_bytes": self.tier.flush_bytes, "tier_target_lag_ms": self.tier.target_lag_ms}
 
 
 def load_settings(path: Path | None, *, environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Settings:
@@ -189,9 +197,6 @@ class _Reader:
 
 
 def _build(reader: _Reader) -> Settings:
-    for name in sorted(TIER):
-        if (value := reader.text(name)) is not None:
-            raise fail(reader.spelling(name), value, _NO_TIER)
     node_id = NodeId(
         parse_int("node.id", reader.require("node.id", f"a whole number from 0 to {NODE_ID_MAX}"), low=0, high=NODE_ID_MAX)
     )
@@ -207,7 +212,6 @@ def _build(reader: _Reader) -> Settings:
     http = reader.parse("http.listener", _parse_http) or Endpoint(listener.host, 8092)
     ops = reader.parse("http.ops.listener", _parse_http)
     _require_distinct(reader, listener, controller_listener, http, ops)
-    _check_retention(reader)
     return Settings(
         node_id=node_id,
         voters=voters,
@@ -225,8 +229,8 @@ def _build(reader: _Reader) -> Settings:
         http_hosts=reader.parse("http.allowed.hosts", parse_hosts) or (),
         raft=_raft(reader),
         segment_bytes=reader.number("log.segment.bytes"),
-        retention_bytes=reader.number("retention.bytes"),
-        retention_ms=reader.number("retention.ms"),
+        retention_bytes=_local_retention(reader, "retention.bytes"),
+        retention_ms=_local_retention(reader, "retention.ms"),
         producer_id_expiration_ms=reader.number("producer.id.expiration.ms"),
         producer_ids_max=reader.number("producer.ids.max"),
         snapshot_bytes_between=reader.number("metadata.log.max.record.bytes.between.snapshots"),
@@ -241,6 +245,7 @@ def _build(reader: _Reader) -> Settings:
         request_bytes_max=_request_bytes_max(reader),
         queued_request_bytes_max=reader.number("queued.max.request.bytes"),
         message_bytes_max=reader.number("message.max.bytes"),
+        tier=_tier(reader),
     )
 
 
@@ -375,17 +380,38 @@ def _data_dir(reader: _Reader) -> Path:
     return Path(value).expanduser()
 
 
-def _check_retention(reader: _Reader) -> None:
-    """Without a tier there is one copy, so a local retention of its own would delete the only one."""
-    for name in ("retention.bytes", "retention.ms"):
-        local = reader.number(f"local.{name}")
-        if local not in (-2, reader.number(name)):
-            raise fail(
-                reader.spelling(f"local.{name}"),
-                str(local),
-                f"differs from {reader.spelling(name)}={reader.number(name)}, which needs a tier, and this release has none; "
-                f"accepted is -2 (the same as {name})",
-            )
+def _local_retention(reader: _Reader, name: str) -> int:
+    """What local disks keep. Without a tier there is one copy, so a local retention of its own would delete the only one."""
+    whole, local = reader.number(name), reader.number(f"local.{name}")
+    if local in (-2, whole):
+        return whole
+    told = reader.spelling(f"local.{name}")
+    if reader.text("tier.uri") is None:
+        raise fail(
+            told,
+            str(local),
+            f"differs from {reader.spelling(name)}={whole}, which needs a remote tier (tier.uri); "
+            f"accepted is -2 (the same as {name})",
+        )
+    if local == -1 or 0 <= whole < local:
+        raise fail(told, str(local), f"is more than {reader.spelling(name)}={whole}: nothing is kept longer here than in all")
+    return local
+
+
+def _tier(reader: _Reader) -> TierLocation | None:
+    uri = reader.parse("tier.uri", parse_tier_uri)
+    if uri is None:
+        for name in ("tier.target.lag.ms", "tier.flush.bytes", "tier.request.timeout.ms"):
+            if (value := reader.text(name)) is not None:
+                raise fail(reader.spelling(name), value, "has no meaning without tier.uri; set that too, or remove it")
+        return None
+    require_packages(reader.spelling("tier.uri"), uri)
+    return TierLocation(
+        uri=uri,
+        target_lag_ms=reader.number("tier.target.lag.ms"),
+        flush_bytes=reader.number("tier.flush.bytes"),
+        request_timeout_ms=reader.number("tier.request.timeout.ms"),
+    )
 
 
 def _request_bytes_max(reader: _Reader) -> int:
