@@ -18,6 +18,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.tiering.tiering import Tiering
 from raftlake.runtime.clock import SystemClock
 
 WINDOW_SECONDS = 30
@@ -206,6 +207,8 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_disk_low", "1 while less is free", value=disk.is_low)
         full = "1 while nothing is fetched because a write found no room"
         yield GaugeMetricFamily("raftlake_disk_full", full, value=disk.is_full)
+        if self._node.tiering.is_on:
+            yield from _tier(self._node.tiering)
         applied = self._node.kv.machine.applied_offset
         yield GaugeMetricFamily("raftlake_kv_applied_offset", "Next offset of the metadata log to apply", value=applied)
         ignored, unasked = "Committed reserved entries that mean nothing", "Proposals that their sender may not make"
@@ -213,6 +216,21 @@ class NodeMetrics:
         yield CounterMetricFamily("raftlake_refused_proposals", unasked, value=self._node.kv.gate.count)
         leaps = "Epochs of other nodes that were not taken in, since they leap too far"
         yield CounterMetricFamily("raftlake_refused_epochs", leaps, value=self._node.reports.refused_epochs)
+
+
+def _tier(tiering: Tiering) -> Iterator[Metric]:
+    """Of the partitions that this node leads, in sum; `/v1/tier` tells them one by one."""
+    statuses = tiering.statuses()
+    lag = max((status.lag_ms for status in statuses), default=0)
+    yield GaugeMetricFamily("raftlake_tier_lag_ms", "Age of the oldest committed record that is not in the tier", value=lag)
+    offsets = sum(max(0, status.high_watermark - (status.copied_end or 0)) for status in statuses)
+    yield GaugeMetricFamily("raftlake_tier_lag_offsets", "Committed offsets that are not in the tier", value=offsets)
+    failing = sum(status.error is not None for status in statuses)
+    yield GaugeMetricFamily("raftlake_tier_failing_partitions", "Partitions whose last copy failed", value=failing)
+    counts = tiering.counts
+    yield CounterMetricFamily("raftlake_tier_segments", "Segments copied by this node", value=counts.segments)
+    yield CounterMetricFamily("raftlake_tier_log_bytes", "Bytes of the log copied by this node", value=counts.log_bytes)
+    yield CounterMetricFamily("raftlake_tier_failures", "Tries of this node that failed", value=counts.failures)
 
 
 class _NodeCollector(Collector):

@@ -66,11 +66,24 @@ def standing_of(machine: StateMachine, partition: Partition) -> Standing | Refus
     return found if isinstance(found, Refused) else Standing(found, entry.version)
 
 
+@dataclass(slots=True)
+class TierCounts:
+    """What the copiers of a node have done since its start."""
+
+    segments: int = 0
+    #: Of the log, not of the files.
+    log_bytes: int = 0
+    failures: int = 0
+
+
 class Copier:
     """Made for one epoch of leadership. `close` ends it: nothing that is under way has an effect here after that."""
 
-    def __init__(self, engine: Engine, kv: KvService, tier: RemoteTier, partition: Partition) -> None:
+    def __init__(
+        self, engine: Engine, kv: KvService, tier: RemoteTier, partition: Partition, counts: TierCounts | None = None
+    ) -> None:
         self._engine = engine
+        self._counts = counts or TierCounts()
         self._kv = kv
         self._tier = tier
         self._partition = partition
@@ -182,6 +195,8 @@ class Copier:
             self._stumble(outcome)
             return
         self._shown = outcome
+        self._counts.segments += 1
+        self._counts.log_bytes += outcome.log_bytes
         self._succeed()
         self.go_on()
 
@@ -247,6 +262,7 @@ class Copier:
         if self.error is None or self.error.failure is not error.failure:
             logger.warning("%s: not copied to the tier: %s", self._partition.group, error.reason)
         self.error = error
+        self._counts.failures += 1
         backoff_ms = min(RETRY_BACKOFF_MS << min(self.failures, 10), RETRY_BACKOFF_MAX_MS)
         self.failures += 1
         self._retry_at_ms = self._engine.now_ms + backoff_ms

@@ -21,7 +21,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.tiering.copier import Copier, Standing, standing_of
+from raftlake.replica.tiering.copier import Copier, Standing, TierCounts, standing_of
 from raftlake.tier.entries import OFFSET_MAX
 from raftlake.tier.plan import RollRule
 
@@ -82,6 +82,7 @@ class Tiering:
         self._disk = disk
         self._findings = findings
         self._tier = tier
+        self.counts = TierCounts()
         self._rule = RollRule(engine.config.tier_flush_bytes, engine.config.tier_target_lag_ms)
         self._watched: dict[GroupId, _Watched] = {}
         self._next_look_ms = engine.now_ms
@@ -141,7 +142,7 @@ class Tiering:
             copier.close()
             copier = watched.copier = None
         if leads and copier is None and tier is not None:
-            watched.copier = Copier(self._engine, self._kv, tier, partition)
+            watched.copier = Copier(self._engine, self._kv, tier, partition, self.counts)
 
     def _go_on(self) -> None:
         """Let copiers take their next steps, those first whose records have waited longest."""
@@ -162,6 +163,11 @@ class Tiering:
         standing = copier.standing()
         copied_end = -1 if isinstance(standing, Refused) else standing.tiered.end_offset
         watched.note(copied_end, self._engine.now_ms)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether this node has a remote tier."""
+        return self._tier is not None
 
     def statuses(self) -> list[TierStatus]:
         """Of the partitions that this node leads."""

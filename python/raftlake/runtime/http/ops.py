@@ -15,6 +15,7 @@ from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, PeerReply
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.tiering.tiering import TierStatus
 from raftlake.runtime.http.base import HttpError, Request, Response, json_bytes, parse_count
 from raftlake.runtime.http.exchange import Waiter
 from raftlake.runtime.http.metrics_page import MetricsPage
@@ -94,6 +95,14 @@ class OpsHandlers:
         body["leaderHttp"] = None if leader_http is None else str(leader_http)
         return Response(200, json_bytes(body))
 
+    async def tier(self, request: Request) -> Response:
+        """How far the partitions that this node leads are copied to the remote tier, and what stands in the way."""
+        request.query()
+        tiering = self._node.tiering
+        if not tiering.is_on:
+            raise HttpError(404, "this node has no remote tier (tier.uri)")
+        return Response(200, json_bytes({"partitions": [tier_json(status) for status in tiering.statuses()]}))
+
     async def _as_the_leader_sees_it(self, known: QuorumDescription, topic: str, partition: int) -> QuorumDescription:
         """A follower passes the question on, as it does with a client's DescribeQuorum."""
         if known.leader is not None or known.leader_id in (NO_LEADER, self._node.config.node_id):
@@ -115,6 +124,20 @@ class OpsHandlers:
             # Kafka's own Raft server does not describe itself.
             return known
         return described if isinstance(described, QuorumDescription) else known
+
+
+def tier_json(status: TierStatus) -> dict[str, object]:
+    """A partition in `/v1/tier`."""
+    error = status.error
+    return {
+        "topic": status.group.topic,
+        "partition": status.group.partition,
+        "copiedEndOffset": status.copied_end,
+        "highWatermark": status.high_watermark,
+        "lagMs": status.lag_ms,
+        "failures": status.failures,
+        "error": None if error is None else {"failure": error.failure.value, "reason": for_clients(error.reason)},
+    }
 
 
 def describe_json(described: QuorumDescription) -> dict[str, object]:
