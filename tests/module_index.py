@@ -132,5 +132,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.wire.topic_lists": "property/test_wire_roundtrip.py",
     "raftlake.arrow.decode": "unit/arrow/test_arrow_records.py",
     "raftlake.arrow.encode": "unit/arrow/test_arrow_records.py",
+    "raftlake.arrow.segment_batches": "unit/arrow/test_arrow_segment.py",
     "raftlake.arrow.loading": "unit/arrow/test_arrow_records.py",
 }

@@ -27,21 +27,21 @@ Arrow: TypeAlias = Any
 OFFSET_MAX = (1 << 63) - 1
 #: Payload bytes behind one result, unless the caller says otherwise; and what Arrow's binary columns can address at all.
 DECODED_BYTES_MAX = 1 << 30
-_ARROW_BYTES_MAX = (1 << 31) - 1
+ARROW_BYTES_MAX = (1 << 31) - 1
 #: A record has at least seven bytes: length, attributes, two deltas, two lengths, the number of headers.
 _RECORD_BYTES_MIN = 7
 #: Milliseconds that still fit into an Arrow timestamp of microseconds.
-_TIME_MS_MAX = OFFSET_MAX // 1000 - 1
+TIME_MS_MAX = OFFSET_MAX // 1000 - 1
 
 HEADERS_TYPE: Arrow = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-_TIMESTAMP_TYPE: Arrow = pa.timestamp("us", tz="UTC")
+TIMESTAMP_TYPE: Arrow = pa.timestamp("us", tz="UTC")
 _COLUMNS: list[Arrow] = [
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
-    pa.field("timestamp", _TIMESTAMP_TYPE),
+    pa.field("timestamp", TIMESTAMP_TYPE),
     pa.field("timestampType", pa.int32()),
 ]
 
@@ -76,14 +76,16 @@ def decode_to_arrow(
         for header in iterate_headers(view)
         if not header.is_control and header.base_offset < end_offset and header.end_offset > start_offset
     ]
-    decoded_bytes_max = min(decoded_bytes_max, _ARROW_BYTES_MAX)
+    decoded_bytes_max = min(decoded_bytes_max, ARROW_BYTES_MAX)
     kernels = loader.kernels_for(sum(max(header.record_count, 0) for _, header in batches))
     if kernels is None:
         limits = (decompressed_bytes_max, decoded_bytes_max)
         records = _decode_plain(batches, start_offset, end_offset, *limits)
-        return _plain_batch(records, topic, partition, include_headers)
-    sources = _collect_sources(batches, decompressed_bytes_max, decoded_bytes_max)
-    return _decode_compiled(kernels, sources, topic, partition, start_offset, end_offset, include_headers)
+        return rows_from_records(records, topic, partition, include_headers)
+    payloads = SourceList(decompressed_bytes_max, decoded_bytes_max)
+    for view, header in batches:
+        payloads.add(view, header)
+    return decode_compiled(kernels, payloads.sources, topic, partition, start_offset, end_offset, include_headers)
 
 
 def _require_size(total: int, decoded_bytes_max: int) -> None:
@@ -116,9 +118,10 @@ def _decode_plain(
     return rows
 
 
-def _plain_batch(rows: list[tuple[Record, int]], topic: str, partition: int, include_headers: bool) -> Arrow:
+def rows_from_records(rows: list[tuple[Record, int]], topic: str, partition: int, include_headers: bool) -> Arrow:
+    """The Arrow rows of records, each with its timestamp type."""
     for record, _ in rows:
-        if not -_TIME_MS_MAX <= record.timestamp_ms <= _TIME_MS_MAX or not 0 <= record.offset <= OFFSET_MAX:
+        if not -TIME_MS_MAX <= record.timestamp_ms <= TIME_MS_MAX or not 0 <= record.offset <= OFFSET_MAX:
             raise CorruptBatch(f"record at offset {record.offset} has timestamp {record.timestamp_ms}")
     count = len(rows)
     columns = [
@@ -127,7 +130,7 @@ def _plain_batch(rows: list[tuple[Record, int]], topic: str, partition: int, inc
         pa.repeat(pa.scalar(topic, pa.string()), count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array([record.offset for record, _ in rows], pa.int64()),
-        pa.array([record.timestamp_ms * 1000 for record, _ in rows], _TIMESTAMP_TYPE),
+        pa.array([record.timestamp_ms * 1000 for record, _ in rows], TIMESTAMP_TYPE),
         pa.array([time_type for _, time_type in rows], pa.int32()),
     ]
     if include_headers:
@@ -142,7 +145,7 @@ def _plain_batch(rows: list[tuple[Record, int]], topic: str, partition: int, inc
 
 
 @dataclass(slots=True)
-class _Source:
+class Source:
     """Payloads that lie in one piece of memory: a buffer as it came, or what one batch decompressed to."""
 
     view: memoryview
@@ -152,35 +155,39 @@ class _Source:
     record_count: int = 0
 
 
-def _collect_sources(
-    batches: list[tuple[memoryview, BatchHeader]], decompressed_bytes_max: int, decoded_bytes_max: int
-) -> list[_Source]:
-    sources: list[_Source] = []
-    current: memoryview | None = None
-    total = 0
-    for view, header in batches:
+class SourceList:
+    """The payloads of batches, each checked by its CRC and decompressed when it is added."""
+
+    def __init__(self, decompressed_bytes_max: int, decoded_bytes_max: int) -> None:
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._decoded_bytes_max = decoded_bytes_max
+        #: The buffer that the last of `sources` lies in, where it was not decompressed.
+        self._current: memoryview | None = None
+        self.sources: list[Source] = []
+        self.payload_bytes = 0
+
+    def add(self, view: memoryview, header: BatchHeader) -> None:
         require_crc(view, header)
         start, end = header.position + HEADER_BYTES, header.end_position
         if header.compression is not Compression.NONE:
-            content = memoryview(decompress(header.compression, view[start:end], decompressed_bytes_max))
-            sources.append(_Source(content))
-            current, start, end = None, 0, len(content)
-        elif current is not view:
-            sources.append(_Source(view))
-            current = view
-        total += end - start
-        _require_size(total, decoded_bytes_max)
-        _add_span(sources[-1], header, start, end)
-    return sources
+            content = memoryview(decompress(header.compression, view[start:end], self._decompressed_bytes_max))
+            self.sources.append(Source(content))
+            self._current, start, end = None, 0, len(content)
+        elif self._current is not view:
+            self.sources.append(Source(view))
+            self._current = view
+        self.payload_bytes += end - start
+        _require_size(self.payload_bytes, self._decoded_bytes_max)
+        _add_span(self.sources[-1], header, start, end)
 
 
-def _add_span(source: _Source, header: BatchHeader, start: int, end: int) -> None:
+def _add_span(source: Source, header: BatchHeader, start: int, end: int) -> None:
     count = header.record_count
     if count < 0 or count * _RECORD_BYTES_MIN > end - start:
         raise CorruptBatch(f"batch at offset {header.base_offset}: {count} records in {end - start} bytes")
     times = (header.base_timestamp_ms, header.timestamp_ms_max)
     if not 0 <= header.base_offset <= OFFSET_MAX - max(header.last_offset_delta, 0) or not all(
-        -_TIME_MS_MAX <= time <= _TIME_MS_MAX for time in times
+        -TIME_MS_MAX <= time <= TIME_MS_MAX for time in times
     ):
         raise CorruptBatch(f"batch at offset {header.base_offset}: offset or timestamps {times} are out of range")
     is_append_time = int(header.is_log_append_time)
@@ -209,15 +216,16 @@ class _BytesColumn:
         return pa.Array.from_buffers(type_, rows, [bitmap, pa.py_buffer(self.ends[: rows + 1]), data], null_count)
 
 
-def _decode_compiled(
+def decode_compiled(
     kernels: Kernels,
-    sources: list[_Source],
+    sources: list[Source],
     topic: str,
     partition: int,
     start_offset: int,
     end_offset: int,
     include_headers: bool,
 ) -> Arrow:
+    """The Arrow rows of the records of `sources`; CorruptBatch where a payload is damaged."""
     rows_max = sum(source.record_count for source in sources)
     bytes_max = sum(source.payload_bytes for source in sources)
     offsets = np.empty(rows_max, np.int64)
@@ -254,7 +262,7 @@ def _decode_compiled(
         pa.repeat(pa.scalar(topic, pa.string()), rows),
         pa.repeat(pa.scalar(partition, pa.int32()), rows),
         pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets[:rows])]),
-        pa.Array.from_buffers(_TIMESTAMP_TYPE, rows, [None, pa.py_buffer(times_us[:rows])]),
+        pa.Array.from_buffers(TIMESTAMP_TYPE, rows, [None, pa.py_buffer(times_us[:rows])]),
         pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(time_types[:rows])]),
     ]
     if include_headers:
@@ -263,7 +271,7 @@ def _decode_compiled(
 
 
 def _decode_headers(
-    kernels: Kernels, sources: list[_Source], row_limits: list[int], header_spans: npt.NDArray[np.int64]
+    kernels: Kernels, sources: list[Source], row_limits: list[int], header_spans: npt.NDArray[np.int64]
 ) -> Arrow:
     counts = header_spans[:, 2]
     count_max = int(counts.sum())

@@ -65,34 +65,34 @@ def encode_from_arrow(
     rows = max(len(column) for column in (key, value, headers, timestamps, ()) if column is not None)
     if any(column is not None and len(column) != rows for column in (key, value, headers, timestamps)):
         raise InvariantViolation("the columns to encode have different lengths")
-    headers = None if headers is None else _checked_headers(headers)
-    times_ms = _times(timestamps, rows, timestamp_ms)
+    headers = None if headers is None else checked_headers(headers)
+    times_ms = times_of(timestamps, rows, timestamp_ms)
     producer = _Producer(producer_id, producer_epoch, base_sequence)
     payload_max = batch_bytes_max - HEADER_BYTES
     kernels = loader.kernels_for(rows)
     if kernels is None:
-        records = _records(key, value, headers, times_ms)
+        records = records_of(key, value, headers, times_ms)
         return list(_encode_plain(records, payload_max, compression, producer))
-    columns = (_bytes_column(key, rows), _bytes_column(value, rows), _header_columns(headers, rows))
+    columns = (bytes_column(key, rows), bytes_column(value, rows), header_columns(headers, rows))
     return list(_encode_compiled(kernels, times_ms, *columns, payload_max, Compression[compression.upper()], producer))
 
 
-def _times(timestamps: Arrow | None, rows: int, timestamp_ms: int) -> npt.NDArray[np.int64]:
+def times_of(timestamps: Arrow | None, rows: int, timestamp_ms: int) -> npt.NDArray[np.int64]:
     if timestamps is None:
-        return _frozen(np.full(rows, timestamp_ms, np.int64))
-    column = _combined(timestamps).cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).fill_null(timestamp_ms)
-    return _frozen(column.to_numpy(zero_copy_only=False))
+        return frozen(np.full(rows, timestamp_ms, np.int64))
+    column = combined(timestamps).cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).fill_null(timestamp_ms)
+    return frozen(column.to_numpy(zero_copy_only=False))
 
 
-def _checked_headers(headers: Arrow) -> Arrow:
-    lists = _combined(headers).cast(HEADERS_TYPE)
+def checked_headers(headers: Arrow) -> Arrow:
+    lists = combined(headers).cast(HEADERS_TYPE)
     keys, _ = lists.flatten().flatten()
     if keys.null_count:
         raise RequestRejected(ErrorCode.INVALID_RECORD, "a record header has a null key")
     return lists
 
 
-def _combined(column: Arrow) -> Arrow:
+def combined(column: Arrow) -> Arrow:
     """One array: a chunked array's chunks joined."""
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -105,7 +105,7 @@ def _combined(column: Arrow) -> Arrow:
     )
 
 
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A read-only, contiguous view: the one kind of input array that the kernels are compiled for."""
     view = np.ascontiguousarray(array).view()
     view.setflags(write=False)
@@ -115,10 +115,10 @@ def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 # --- plain Python --------------------------------------------------------------------------------------------------------
 
 
-def _records(key: Arrow | None, value: Arrow | None, headers: Arrow | None, times_ms: npt.NDArray[np.int64]) -> list[Record]:
+def records_of(key: Arrow | None, value: Arrow | None, headers: Arrow | None, times_ms: npt.NDArray[np.int64]) -> list[Record]:
     nothing: list[None] = [None] * len(times_ms)
-    keys = nothing if key is None else _combined(key).cast(pa.large_binary()).to_pylist()
-    values = nothing if value is None else _combined(value).cast(pa.large_binary()).to_pylist()
+    keys = nothing if key is None else combined(key).cast(pa.large_binary()).to_pylist()
+    values = nothing if value is None else combined(value).cast(pa.large_binary()).to_pylist()
     lists = nothing if headers is None else headers.to_pylist()
     return [
         Record(0, time_ms, key_, value_, tuple((item["key"], item["value"]) for item in items or ()))
@@ -158,52 +158,56 @@ def _plain_batch(records: list[Record], compression: str, producer: _Producer) -
 # --- compiled ------------------------------------------------------------------------------------------------------------
 
 
-class _BytesColumn(NamedTuple):
+class BytesColumn(NamedTuple):
+    """Nullable byte strings."""
+
     data: npt.NDArray[np.uint8]
     #: One more than rows: row i is data[ends[i]:ends[i + 1]].
     ends: npt.NDArray[np.int64]
     valid: npt.NDArray[np.uint8]
 
 
-class _HeaderColumns(NamedTuple):
+class HeaderColumns(NamedTuple):
+    """Record headers: how many each row has, their keys and values."""
+
     #: One more than rows: row i has headers[ends[i]:ends[i + 1]].
     ends: npt.NDArray[np.int64]
-    keys: _BytesColumn
-    values: _BytesColumn
+    keys: BytesColumn
+    values: BytesColumn
 
 
-def _bytes_column(column: Arrow | None, rows: int) -> _BytesColumn:
+def bytes_column(column: Arrow | None, rows: int) -> BytesColumn:
     if column is None:
         empty = np.zeros(0, np.uint8)
-        return _BytesColumn(_frozen(empty), _frozen(np.zeros(rows + 1, np.int64)), _frozen(np.zeros(rows, np.uint8)))
-    array = _combined(column).cast(pa.large_binary())
+        return BytesColumn(frozen(empty), frozen(np.zeros(rows + 1, np.int64)), frozen(np.zeros(rows, np.uint8)))
+    array = combined(column).cast(pa.large_binary())
     _, ends, data = array.buffers()
     valid = np.ones(rows, np.uint8) if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
-    return _BytesColumn(
-        _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)),
-        _frozen(np.frombuffer(ends, np.int64)[array.offset : array.offset + rows + 1] if rows else np.zeros(1, np.int64)),
-        _frozen(valid),
+    return BytesColumn(
+        frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)),
+        frozen(np.frombuffer(ends, np.int64)[array.offset : array.offset + rows + 1] if rows else np.zeros(1, np.int64)),
+        frozen(valid),
     )
 
 
-def _header_columns(headers: Arrow | None, rows: int) -> _HeaderColumns:
+def header_columns(headers: Arrow | None, rows: int) -> HeaderColumns:
     if headers is None:
-        return _HeaderColumns(_frozen(np.zeros(rows + 1, np.int64)), _bytes_column(None, 0), _bytes_column(None, 0))
+        return HeaderColumns(frozen(np.zeros(rows + 1, np.int64)), bytes_column(None, 0), bytes_column(None, 0))
     # A null list may still span elements: it counts as empty, and `flatten` leaves them out.
     counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.zeros(rows + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
     items = headers.flatten()
     keys, values = items.flatten()
-    return _HeaderColumns(_frozen(ends), _bytes_column(keys, len(items)), _bytes_column(values, len(items)))
+    return HeaderColumns(frozen(ends), bytes_column(keys, len(items)), bytes_column(values, len(items)))
 
 
 def _encode_compiled(
     kernels: Kernels,
     times_ms: npt.NDArray[np.int64],
-    key: _BytesColumn,
-    value: _BytesColumn,
-    headers: _HeaderColumns,
+    key: BytesColumn,
+    value: BytesColumn,
+    headers: HeaderColumns,
     payload_max: int,
     codec: Compression,
     producer: _Producer,

@@ -347,3 +347,30 @@ def _fill_batch(
 
 
 fill_batch = _compile(_fill_batch)
+
+
+def _plan_batches(
+    spans: Longs, times_ms: Longs, body_sizes: Longs, sizes: Longs, times_max: Longs, *shape: npt.NDArray[Any]
+) -> None:
+    """The payload's size and the largest timestamp of batches whose rows are given. `shape` is as `plan_batch` takes it."""
+    for batch in range(spans.shape[0]):
+        # numba knows how many `shape` are.
+        _, sizes[batch], times_max[batch] = plan_batch(  # type: ignore[call-arg]
+            spans[batch, 0], spans[batch, 1], 1 << 62, times_ms, *shape, body_sizes
+        )
+
+
+plan_batches = _compile(_plan_batches)
+
+
+def _fill_batches(target: Bytes, gap: int, spans: Longs, times_ms: Longs, body_sizes: Longs, *columns: npt.NDArray[Any]) -> int:
+    """Write the records of planned batches, each `gap` bytes behind the one before it; the position after the last one."""
+    position = 0
+    for batch in range(spans.shape[0]):
+        position = fill_batch(  # type: ignore[call-arg]
+            target, position + gap, spans[batch, 0], spans[batch, 1], times_ms, *columns, body_sizes
+        )
+    return position
+
+
+fill_batches = _compile(_fill_batches)

@@ -7,6 +7,7 @@ unchanged.
 Reading order:
 
 - `driver`: the protocols `LogStore`, `LogDirectory`, `SnapshotStore`, `ElectionStore`, `Network`, `Clock` and `Aside`.
+- `tier`: `RemoteTier`, where the copies of closed segments go, and the values of its calls.
 - `peer_rpcs`: `GroupId`, and each RPC between nodes with its reply, for one or many groups at once.
 
 Callers: `replica` calls the protocols. `storage`, `runtime` and `sim` implement them. The package imports values of `raft`, and

@@ -71,23 +71,29 @@ def build_batch(
         raise InvariantViolation("a record batch holds at least one record")
     codec = Compression[compression.upper()]
     times = [timestamp_ms if record.timestamp_ms < 0 or log_append_time else record.timestamp_ms for record in records]
-    base_timestamp_ms = times[0]
-    payload = bytearray()
-    for delta, record in enumerate(records):
-        _write_record(payload, record, times[delta] - base_timestamp_ms, delta)
+    payload = encode_records(records, times)
     attributes = codec | log_append_time * TIMESTAMP_TYPE_BIT | transactional * TRANSACTIONAL_BIT | control * CONTROL_BIT
     return assemble_batch(
         payload if codec is Compression.NONE else compress(codec, payload),
         attributes=attributes,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
-        base_timestamp_ms=base_timestamp_ms,
+        base_timestamp_ms=times[0],
         timestamp_ms_max=max(times),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=len(records),
     )
+
+
+def encode_records(records: Sequence[Record], times_ms: Sequence[int]) -> bytearray:
+    """The uncompressed payload of a batch that holds `records` at consecutive offsets, with these times. The first is the
+    batch's base time."""
+    payload = bytearray()
+    for delta, record in enumerate(records):
+        _write_record(payload, record, times_ms[delta] - times_ms[0], delta)
+    return payload
 
 
 def assemble_batch(
@@ -122,7 +128,7 @@ def assemble_batch(
 
 
 def seal_batch(
-    batch: bytearray,
+    batch: bytearray | memoryview,
     *,
     attributes: int,
     base_offset: int,
