@@ -36,6 +36,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.kv.history": "unit/kv/test_kv_machine.py",
     "raftlake.kv.keys": "unit/kv/test_kv_commands.py",
     "raftlake.kv.snapshot": "unit/kv/test_kv_frozen_restoration.py",
+    "raftlake.ports.tier": "contract/test_tier_contract.py",
     "raftlake.ports.peer_rpcs": "unit/runtime/test_runtime_peers_network.py",
     "raftlake.ports.driver": "contract/test_storage_log_contract.py",
     # --- the core
@@ -116,6 +117,8 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.faults.strikes": "unit/sim/test_sim_faults.py",
     "raftlake.sim.faults.syncs": "unit/sim/test_sim_machine.py",
     "raftlake.sim.tail": "unit/sim/test_sim_scenario_shrink.py",
+    # --- the tier
+    "raftlake.tier.topic_table": "unit/tier/test_tier_delta_table.py",
     # --- storage and the wire
     "raftlake.wire.batch_header": "unit/wire/test_wire_batches.py",
     "raftlake.wire.batch_records": "unit/wire/test_wire_batches.py",

@@ -12,7 +12,8 @@ Reading order, from the algorithm up to the programs:
 - `replica`: the driver of a node, over any implementation of `ports`.
 - `storage`, `runtime`: the implementation for real nodes: files, sockets, threads, settings.
 - `sim`: the implementation for simulated clusters, drawn from a seed.
-- `arrow`: record batches as Arrow columns, for the Spark connector.
+- `arrow`: record batches as Arrow columns, for the Spark connector and the tier.
+- `tier`: history of topics as Delta tables, written by a process beside the node.
 - `client`: `Client` and `AsyncClient`.
 - `local_directories`, `local`: the directories of `LocalQuorum`, and its child processes, a whole quorum on one machine.
 - `cli`, `quickstart`: the `raftlake` command and its tour; `__main__` is the command without its script.

@@ -1,0 +1,77 @@
+"""The Delta table of a topic: its place, its columns, its properties, and whether a table that is there is the right one.
+
+The columns are those of `arrow/segment.py`, partitioned by `partition`. The table needs readers of version 1 and writers of
+version 2, and no feature above them.
+"""
+
+from __future__ import annotations
+
+import json
+
+from deltalake import DeltaTable, Schema
+
+from raftlake.arrow.records import segment_schema
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.wire.ids import id_to_text
+
+FORMAT = "1"
+PARTITION_COLUMNS = ["partition"]
+#: Columns with statistics: what queries filter by, and what finds the last copy after OPTIMIZE.
+STATISTICS_COLUMNS = ("offset", "timestamp", "kind", "leader_epoch", "incarnation", "segment_id")
+#: Delta may be told to forget old `txn` versions. The fences of this table are such versions.
+_FORGETS_FENCES = "delta.setTransactionRetentionDuration"
+
+
+def table_uri(tier_uri: str, group: GroupId) -> str:
+    """Where the table of a topic is. A topic that is deleted and created again has another table."""
+    return f"{tier_uri.rstrip('/')}/{group.topic}-{id_to_text(group.topic_id)}"
+
+
+def delta_schema() -> Schema:
+    """The columns of a table as delta-rs has them."""
+    return Schema.from_arrow(segment_schema())
+
+
+def table_properties(cluster_id: str, group: GroupId) -> dict[str, str]:
+    """The properties of a new table."""
+    return {
+        "raftlake.format": FORMAT,
+        "raftlake.clusterId": cluster_id,
+        "raftlake.topicId": id_to_text(group.topic_id),
+        "raftlake.topic": group.topic,
+        # A commit is small, and a partition may make one in each minute. A checkpoint lists all files of the table.
+        "delta.checkpointInterval": "100",
+        # OPTIMIZE of Spark makes statistics of these columns, and none of keys and values.
+        "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
+    }
+
+
+def difference(table: DeltaTable, cluster_id: str, group: GroupId) -> str | None:
+    """What makes a table another one than that of this topic, in words; None where it is the right one."""
+    found = table.metadata().configuration
+    for name, wanted in table_properties(cluster_id, group).items():
+        if name.startswith("raftlake.") and found.get(name) != wanted:
+            what = f"is {found[name]}" if name in found else "is missing"
+            return f"its property {name} {what} instead of {wanted}"
+    if _FORGETS_FENCES in found:
+        return f"its property {_FORGETS_FENCES} makes it forget which leader wrote last: unset it"
+    if table.metadata().partition_columns != PARTITION_COLUMNS:
+        return f"it is partitioned by {table.metadata().partition_columns} instead of {PARTITION_COLUMNS}"
+    return _schema_difference(_types(table.schema()), _types(delta_schema()))
+
+
+def _types(schema: Schema) -> dict[str, str]:
+    fields = json.loads(schema.to_json())["fields"]
+    return {field["name"]: json.dumps(field["type"], sort_keys=True) for field in fields}
+
+
+def _schema_difference(found: dict[str, str], wanted: dict[str, str]) -> str | None:
+    for name, type_ in wanted.items():
+        if name not in found:
+            return f"it has no column {name}"
+        if found[name] != type_:
+            return f"its column {name} is of type {found[name]} instead of {type_}"
+    for name in found:
+        if name not in wanted:
+            return f"it has a column {name}, which no table of a topic has"
+    return None

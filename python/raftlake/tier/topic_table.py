@@ -1,0 +1,195 @@
+"""The Delta table of one topic in the hands of one process: opened or created, kept up to date, committed to.
+
+A table that is at the path is used only where it is that of this topic (`schema.difference`). One that was there and is gone
+is not created anew: a table that begins in the middle would look whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, Transaction
+
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import TierFailure
+from raftlake.tier.calls import TierSettings
+from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of
+from raftlake.tier.schema import PARTITION_COLUMNS, delta_schema, difference, table_properties, table_uri
+from raftlake.tier.store import Store
+
+#: pyarrow ships no types.
+Arrow: TypeAlias = Any
+
+#: In each commit of ours: what tells it from all others.
+CALL_KEY = "raftlake.call"
+#: How often delta-rs itself goes behind a commit of another lineage.
+_RETRIES_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file that the table shows. Statistics are None where its commit has none."""
+
+    path: str
+    size: int
+    offset_max: int | None
+    incarnation_min: int | None
+    incarnation_max: int | None
+
+
+def commit_name(version: int) -> str:
+    """The file of a commit."""
+    return f"_delta_log/{version:020d}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    """The file of a checkpoint, where a version has one."""
+    return f"_delta_log/{version:020d}.checkpoint.parquet"
+
+
+class TopicTable:
+    """One table. Every method but `refresh` speaks of what the last `refresh` has seen."""
+
+    def __init__(self, settings: TierSettings, group: GroupId) -> None:
+        self._settings = settings
+        self._options = dict(settings.storage_options)
+        self._group = group
+        self.uri = table_uri(settings.uri, group)
+        self._table: DeltaTable | None = None
+        self._store: Store | None = None
+        self._was_seen = False
+        #: The content of the newest commit that was seen. Where it is another one, the table is another one.
+        self._newest: bytes | None = None
+
+    @property
+    def table(self) -> DeltaTable:
+        assert self._table is not None, "refresh first"
+        return self._table
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None, "refresh first"
+        return self._store
+
+    @property
+    def version(self) -> int:
+        return self.table.version()
+
+    def refresh(self) -> None:
+        """See the newest commits; create the table where there never was one. Raises TierProblem."""
+        try:
+            if self._table is not None and (self._newest is None or self._commit_content() != self._newest):
+                self._table = None
+            if self._table is None:
+                self._table = self._open()
+                self._store = Store(self.uri, self._options)
+            else:
+                self._table.update_incremental()
+            found = difference(self._table, self._settings.cluster_id, self._group)
+            self._newest = self._commit_content()
+        except STORE_ERRORS as error:
+            self._table = None
+            raise problem_of(error, "read the table", self.uri) from error
+        if found is not None:
+            self._table = None
+            raise TierProblem(
+                TierFailure.UNUSABLE,
+                f"the table at {self.uri} is not ours for topic {self._group.topic}: {found}: move it away, or set tier.uri",
+            )
+
+    def _commit_content(self) -> bytes | None:
+        return self.store.read(commit_name(self.version))
+
+    def _open(self) -> DeltaTable:
+        try:
+            table = DeltaTable(self.uri, storage_options=self._options)
+        except TableNotFoundError as error:
+            if self._was_seen:
+                raise TierProblem(
+                    TierFailure.UNUSABLE, f"the table at {self.uri} is gone: put it back, or delete and create the topic"
+                ) from error
+            table = self._create()
+        self._was_seen = True
+        return table
+
+    def _create(self) -> DeltaTable:
+        try:
+            DeltaTable.create(
+                self.uri,
+                delta_schema(),
+                mode="error",
+                partition_by=PARTITION_COLUMNS,
+                name=self._group.topic,
+                description=f"Records of the topic {self._group.topic}, written by raftlake",
+                configuration=table_properties(self._settings.cluster_id, self._group),
+                storage_options=self._options,
+                raise_if_key_not_exists=False,
+            )
+        except STORE_ERRORS as error:
+            # Another node may have created it at the same time.
+            try:
+                return DeltaTable(self.uri, storage_options=self._options)
+            except STORE_ERRORS:
+                raise problem_of(error, "create the table", self.uri) from error
+        Store(self.uri, self._options).sync([commit_name(0)])
+        return DeltaTable(self.uri, storage_options=self._options)
+
+    def transaction(self, app: str) -> int | None:
+        """The version that a `txn` of this application id was last set to."""
+        return self.table.transaction_version(app)
+
+    def commit(
+        self, call: str, adds: Sequence[AddAction], transactions: Mapping[str, int], metadata: Mapping[str, str]
+    ) -> None:
+        """Commit on top of what was seen. delta-rs goes behind commits that others made since then, unless they set one of the
+        same transactions. Raises one of STORE_ERRORS, also after a commit that is in the table: `holds` tells."""
+        self.table.create_write_transaction(
+            list(adds),
+            mode="append",
+            schema=self.table.schema(),
+            partition_by=PARTITION_COLUMNS,
+            commit_properties=CommitProperties(
+                custom_metadata={CALL_KEY: call, **metadata},
+                max_commit_retries=_RETRIES_MAX,
+                app_transactions=[Transaction(app, version) for app, version in transactions.items()],
+            ),
+        )
+
+    def commit_of(self, call: str, after: int) -> int | None:
+        """The version of the commit that a call has made, among those after a version; None where it has made none. A commit
+        that cannot be read may be it: OSError."""
+        for version in range(after + 1, self.version + 1):
+            content = self.store.read(commit_name(version))
+            if content is None:
+                raise FileNotFoundError(f"{self.uri}/{commit_name(version)} is gone")
+            for line in content.splitlines():
+                if json.loads(line).get("commitInfo", {}).get(CALL_KEY) == call:
+                    return version
+        return None
+
+    def sync(self, after: int) -> None:
+        """Make the commits after a version durable on a local path, and the checkpoints that came with them."""
+        versions = range(after + 1, self.version + 1)
+        self.store.sync(
+            [commit_name(version) for version in versions],
+            where_there=["_delta_log/_last_checkpoint", *(checkpoint_name(version) for version in versions)],
+        )
+
+    def files(self, partition: int) -> list[TableFile]:
+        """The files of a partition, those of the largest offsets first; before them those that do not say."""
+        actions = pa.table(self.table.get_add_actions(flatten=True))
+        if not actions.num_rows:
+            return []
+        actions = actions.filter(pc.equal(actions["partition.partition"], partition))
+        names = ("path", "size_bytes", "max.offset", "min.incarnation", "max.incarnation")
+        nothing = [None] * actions.num_rows
+        columns = [actions[name].to_pylist() if name in actions.column_names else nothing for name in names]
+        files = [TableFile(*row) for row in zip(*columns, strict=True)]
+        return sorted(files, key=lambda file: (file.offset_max is not None, -(file.offset_max or 0)))
