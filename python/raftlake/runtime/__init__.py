@@ -12,14 +12,15 @@ Reading order:
 - `preload`: imports at the start what a node may import while it runs.
 - `clock`, `loop`, `aside`: the real clocks; the event loop; a thread for long jobs.
 - `work_line`: long work in small pieces, and the one line in which dear requests of all clients wait for the loop.
+- `tier_process`: the remote tier, whose calls a process of its own makes.
 - `loop_watch`, `metrics`: the pauses of the event loop; the figures for Prometheus.
 - `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage and voters; refusals at a bounded rate.
 - `format`, `pid_file`, `free_ports`, `stop_signals`: a new data directory; `raftlake.pid`; free ports; signals that ask for a
   stop.
 
 Callers: `cli/node.py` calls `server` and `format`. `local` starts `__main__` in child processes, and uses `format` and
-`free_ports`. The package calls `ReplicaNode`, builds the stores of `storage`, and implements `Clock`, `Aside` and `Network` of
-`ports`.
+`free_ports`. The package calls `ReplicaNode`, builds the stores of `storage`, and implements `Clock`, `Aside`, `Network` and
+`RemoteTier` of `ports`.
 
 Invariants:
 

@@ -1,0 +1,197 @@
+"""`ports.RemoteTier` by a process beside the node: a store that is slow, or never answers, costs the event loop nothing.
+
+A thread talks to the worker, one call at a time, and posts the answers to the loop. A call that has no answer in time is
+UNKNOWN, and its worker is killed: what that one has sent may still have its effect, which a claim settles. The next call starts
+a new worker, after a pause that doubles with each worker that fails.
+
+The node itself imports neither delta-rs nor pyarrow for this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from raftlake.ports.tier import CopyRequest, Lineage, LineageEnd, RemoteSegment, TierError, TierFailure
+from raftlake.raft.types import Epoch
+from raftlake.runtime.aside import Post
+from raftlake.runtime.log import event
+from raftlake.tier.calls import ClaimRequest, TierCall, TierSettings, receive, send
+
+logger = logging.getLogger("raftlake.tier")
+
+_STOPPING = "the node is stopping"
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.1, 30.0
+
+
+class Worker(Protocol):
+    """A started worker."""
+
+    def ask(self, call: TierCall, timeout_seconds: float) -> Any:
+        """The answer. TimeoutError where it does not come in time; EOFError or another OSError where the worker is gone."""
+
+    def kill(self) -> None:
+        """End it, whatever it does. May be called twice, and by another thread."""
+
+
+class WorkerProcess:
+    """A child process, on the other end of a pair of sockets."""
+
+    def __init__(self, settings: TierSettings, module: str = "raftlake.tier.worker") -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                )
+            except OSError:
+                ours.close()
+                raise
+        send(ours, settings)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, call: TierCall, timeout_seconds: float) -> Any:
+        end = time.monotonic() + timeout_seconds
+
+        def before_read() -> None:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+
+        before_read()
+        send(self._socket, call)
+        return receive(self._socket, before_read)
+
+    def kill(self) -> None:
+        self._process.kill()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        # A process in the middle of a read from a disk that hangs ends when the disk lets it: nobody may wait for that.
+        threading.Thread(target=self._reap, name="raftlake-tier-reaper", daemon=True).start()
+
+    def _reap(self) -> None:
+        self._process.wait()
+        self._socket.close()
+
+
+@dataclass(slots=True)
+class _Call:
+    what: TierCall
+    done: Callable[[Any], None]
+
+
+class TierProcess:
+    """`post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause`
+    waits that many seconds or until `close`."""
+
+    def __init__(
+        self,
+        settings: TierSettings,
+        *,
+        timeout_seconds: float,
+        post: Post,
+        start: Callable[[TierSettings], Worker] = WorkerProcess,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._timeout_seconds = timeout_seconds
+        self._post = post
+        self._start = start
+        self._closing = threading.Event()
+        self._pause = pause or self._closing.wait
+        self._pause_seconds = 0.0
+        #: None wakes the thread for its end.
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._worker: Worker | None = None
+        self._thread = threading.Thread(target=self._run, name="raftlake-tier", daemon=True)
+        self._is_started = False
+
+    # --- the driver's thread ---
+
+    def copy(self, request: CopyRequest, done: Callable[[RemoteSegment | TierError], None]) -> None:
+        self._submit(_Call(request, done))
+
+    def claim(self, lineage: Lineage, leader_epoch: Epoch, done: Callable[[LineageEnd | TierError], None]) -> None:
+        self._submit(_Call(ClaimRequest(lineage, leader_epoch), done))
+
+    def close(self) -> None:
+        """End the worker and the thread. Calls that have no answer yet are told that they have none."""
+        with self._lock:
+            self._closing.set()
+            worker, self._worker = self._worker, None
+        self._calls.put(None)
+        if worker is not None:
+            worker.kill()
+
+    def _submit(self, call: _Call) -> None:
+        if self._closing.is_set():
+            self._post(lambda: call.done(TierError(TierFailure.UNKNOWN, _STOPPING)))
+            return
+        self._calls.put(call)
+        if not self._is_started:
+            # A node without a call needs no thread.
+            self._is_started = True
+            self._thread.start()
+
+    # --- the tier's thread ---
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            answer = self._answer(call.what)
+            # A loop that is closed takes no more callbacks.
+            with contextlib.suppress(RuntimeError):
+                self._post(lambda call=call, answer=answer: call.done(answer))  # type: ignore[misc]
+
+    def _answer(self, call: TierCall) -> Any:
+        if self._pause_seconds:
+            self._pause(self._pause_seconds)
+        reason = _STOPPING
+        try:
+            worker = self._current()
+            if worker is not None:
+                answer = worker.ask(call, self._timeout_seconds)
+                self._pause_seconds = 0.0
+                return answer
+        except TimeoutError:
+            reason = f"no answer from the tier at {self._settings.uri} in {self._timeout_seconds:g} s"
+        except (EOFError, OSError, MemoryError, pickle.PickleError) as error:
+            reason = f"the tier's worker ended: {error}: its last words are in the node's output"
+        self._give_up(reason)
+        return TierError(TierFailure.UNKNOWN, reason)
+
+    def _current(self) -> Worker | None:
+        """The worker; None while the node stops."""
+        with self._lock:
+            if not self._closing.is_set() and self._worker is None:
+                self._worker = self._start(self._settings)
+            return self._worker
+
+    def _give_up(self, reason: str) -> None:
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+        if not self._closing.is_set():
+            self._pause_seconds = min(max(2 * self._pause_seconds, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
+            event(logger, logging.WARNING, "the tier's worker was given up", reason=reason, pause_seconds=self._pause_seconds)

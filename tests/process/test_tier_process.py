@@ -1,0 +1,172 @@
+"""The tier's real worker process on a local path: its calls, its deaths at each moment of a copy, its stalls, its end."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.tier_contract import LINEAGE, Moment, failure, rows_of, segment
+from raftlake.ports.tier import CopyRequest, FileRange, LineageEnd, RemoteSegment, TierError, TierFailure
+from raftlake.raft.types import Epoch
+from raftlake.runtime.tier_process import TierProcess, WorkerProcess
+from raftlake.tier.calls import TierSettings
+from tierkit import local_settings, shown_rows
+from waitkit import wait_until
+
+pytestmark = pytest.mark.process
+
+#: For an answer that has to come; nothing depends on its size.
+PATIENCE_SECONDS = 120.0
+
+
+class Node:
+    """A node's side, on the test's thread."""
+
+    def __init__(self, settings: TierSettings, timeout_seconds: float = PATIENCE_SECONDS, module: str | None = None) -> None:
+        self.posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.workers: list[WorkerProcess] = []
+        #: The first worker is of this module, later ones are real.
+        self.module = module
+        self.tier = TierProcess(settings, timeout_seconds=timeout_seconds, post=self.posted.put, start=self.start)
+
+    def start(self, settings: TierSettings) -> WorkerProcess:
+        module, self.module = self.module, None
+        self.workers.append(WorkerProcess(settings) if module is None else WorkerProcess(settings, module))
+        return self.workers[-1]
+
+    def ask(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
+        answers: list[Any] = []
+        begin(answers.append)
+        while not answers:
+            self.posted.get(timeout=PATIENCE_SECONDS)()
+        return answers[0]
+
+    def copy(self, request: CopyRequest) -> RemoteSegment | TierError:
+        return self.ask(lambda done: self.tier.copy(request, done))  # type: ignore[no-any-return]
+
+    def claim(self, epoch: int) -> LineageEnd | TierError:
+        return self.ask(lambda done: self.tier.claim(LINEAGE, Epoch(epoch), done))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def nodes() -> Iterator[list[Node]]:
+    made: list[Node] = []
+    yield made
+    for node in made:
+        node.tier.close()
+        for worker in node.workers:
+            wait_until(lambda pid=worker.pid: not is_running(pid), "a worker ended with its node", PATIENCE_SECONDS)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_copies_and_claims_of_two_nodes(nodes: list[Node], tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    first, second = (Node(settings) for _ in range(2))
+    nodes += [first, second]
+    assert first.claim(5) == LineageEnd(None)
+    request = segment(0, "a", count=300)
+    assert isinstance(request.source, bytes)
+    path = tmp_path / "00.log"
+    path.write_bytes(request.source)
+    made = first.copy(replace(request, source=FileRange(str(path), 0, len(request.source))))
+    assert isinstance(made, RemoteSegment)
+    assert second.claim(6) == LineageEnd(made)
+    assert failure(first.copy(segment(300, "b"))) is TierFailure.FENCED
+    assert isinstance(second.copy(segment(300, "c", epoch=6)), RemoteSegment)
+    assert shown_rows(settings, LINEAGE) == rows_of(request, segment(300, "c", epoch=6))
+    assert [len(node.workers) for node in nodes] == [1, 1]
+
+
+@pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.name)
+def test_a_worker_that_is_killed_leaves_a_copy_whole_or_none(
+    nodes: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: Moment
+) -> None:
+    settings = local_settings(tmp_path)
+    monkeypatch.setenv("RAFTLAKE_TEST_MOMENT", moment.name)
+    monkeypatch.setenv("RAFTLAKE_TEST_FLAG", str(tmp_path / "flag"))
+    node = Node(settings, module="tier_faulty_worker")
+    nodes.append(node)
+    assert node.claim(5) == LineageEnd(None)
+    request = segment(0, "a")
+    assert failure(node.copy(request)) is TierFailure.UNKNOWN
+    assert (tmp_path / "flag").exists()
+    is_shown = moment is Moment.AFTER_COMMIT
+    assert shown_rows(settings, LINEAGE) == (rows_of(request) if is_shown else [])
+    answer = node.claim(5)
+    assert isinstance(answer, LineageEnd) and (answer.last is not None) is is_shown
+    again = segment(6 if is_shown else 0, "b")
+    assert isinstance(node.copy(again), RemoteSegment)
+    assert shown_rows(settings, LINEAGE) == (rows_of(request, again) if is_shown else rows_of(again))
+    assert len(node.workers) == 2
+
+
+def test_a_call_that_never_returns_is_given_up_and_its_worker_killed(
+    nodes: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = local_settings(tmp_path)
+    monkeypatch.setenv("RAFTLAKE_TEST_MOMENT", "STALL")
+    monkeypatch.setenv("RAFTLAKE_TEST_FLAG", str(tmp_path / "flag"))
+    node = Node(settings, module="tier_faulty_worker")
+    nodes.append(node)
+    assert node.claim(5) == LineageEnd(None)
+    node.tier._timeout_seconds = 0.5
+    answer = node.copy(segment(0, "a"))
+    assert failure(answer) is TierFailure.UNKNOWN and isinstance(answer, TierError) and "in 0.5 s" in answer.reason
+    stalled = node.workers[0]
+    wait_until(lambda: not is_running(stalled.pid), "the stalled worker was killed", PATIENCE_SECONDS)
+    node.tier._timeout_seconds = PATIENCE_SECONDS
+    assert isinstance(node.copy(segment(0, "b")), RemoteSegment)
+
+
+NODE = """
+import sys, threading
+from tierkit import local_settings
+from pathlib import Path
+from contract.tier_contract import segment, LINEAGE
+from raftlake.runtime.tier_process import TierProcess, WorkerProcess
+def start(settings):
+    worker = WorkerProcess(settings, "tier_faulty_worker")
+    print(worker.pid, flush=True)
+    return worker
+tier = TierProcess(local_settings(Path(sys.argv[1])), timeout_seconds=1e6, post=lambda callback: callback(), start=start)
+tier.copy(segment(0, "a"), print)
+threading.Event().wait()
+"""
+
+
+def test_a_worker_ends_with_its_node_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    """A node that is killed closes nothing by itself, and the call never returns."""
+    flag = tmp_path / "flag"
+    environment = os.environ | {
+        "RAFTLAKE_TEST_MOMENT": "STALL",
+        "RAFTLAKE_TEST_FLAG": str(flag),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    with subprocess.Popen([sys.executable, "-c", NODE, str(tmp_path)], stdout=subprocess.PIPE, env=environment) as node:
+        assert node.stdout is not None
+        pid = int(node.stdout.readline())
+        wait_until(flag.exists, "the copy stalls", PATIENCE_SECONDS)
+        assert is_running(pid)
+        node.kill()
+    wait_until(lambda: not is_running(pid), "the worker ended with its node", PATIENCE_SECONDS)
+
+
+def test_a_node_imports_neither_delta_nor_arrow_for_its_side() -> None:
+    code = "import raftlake.runtime.tier_process, sys; print(sorted({'deltalake', 'pyarrow', 'numba'} & set(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert found.stdout.strip() == "[]"
