@@ -123,9 +123,14 @@ def request_for(
         end_offset=Offset(headers[-1].end_offset),
         leader_epoch=Epoch(leader_epoch),
         epochs=tuple(epochs),
-        source=batches,
+        sources=(batches,),
         auxiliary=auxiliary,
     )
+
+
+def bytes_of(request: CopyRequest) -> bytes:
+    """The batches of a copy, which the request has with it."""
+    return b"".join(source for source in request.sources if isinstance(source, bytes))
 
 
 def segment(base: int, segment_id: str, *, epoch: int = 5, count: int = 6, lineage: Lineage = LINEAGE) -> CopyRequest:
@@ -138,9 +143,9 @@ def rows_of(*requests: CopyRequest) -> list[Row]:
     """What the table has to show after these copies."""
     rows: list[Row] = []
     for request in requests:
-        assert isinstance(request.source, bytes)
-        for header in iterate_headers(request.source):
-            batch = request.source[header.position : header.end_position]
+        batches = bytes_of(request)
+        for header in iterate_headers(batches):
+            batch = batches[header.position : header.end_position]
             for record in decode_records(batch, include_control=True):
                 place = (record.offset, header.leader_epoch, int(header.is_control), record.timestamp_ms)
                 rows.append((*place, record.key, record.value, record.headers))
@@ -184,7 +189,7 @@ class TierContract(ABC):
             )
             assert (made.leader_epoch, made.epochs) == (5, ((5, request.base_offset),))
             assert made.timestamp_ms_max == 1_700_000_000_000 + request.end_offset - 1
-            assert made.log_bytes == len(request.source) and made.size > 0
+            assert made.log_bytes == len(bytes_of(request)) and made.size > 0
             assert world.last(1, 5) == made
         assert world.shown(LINEAGE) == rows_of(*requests)
 
@@ -327,28 +332,48 @@ class TierContract(ABC):
         first, second = request_for(b"".join(batches[:3]), "a"), request_for(b"".join(batches[3:]), "b")
         path = tmp_path / "00000000000000000000.log"
         path.write_bytes(b"in front" + whole + b"behind")
-        in_file = FileRange(str(path), 8 + len(first.source), len(second.source))
+        in_file = FileRange(str(path), 8 + len(bytes_of(first)), len(bytes_of(second)))
         assert isinstance(world.copy(1, first), RemoteSegment)
-        made = world.copy(1, replace(second, source=in_file))
-        assert isinstance(made, RemoteSegment) and made.log_bytes == len(second.source)
+        made = world.copy(1, replace(second, sources=(in_file,)))
+        assert isinstance(made, RemoteSegment) and made.log_bytes == len(bytes_of(second))
         assert world.shown(LINEAGE) == rows_of(request_for(whole, "all"))
         assert [row[2] for row in world.shown(LINEAGE)] == [1] + [0] * 6 + [1] + [0] * 5
         assert {row[3] for row in world.shown(LINEAGE)[-2:]} == {-1}
 
+    def test_4_parts_of_several_segments_become_one_copy(self, world: TierWorld, tmp_path: Path) -> None:
+        """Where a replica could not begin at the end of the first one."""
+        request = segment(0, "a", count=9)
+        batches = bytes_of(request)
+        first, second, _ = (header.end_position for header in iterate_headers(batches))
+        path = tmp_path / "segment.log"
+        path.write_bytes(b"before" + batches[first:second] + b"behind")
+        parts = (batches[:first], FileRange(str(path), 6, second - first), batches[second:])
+        made = world.copy(1, replace(request, sources=parts))
+        assert isinstance(made, RemoteSegment) and made.log_bytes == len(batches)
+        assert world.shown(LINEAGE) == rows_of(request)
+
+    def test_4_parts_in_another_order_are_not_shown(self, world: TierWorld) -> None:
+        request = segment(0, "a")
+        batches = bytes_of(request)
+        first, _ = (header.end_position for header in iterate_headers(batches))
+        swapped = replace(request, sources=(batches[first:], batches[:first]))
+        assert failure(world.copy(1, swapped)) is TierFailure.DAMAGED
+        assert world.shown(LINEAGE) == []
+
     @pytest.mark.parametrize(
         "change",
         [
-            lambda request: {"source": request.source[:-9] + b"?" + request.source[-8:]},
-            lambda request: {"source": request.source[:-1]},
-            lambda request: {"source": request.source + request.source[:10]},
-            lambda request: {"source": data_batch(0, 5) + data_batch(4, 5), "end_offset": Offset(7)},
+            lambda request: {"sources": (bytes_of(request)[:-9] + b"?" + bytes_of(request)[-8:],)},
+            lambda request: {"sources": (bytes_of(request)[:-1],)},
+            lambda request: {"sources": (bytes_of(request) + bytes_of(request)[:10],)},
+            lambda request: {"sources": (data_batch(0, 5) + data_batch(4, 5),), "end_offset": Offset(7)},
             lambda request: {"base_offset": Offset(1)},
             lambda request: {"end_offset": Offset(5)},
             lambda request: {"end_offset": Offset(7)},
-            lambda request: {"source": b"", "end_offset": Offset(0)},
+            lambda request: {"sources": (), "end_offset": Offset(0)},
             lambda request: {"epochs": ((Epoch(4), Offset(0)),)},
             lambda request: {"leader_epoch": Epoch(4)},
-            lambda request: {"source": FileRange("/nowhere/0.log", 0, 100)},
+            lambda request: {"sources": (FileRange("/nowhere/0.log", 0, 100),)},
         ],
         ids=[
             "a byte",

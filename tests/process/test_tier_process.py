@@ -79,10 +79,11 @@ def test_copies_and_claims_of_two_nodes(nodes: list[Node], tmp_path: Path) -> No
     nodes += [first, second]
     assert first.claim(5) == LineageEnd(None)
     request = segment(0, "a", count=300)
-    assert isinstance(request.source, bytes)
+    (batches,) = request.sources
+    assert isinstance(batches, bytes)
     path = tmp_path / "00.log"
-    path.write_bytes(request.source)
-    made = first.copy(replace(request, source=FileRange(str(path), 0, len(request.source))))
+    path.write_bytes(batches)
+    made = first.copy(replace(request, sources=(FileRange(str(path), 0, len(batches)),)))
     assert isinstance(made, RemoteSegment)
     assert second.claim(6) == LineageEnd(made)
     assert failure(first.copy(segment(300, "b"))) is TierFailure.FENCED

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -86,7 +87,7 @@ def write_segment(store: Store, request: CopyRequest, loader: KernelLoader = LOA
         write_page_index=True,
         store_schema=False,
     ) as writer:
-        for window in windows(request.source):
+        for window in chain.from_iterable(map(windows, request.sources)):
             for rows in decoder.decode(window):
                 ranges.add(rows)
                 writer.write_batch(rows.drop_columns(["partition"]), row_group_size=ROW_GROUP_ROWS)
@@ -99,7 +100,7 @@ def write_segment(store: Store, request: CopyRequest, loader: KernelLoader = LOA
             leader_epoch=request.leader_epoch,
             epochs=request.epochs,
             timestamp_ms_max=ranges.timestamp_ms_max,
-            log_bytes=source_bytes(request.source),
+            log_bytes=sum(map(source_bytes, request.sources)),
             size=0,
             crc=0,
             file=name,

@@ -123,8 +123,9 @@ def test_the_hundredth_commit_makes_a_checkpoint_that_keeps_the_fences(settings:
 
 def test_a_damaged_segment_leaves_no_file(settings: TierSettings, tier: DeltaTier) -> None:
     request = segment(0, "a")
-    assert isinstance(request.source, bytes)
-    broken = replace(request, source=request.source[:-1] + b"?")
+    (batches,) = request.sources
+    assert isinstance(batches, bytes)
+    broken = replace(request, sources=(batches[:-1] + b"?",))
     assert failure(tier.copy(broken)) is TierFailure.DAMAGED
     assert tier_files(settings, GROUP) == []
 

@@ -123,7 +123,7 @@ def test_damage_in_a_later_window_leaves_no_file(store: Store, tmp_path: Path, m
     broken[-20] ^= 1
     path = tmp_path / "00.log"
     path.write_bytes(broken)
-    request = replace(request_for(batches, "a"), source=FileRange(str(path), 0, len(broken)))
+    request = replace(request_for(batches, "a"), sources=(FileRange(str(path), 0, len(broken)),))
     with pytest.raises(CorruptBatch, match="offset 57"):
         write_segment(store, request)
     assert store.size("partition=2/a.parquet") is None
