@@ -35,7 +35,7 @@ class Node:
         self.workers: list[WorkerProcess] = []
         #: The first worker is of this module, later ones are real.
         self.module = module
-        self.tier = TierProcess(settings, timeout_seconds=timeout_seconds, post=self.posted.put, start=self.start)
+        self.tier = TierProcess(lambda: settings, timeout_seconds=timeout_seconds, post=self.posted.put, start=self.start)
 
     def start(self, settings: TierSettings) -> WorkerProcess:
         module, self.module = self.module, None
@@ -143,7 +143,8 @@ def start(settings):
     worker = WorkerProcess(settings, "tier_faulty_worker")
     print(worker.pid, flush=True)
     return worker
-tier = TierProcess(local_settings(Path(sys.argv[1])), timeout_seconds=1e6, post=lambda callback: callback(), start=start)
+settings = local_settings(Path(sys.argv[1]))
+tier = TierProcess(lambda: settings, timeout_seconds=1e6, post=lambda callback: callback(), start=start)
 tier.copy(segment(0, "a"), print)
 threading.Event().wait()
 """

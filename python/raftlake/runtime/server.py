@@ -45,13 +45,16 @@ from raftlake.runtime.pid_file import remove_pid, write_pid
 from raftlake.runtime.preload import load_all
 from raftlake.runtime.recovery.recover import require_not_pending
 from raftlake.runtime.settings.settings import Settings
+from raftlake.runtime.settings.tier import TierLocation
 from raftlake.runtime.sockets import bind
 from raftlake.runtime.stop_signals import stop_signals
+from raftlake.runtime.tier_process import TierProcess
 from raftlake.runtime.work_line import WorkLine
 from raftlake.storage.descriptors import limit, raise_limit
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import MetaProperties, require_meta, write_meta
+from raftlake.tier.calls import TierSettings
 
 logger = logging.getLogger("raftlake.node")
 
@@ -129,10 +132,21 @@ class NodeServer:
         self._line = WorkLine(loop, self._clock.now_us)
         #: The node's own long work, which no client's delays.
         self._house = WorkLine(loop, self._clock.now_us)
+        self._tier = self._new_tier(settings.tier)
         self._is_draining = False
         self._driver = Driver(loop, self._clock, self._on_fatal)
         self._driver.after_turn = self._after_turn
         self._codec = PeerCodec(node_id=settings.node_id, peers=settings.peers, quorum_group=settings.quorum_group)
+
+    def _new_tier(self, location: TierLocation | None) -> TierProcess | None:
+        if location is None:
+            return None
+
+        def settings() -> TierSettings:
+            # A node that leads a partition knows its cluster.
+            return TierSettings(uri=location.uri, cluster_id=str(self.node.cluster_id))
+
+        return TierProcess(settings, timeout_seconds=location.request_timeout_ms / 1000, post=self._post)
 
     @property
     def node(self) -> ReplicaNode:
@@ -205,6 +219,7 @@ class NodeServer:
             rng=random.SystemRandom(),
             request_turn=self._driver.request_turn,
             aside=self._aside,
+            tier=self._tier,
         )
         self._codec.attach(node.names, self._network.addresses)
         self._driver.attach(node)
@@ -316,6 +331,8 @@ class NodeServer:
         if self._network is not None:
             self._network.close()
         self._aside.close()
+        if self._tier is not None:
+            self._tier.close()
         if self._elections is not None:
             self._elections.close()
         if self._logs is not None and self._fatal is None:

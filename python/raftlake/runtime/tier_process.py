@@ -101,12 +101,12 @@ class _Call:
 
 
 class TierProcess:
-    """`post` runs a callback on the driver's thread later (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause`
-    waits that many seconds or until `close`."""
+    """`settings` are asked for when a worker is started. `post` runs a callback on the driver's thread later
+    (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause` waits that many seconds or until `close`."""
 
     def __init__(
         self,
-        settings: TierSettings,
+        settings: Callable[[], TierSettings],
         *,
         timeout_seconds: float,
         post: Post,
@@ -114,6 +114,7 @@ class TierProcess:
         pause: Callable[[float], object] | None = None,
     ) -> None:
         self._settings = settings
+        self._uri = ""
         self._timeout_seconds = timeout_seconds
         self._post = post
         self._start = start
@@ -174,7 +175,7 @@ class TierProcess:
                 self._pause_seconds = 0.0
                 return answer
         except TimeoutError:
-            reason = f"no answer from the tier at {self._settings.uri} in {self._timeout_seconds:g} s"
+            reason = f"no answer from the tier at {self._uri} in {self._timeout_seconds:g} s"
         except (EOFError, OSError, MemoryError, pickle.PickleError) as error:
             reason = f"the tier's worker ended: {error}: its last words are in the node's output"
         self._give_up(reason)
@@ -184,7 +185,9 @@ class TierProcess:
         """The worker; None while the node stops."""
         with self._lock:
             if not self._closing.is_set() and self._worker is None:
-                self._worker = self._start(self._settings)
+                settings = self._settings()
+                self._uri = settings.uri
+                self._worker = self._start(settings)
             return self._worker
 
     def _give_up(self, reason: str) -> None:

@@ -17,8 +17,8 @@ Reading order:
 - `delta_table`: `DeltaTier`: what `copy` and `claim` do, and how commits of two leaders exclude each other.
 - `worker`: the process that makes these calls for a node.
 
-Callers: `replica` imports `plan` and `entries`. `runtime/tier_process.py` starts `worker` and imports `calls`. The package calls
-`arrow` and `wire`, and imports values of `ports`.
+Callers: `replica` imports `plan` and `entries`. `runtime/tier_process.py` starts `worker` and imports `calls`. The package
+calls `arrow` and `wire`, and imports values of `ports`.
 
 Invariants:
 

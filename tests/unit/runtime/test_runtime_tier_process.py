@@ -56,7 +56,9 @@ class Node:
         #: What each worker that is started will do; an OSError stands for a start that fails.
         self.plans: list[Any] = []
         self.pauses: list[float] = []
-        self.tier = TierProcess(SETTINGS, timeout_seconds=7.0, post=self.posted.put, start=self.start, pause=self.pauses.append)
+        self.tier = TierProcess(
+            lambda: SETTINGS, timeout_seconds=7.0, post=self.posted.put, start=self.start, pause=self.pauses.append
+        )
 
     def start(self, settings: TierSettings) -> FakeWorker:
         assert settings is SETTINGS
@@ -178,7 +180,7 @@ def test_a_loop_that_is_closed_is_not_told(node: Node) -> None:
         told.set()
         raise RuntimeError("Event loop is closed")
 
-    tier = TierProcess(SETTINGS, timeout_seconds=7.0, post=closed, start=lambda _: FakeWorker([DONE]))
+    tier = TierProcess(lambda: SETTINGS, timeout_seconds=7.0, post=closed, start=lambda _: FakeWorker([DONE]))
     tier.claim(LINEAGE, Epoch(1), lambda answer: pytest.fail("told"))
     assert told.wait(PATIENCE_SECONDS)
     tier.close()

@@ -97,7 +97,10 @@ class HttpFront:
         self._serves = serves
         kv = KvHandlers(node, metrics, self._answers, line)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
-        self._routes: dict[bytes, Mapping[str, Handler]] = {b"/v1/quorum": _reading(ops.quorum)}
+        self._routes: dict[bytes, Mapping[str, Handler]] = {
+            b"/v1/quorum": _reading(ops.quorum),
+            b"/v1/tier": _reading(ops.tier),
+        }
         if serves is not Serves.OPS:
             self._routes |= {b"/v1/kv": _reading(kv.list), b"/v1/txn": {"POST": kv.txn}}
         if serves is not Serves.DATA:
