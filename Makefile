@@ -57,7 +57,8 @@ test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200
 test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bugs
 	$(PYTEST) -q -m 'sim and not (process or java or spark or bench)'
 
-test-process: $(READY) ## real node processes and real clients
+test-process: $(READY) ## real node processes and real clients; the remote tier on a real S3 server (built once)
+	@tools/fetch-versitygw
 	$(PYTEST) -q -m 'process and not (java or spark or bench)'
 
 test-java: $(READY) ## Kafka's own Java tools against our nodes and files (fetched once)

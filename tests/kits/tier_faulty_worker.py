@@ -1,4 +1,4 @@
-"""A tier worker that ends or stalls at a moment of its first copy: `python -m tier_faulty_worker FD`.
+"""A tier worker that ends or stalls at a moment of its first copy: `python -m tier_faulty_worker SOCKET PIPE`.
 
 The environment says where: RAFTLAKE_TEST_MOMENT is the name of a Moment, or STALL, and RAFTLAKE_TEST_FLAG a file that it makes
 when it is there.
@@ -6,9 +6,9 @@ when it is there.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
-import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,8 @@ def end(*_: Any) -> NoReturn:
     flag.write_text(str(os.getpid()))
     if os.environ["RAFTLAKE_TEST_MOMENT"] != "STALL":
         os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait()
+    # As delta-rs does, which keeps the interpreter's lock.
+    ctypes.PyDLL(None).pause()
     raise AssertionError("it stalls")
 
 

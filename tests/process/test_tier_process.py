@@ -3,74 +3,20 @@
 from __future__ import annotations
 
 import os
-import queue
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from contract.tier_contract import LINEAGE, Moment, failure, rows_of, segment
-from raftlake.ports.tier import CopyRequest, FileRange, LineageEnd, RemoteSegment, TierError, TierFailure
-from raftlake.raft.types import Epoch
-from raftlake.runtime.tier_process import TierProcess, WorkerProcess
-from raftlake.tier.calls import TierSettings
+from raftlake.ports.tier import FileRange, LineageEnd, RemoteSegment, TierError, TierFailure
 from tierkit import local_settings, shown_rows
+from tiernodekit import PATIENCE_SECONDS, Node, is_running
 from waitkit import wait_until
 
 pytestmark = pytest.mark.process
-
-#: For an answer that has to come; nothing depends on its size.
-PATIENCE_SECONDS = 120.0
-
-
-class Node:
-    """A node's side, on the test's thread."""
-
-    def __init__(self, settings: TierSettings, timeout_seconds: float = PATIENCE_SECONDS, module: str | None = None) -> None:
-        self.posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.workers: list[WorkerProcess] = []
-        #: The first worker is of this module, later ones are real.
-        self.module = module
-        self.tier = TierProcess(lambda: settings, timeout_seconds=timeout_seconds, post=self.posted.put, start=self.start)
-
-    def start(self, settings: TierSettings) -> WorkerProcess:
-        module, self.module = self.module, None
-        self.workers.append(WorkerProcess(settings) if module is None else WorkerProcess(settings, module))
-        return self.workers[-1]
-
-    def ask(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
-        answers: list[Any] = []
-        begin(answers.append)
-        while not answers:
-            self.posted.get(timeout=PATIENCE_SECONDS)()
-        return answers[0]
-
-    def copy(self, request: CopyRequest) -> RemoteSegment | TierError:
-        return self.ask(lambda done: self.tier.copy(request, done))  # type: ignore[no-any-return]
-
-    def claim(self, epoch: int) -> LineageEnd | TierError:
-        return self.ask(lambda done: self.tier.claim(LINEAGE, Epoch(epoch), done))  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def nodes() -> Iterator[list[Node]]:
-    made: list[Node] = []
-    yield made
-    for node in made:
-        node.tier.close()
-        for worker in node.workers:
-            wait_until(lambda pid=worker.pid: not is_running(pid), "a worker ended with its node", PATIENCE_SECONDS)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_copies_and_claims_of_two_nodes(nodes: list[Node], tmp_path: Path) -> None:

@@ -46,24 +46,30 @@ class Worker(Protocol):
 
 
 class WorkerProcess:
-    """A child process, on the other end of a pair of sockets."""
+    """A child process, on the other end of a pair of sockets. It also has one end of a pipe: the other one closes with this
+    process, whatever ends it."""
 
     def __init__(self, settings: TierSettings, module: str = "raftlake.tier.worker") -> None:
-        ours, theirs = socket.socketpair()
-        self._socket = ours
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-                )
-            except OSError:
-                ours.close()
-                raise
-        send(ours, settings)
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            self._socket, connection = socket.socketpair()
+            theirs.enter_context(connection)
+            ours.enter_context(self._socket)
+            end, self._lifeline = os.pipe()
+            theirs.callback(os.close, end)
+            ours.callback(os.close, self._lifeline)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(connection.fileno()), str(end)],
+                pass_fds=[connection.fileno(), end],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+            self._ours = ours.pop_all()
+        try:
+            send(self._socket, settings)
+        except OSError:
+            self.kill()
+            raise
 
     @property
     def pid(self) -> int:
@@ -85,13 +91,14 @@ class WorkerProcess:
     def kill(self) -> None:
         self._process.kill()
         with contextlib.suppress(OSError):
+            # Who waits for an answer in another thread hears of it.
             self._socket.shutdown(socket.SHUT_RDWR)
         # A process in the middle of a read from a disk that hangs ends when the disk lets it: nobody may wait for that.
         threading.Thread(target=self._reap, name="raftlake-tier-reaper", daemon=True).start()
 
     def _reap(self) -> None:
         self._process.wait()
-        self._socket.close()
+        self._ours.close()
 
 
 @dataclass(slots=True)

@@ -26,13 +26,17 @@ _ACCESS = (
     "forbidden",
     "unauthorized",
     "unauthenticated",
+    "privileges",
     "credential",
+    "access key",
     "invalidaccesskeyid",
     "signaturedoesnotmatch",
     "security token",
     "read-only file system",
 )
 _PLACE = ("nosuchbucket", "bucket does not exist", "containernotfound", "not a directory", "unsupported", "no such bucket")
+#: The answer of a store that speaks S3 or its like.
+_STORE_ANSWER = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 #: A commit of somebody else came first: this one had no effect.
 _CONFLICT = re.compile(r"concurrent transaction|metadata changed|protocol changed|concurrent append|concurrent delete", re.I)
 
@@ -46,10 +50,13 @@ class TierProblem(RaftlakeError):
 
 
 def words_of(error: BaseException) -> str:
-    """The text of an error in one line of bounded length, without colours."""
+    """What a store answered, or the text of an error in one line of bounded length: its beginning, and the cause at its end."""
+    if (answer := _STORE_ANSWER.search(str(error))) is not None:
+        return " ".join(f"{answer[1]}: {answer[2]}".split())[:_REASON_CHARS_MAX]
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).replace("↳", "-")
     text = " ".join(text.split()) or type(error).__name__
-    return text if len(text) <= _REASON_CHARS_MAX else text[: _REASON_CHARS_MAX - 1] + "…"
+    half = _REASON_CHARS_MAX // 2
+    return text if len(text) <= _REASON_CHARS_MAX else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def problem_of(error: BaseException, doing: str, uri: str) -> TierProblem:

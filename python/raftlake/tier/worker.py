@@ -1,18 +1,20 @@
-"""`python -m raftlake.tier.worker FD`: makes the calls of one node to the tier, one after another.
+"""`python -m raftlake.tier.worker SOCKET PIPE`: makes the calls of one node to the tier, one after another.
 
-FD is one end of a pair of sockets: first come the settings, then calls, and each call gets one answer. The process ends as soon
-as the other end closes, in the middle of a call too: whoever runs the node again finds out what became of it by a claim.
+SOCKET is one end of a pair: first come the settings, then calls, and each call gets one answer. The process ends as soon as the
+node does, in the middle of a call too: the next leader finds out by a claim what became of it.
+
+delta-rs may keep the interpreter's lock while it waits for a store. So no thread can watch for the end of the node. The system
+does: PIPE raises SIGIO when its other end closes, and that signal ends a process which does not handle it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import queue
 import signal
 import socket
 import sys
-import threading
 from typing import assert_never
 
 from raftlake.ports.tier import CopyRequest, LineageEnd, RemoteSegment, TierError, TierFailure
@@ -48,23 +50,26 @@ class Calls:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer calls until the process ends."""
-    calls: queue.SimpleQueue[TierCall] = queue.SimpleQueue()
+    """Answer calls until the other end closes: EOFError or another OSError."""
     ours = Calls(receive(connection))
-    threading.Thread(target=_read, args=(connection, calls), daemon=True).start()
     while True:
-        send(connection, ours.answer(calls.get()))
+        send(connection, ours.answer(receive(connection)))
 
 
-def _read(connection: socket.socket, calls: queue.SimpleQueue[TierCall]) -> None:
-    """Beside the calls: an end of the node must not wait for a store that never answers."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            calls.put(receive(connection))
-    os._exit(0)
+def end_with(pipe: int) -> None:
+    """Let the system end this process when the other end of a pipe closes, or now where that has happened. Elsewhere than on
+    Linux the process ends after the call that it is in."""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
+    with contextlib.suppress(BlockingIOError):
+        os.read(pipe, 1)
+        sys.exit(0)
 
 
 def main() -> None:
+    end_with(int(sys.argv[2]))
     # Ctrl-C in a terminal reaches the whole group of processes; the node decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):

@@ -17,6 +17,8 @@ from raftlake.tier.failures import is_conflict, problem_of, words_of
         (OSError("InvalidAccessKeyId"), TierFailure.UNUSABLE, "credentials"),
         (OSError("The request signature: SignatureDoesNotMatch"), TierFailure.UNUSABLE, "credentials"),
         (OSError("an error occurred while loading credentials"), TierFailure.UNUSABLE, "credentials"),
+        (OSError("The operation lacked the necessary privileges to complete"), TierFailure.UNUSABLE, "credentials"),
+        (OSError("No user exists with the provided access key ID."), TierFailure.UNUSABLE, "credentials"),
         (OSError("Read-only file system (os error 30)"), TierFailure.UNUSABLE, "credentials"),
         (DeltaError("<Code>NoSuchBucket</Code>"), TierFailure.UNUSABLE, "tier.uri"),
         (DeltaError("Not a directory (os error 20)"), TierFailure.UNUSABLE, "tier.uri"),
@@ -37,7 +39,12 @@ def test_words_are_one_line_without_colours_and_bounded() -> None:
     error = OSError("Kernel error\n  \x1b[31m↳\x1b[0m an error occurred\n   \x1b[31m↳\x1b[0m forbidden")
     assert words_of(error) == "Kernel error - an error occurred - forbidden"
     assert words_of(OSError()) == "OSError"
-    assert len(words_of(OSError("x" * 1000))) == 300
+    long = words_of(OSError("what" + "x" * 1000 + "cause"))
+    assert len(long) == 300 and long.startswith("what") and long.endswith("cause")
+    answer = (
+        "Kernel error\n404 Not Found\n<Error><Code>NoSuchBucket</Code><Message>The bucket\nis none.</Message><Id>x</Id></Error>"
+    )
+    assert words_of(OSError(answer)) == "NoSuchBucket: The bucket is none."
 
 
 @pytest.mark.parametrize(
