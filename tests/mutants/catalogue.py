@@ -24,6 +24,7 @@ from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
+from tests.mutants.catalogue_tiering import TIERING_BUGS
 from tests.mutants.plant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -47,6 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,
     *RUNTIME,
+    *TIERING_BUGS,
     *CONNECTOR,
     *CORRECTIONS,
 )
