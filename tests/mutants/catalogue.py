@@ -25,6 +25,7 @@ from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.catalogue_tiering import TIERING_BUGS
+from tests.mutants.catalogue_tier import TIER
 from tests.mutants.plant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -49,6 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_WORK,
     *RUNTIME,
     *TIERING_BUGS,
+    *TIER,
     *CONNECTOR,
     *CORRECTIONS,
 )
