@@ -24,8 +24,8 @@ from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
-from tests.mutants.catalogue_tiering import TIERING_BUGS
 from tests.mutants.catalogue_tier import TIER
+from tests.mutants.catalogue_tiering import TIERING_BUGS
 from tests.mutants.plant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
