@@ -89,6 +89,7 @@ WRONG: list[Callable[[], str | None]] = [
     lambda: refusal(put(FINISHED), SHOWN, Delete(tier_segment_key(TOPIC, 1, 1)), standing=STARTED),
     lambda: refusal(put(FINISHED), SHOWN, Delete("/users/key"), standing=STARTED),
     lambda: refusal(put(FINISHED), SHOWN, Delete(f"{KEY}/1"), standing=STARTED),
+    lambda: refusal(put(FINISHED), SHOWN, Delete("0" * 20), standing=STARTED),
     lambda: refusal(Put(KEY, b"garbage"), standing=STARTED),
     lambda: refusal(Delete(KEY), standing=STARTED),
     lambda: refusal(put(STARTED), standing=b"garbage"),

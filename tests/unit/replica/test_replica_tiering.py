@@ -58,6 +58,11 @@ def test_a_segment_is_closed_when_its_records_have_waited_for_half_of_the_lag() 
     assert len(partition.log.segments()) == 2, "the wait begins with the last look at which it was empty"
     world.tick(1_000)
     assert len(partition.log.segments()) == 3
+    for _ in range(20):
+        world.tick()
+    world.ground.append(partition, b"x")
+    world.tick()
+    assert len(partition.log.segments()) == 3, "not with the segment"
 
 
 def test_a_large_segment_is_closed_at_once() -> None:
@@ -68,11 +73,16 @@ def test_a_large_segment_is_closed_at_once() -> None:
     assert len(partition.log.segments()) == 2
 
 
-def test_a_follower_closes_segments_too_and_copies_nothing() -> None:
+@pytest.mark.parametrize("how", ["resigns", "serves no longer"])
+def test_a_node_that_does_not_serve_closes_segments_too_and_copies_nothing(how: str) -> None:
     world = World()
     partition = world.ground.lead(ORDERS)
     world.ground.append(partition, b"x" * 600)
-    world.ground.engine.is_resigning = True
+    if how == "resigns":
+        world.ground.engine.is_resigning = True
+    else:
+        partition.high_watermark = Offset(0)
+        assert not partition.is_serving
     world.tick()
     assert len(partition.log.segments()) == 2 and world.keys.proposed == [] and world.tiering.statuses() == []
 

@@ -290,6 +290,15 @@ def test_nothing_is_done_for_a_copier_that_was_closed(world: World) -> None:
     assert world.tier.copies == [] and world.keys.proposed == []
 
 
+def test_a_failure_after_the_end_of_its_copier_is_not_told(world: World) -> None:
+    """The next leader fences it off, which is no fault."""
+    world.go_on()
+    world.keys.commit()
+    world.copier.close()
+    world.tier.fail_copy(LOST)
+    assert world.copier.error is None and world.copier.failures == 0
+
+
 def test_a_copy_that_is_shown_after_the_end_of_its_copier_is_not_finished_by_it(world: World) -> None:
     world.go_on()
     world.keys.commit()
