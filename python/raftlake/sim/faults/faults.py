@@ -214,9 +214,6 @@ class Settings:
         settings = replace(settings, forge_interval_ms=sometimes(20, 300, 20_000))
         rng = stream(seed, "settings of the tier")
         settings = replace(settings, tier_lag_ms=choice(0, 2_000, 8_000))
-        if settings.tier_lag_ms:
-            # Each copy writes keys. Snapshots that replace each other faster than they are fetched let no replica begin.
-            settings = replace(settings, snapshot_bytes_between=max(settings.snapshot_bytes_between, 10_000))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     def lines(self) -> list[str]:
