@@ -17,7 +17,7 @@ from tierkit import DeltaWorld, shown_rows
 from tiernodekit import Node
 from waitkit import wait_until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.s3]
 
 
 @pytest.fixture(scope="module")
