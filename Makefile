@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-seeds test-sim mutants test-process test-s3 test-java test-spark bench sim sweep soak clean
+.PHONY: help setup quickstart check fix test test-seeds test-sim mutants test-process test-store test-java test-spark bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ test-sim: $(READY) ## the simulator's own tests: the same seed twice, planted bu
 test-process: $(READY) ## real node processes and real clients
 	$(PYTEST) -q -m 'process and not (java or spark or bench or s3)'
 
-test-s3: $(READY) ## the remote tier on a real S3 server, which Go builds once; not part of `make test`
+test-store: $(READY) ## the remote tier on a real S3 server, which Go builds once; not part of `make test`
 	@tools/fetch-versitygw
 	$(PYTEST) -q -m s3
 

@@ -85,6 +85,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.clients.topics": "unit/sim/test_sim_clients_workload.py",
     "raftlake.sim.clients.voters": "sim/test_sim_voter_changes.py",
     "raftlake.sim.cluster": "sim/test_sim_determinism.py",
+    "raftlake.sim.invariants.tier": "unit/sim/test_sim_tier.py",
     "raftlake.sim.disk.disk": "unit/sim/test_sim_log_store.py",
     "raftlake.sim.disk.observer": "unit/sim/test_sim_snapshot_invariants.py",
     "raftlake.sim.faults.damage": "unit/replica/test_replica_disk_damage.py",

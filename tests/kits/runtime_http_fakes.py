@@ -96,6 +96,7 @@ class FakeHttpNode:
         self.partitions: dict[Any, Any] = {}
         self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
         self.disk = SimpleNamespace(warnings=(), free_bytes=7, limit_bytes=5, is_low=False, is_full=True)
+        self.tiering = SimpleNamespace(is_on=False)
         self.producers = SimpleNamespace(tally=ProducerTally(self.config.producer_ids_max))
         self.damage = SimpleNamespace(impaired={}, listeners=[])
         self.fatal: RaftlakeError | None = None

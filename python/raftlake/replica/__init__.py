@@ -11,7 +11,8 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `disk`: room, syncs, damage.
 - `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).
 - `kv`: the key-value space, its proposals and its limits. `snapshots`: of the key space and of data partitions.
-- `hosting` (which groups there are) and `voters` (who votes, and where nodes are reached).
+- `hosting` (which groups there are), `voters` (who votes, and where nodes are reached) and `tiering` (what is copied to the
+  remote tier).
 - `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.
 - `front` (`Front`: everything from outside comes in here) and `node` (`ReplicaNode`: builds and wires all of it).
 
@@ -20,7 +21,7 @@ A service takes the engine and the siblings that it names. No service takes the 
 `OwnVote` to the API that answers its request where this node leads.
 
 Callers: `runtime/server.py` and `sim/machine.py` build a `ReplicaNode` and call it. The package calls `raft`, `kv`, `wire`,
-`ports` and `errors`.
+`ports`, `errors` and the pure modules of `tier`.
 
 Invariants:
 

@@ -1,7 +1,7 @@
 """What the reserved keys hold: one decoder for each, from whatever was committed to a value, or to a refusal that says why.
 
 Owns the meaning of every key under `/raftlake/`. Invariants: no key and no bytes make a decoder raise, and the result depends
-on the arguments alone, so that all nodes take, or ignore, an entry alike (`kv.strict_json`).
+on the arguments alone, so that all nodes take, or ignore, an entry alike (`strict_json` of the package `kv`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class World:
     #: The highest epoch of each group in which a node has led, be it for a moment.
     leader_epochs: dict[GroupId, int]
     #: Behind the nodes' remote tier; None without one.
-    store: ObjectStore | None
+    store: ObjectStore | None = None
 
 
 class Supervisor(Protocol):

@@ -158,6 +158,7 @@ def test_the_house_ticks_in_order_and_answers_what_is_overdue() -> None:
         scrub=Noted(),  # type: ignore[arg-type]
         snapshots=Noted(),  # type: ignore[arg-type]
         ticking=[lambda: ticks.append("first"), lambda: ticks.append("second")],
+        copied_end=lambda partition: 1 << 62,
     )
     house.run()
     ground.run(INTERVAL_MS)
@@ -182,6 +183,7 @@ def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> 
         scrub=scrub,  # type: ignore[arg-type]
         snapshots=snapshots,  # type: ignore[arg-type]
         ticking=[],
+        copied_end=lambda partition: 1 << 62,
     )
     house.run()
     ground.run(1_000)

@@ -5,7 +5,7 @@ Reading order:
 - `state`: `KvState` is the state machine as far as it is applied here.
 - `service`: `KvService` proposes commands, applies what is committed, and reads.
 - `outcomes`: what becomes of a proposal.
-- `proposals`: `ProposalGate` says who may write which key.
+- `proposals`: `ProposalGate` says who may write which key; `tier_gate`: what nodes may write of the remote tier.
 - `room`: `KvRoom` knows the quota of the space and the limit of partitions.
 - `forwarding`: the way of a proposal to the leader.
 - `refused_keys`: `RefusedKeys` counts and logs entries that mean nothing.

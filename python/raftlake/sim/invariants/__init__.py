@@ -11,6 +11,7 @@ Reading order:
 - `monotonic_high_watermark`, `majority_high_watermark`: no way back; a majority holds everything below it on disk.
 - `snapshot_at_log_start`, `snapshot_data`, `leader_never_loads_snapshot`: a trimmed log has a snapshot; a snapshot is the state
   of committed records; no leader resets its log.
+- `tier`: what the remote tier, the quorum's keys and the local logs say together.
 - `voter_sets`: committed sets that follow each other differ by one voter at most.
 - `left_leaders`: a Fetch session of a follower that has left its leader confirms no read.
 - `awake_majority`, `convergence`: a leader without a majority gives up; at the end all nodes agree.
