@@ -28,9 +28,9 @@ from raftlake.tier.calls import TierSettings
 from raftlake.tier.failures import STORE_ERRORS, TierProblem, is_conflict, problem_of, words_of
 from raftlake.tier.last_segment import last_segment
 from raftlake.tier.remote_segments import SEGMENT_KEY, auxiliary_name, file_name, pack_auxiliary, to_json, unpack_auxiliary
+from raftlake.tier.schema import end_app, epoch_app
 from raftlake.tier.segment_file import SegmentFile, write_segment
 from raftlake.tier.topic_table import TopicTable
-from raftlake.wire.ids import id_to_text
 
 T = TypeVar("T")
 
@@ -38,17 +38,6 @@ T = TypeVar("T")
 _ATTEMPTS_MAX = 5
 #: Tables that stay open: each has the list of its files in memory.
 _TABLES_MAX = 32
-
-
-def end_app(cluster_id: str, lineage: Lineage) -> str:
-    """The `txn` whose version is the last offset that is shown of a lineage."""
-    group = lineage.group
-    return f"{cluster_id}/{id_to_text(group.topic_id)}/{group.partition}/{lineage.incarnation}"
-
-
-def epoch_app(cluster_id: str, lineage: Lineage) -> str:
-    """The `txn` whose version is the highest leader epoch of a lineage."""
-    return f"{end_app(cluster_id, lineage)}/epoch"
 
 
 class DeltaTier:

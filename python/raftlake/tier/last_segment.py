@@ -18,7 +18,8 @@ from raftlake.ports.tier import Lineage, RemoteSegment, TierFailure
 from raftlake.raft.types import Epoch, Offset
 from raftlake.tier.failures import TierProblem
 from raftlake.tier.remote_segments import SEGMENT_KEY, NamedSegment, auxiliary_name, file_name, from_json, unpack_auxiliary
-from raftlake.tier.topic_table import TableFile, TopicTable
+from raftlake.tier.table_files import TableFile
+from raftlake.tier.topic_table import TopicTable
 
 #: pyarrow ships no types.
 Arrow: TypeAlias = Any

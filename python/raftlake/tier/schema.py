@@ -1,4 +1,4 @@
-"""The Delta table of a topic: its place, its columns, its properties, and whether a table that is there is the right one.
+"""The Delta table of a topic: its place, its columns, its properties, its `txn` names; whether a table that is there is ours.
 
 The columns are those of `arrow/segment.py`, partitioned by `partition`. The table needs readers of version 1 and writers of
 version 2, and no feature above them.
@@ -12,9 +12,11 @@ from deltalake import DeltaTable, Schema
 
 from raftlake.arrow.records import segment_schema
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import Lineage
 from raftlake.wire.ids import id_to_text
 
 FORMAT = "1"
+CLUSTER_PROPERTY, TOPIC_ID_PROPERTY, TOPIC_PROPERTY = "raftlake.clusterId", "raftlake.topicId", "raftlake.topic"
 PARTITION_COLUMNS = ["partition"]
 #: Columns with statistics: what queries filter by, and what finds the last copy after OPTIMIZE.
 STATISTICS_COLUMNS = ("offset", "timestamp", "kind", "leader_epoch", "incarnation", "segment_id")
@@ -36,14 +38,25 @@ def table_properties(cluster_id: str, group: GroupId) -> dict[str, str]:
     """The properties of a new table."""
     return {
         "raftlake.format": FORMAT,
-        "raftlake.clusterId": cluster_id,
-        "raftlake.topicId": id_to_text(group.topic_id),
-        "raftlake.topic": group.topic,
+        CLUSTER_PROPERTY: cluster_id,
+        TOPIC_ID_PROPERTY: id_to_text(group.topic_id),
+        TOPIC_PROPERTY: group.topic,
         # A commit is small, and a partition may make one in each minute. A checkpoint lists all files of the table.
         "delta.checkpointInterval": "100",
         # OPTIMIZE of Spark makes statistics of these columns, and none of keys and values.
         "delta.dataSkippingStatsColumns": ",".join(STATISTICS_COLUMNS),
     }
+
+
+def end_app(cluster_id: str, lineage: Lineage) -> str:
+    """The `txn` whose version is the last offset that is shown of a lineage."""
+    group = lineage.group
+    return f"{cluster_id}/{id_to_text(group.topic_id)}/{group.partition}/{lineage.incarnation}"
+
+
+def epoch_app(cluster_id: str, lineage: Lineage) -> str:
+    """The `txn` whose version is the highest leader epoch of a lineage."""
+    return f"{end_app(cluster_id, lineage)}/epoch"
 
 
 def difference(table: DeltaTable, cluster_id: str, group: GroupId) -> str | None:

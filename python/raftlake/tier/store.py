@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from crc32c import crc32c
 from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import FileType, PyFileSystem
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from raftlake.tier.failures import STORE_ERRORS
 
@@ -89,6 +89,11 @@ class Store:
     def size(self, path: str) -> int | None:
         info = self._files.get_file_info(path)
         return int(info.size) if info.type is FileType.File else None
+
+    def directories(self) -> list[str]:
+        """The names of the directories that lie directly here."""
+        found = self._files.get_file_info(FileSelector("", allow_not_found=True))
+        return [info.path.strip("/") for info in found if info.type is FileType.Directory]
 
     def checksum(self, path: str) -> int:
         """The CRC-32C of a file as the store has it."""

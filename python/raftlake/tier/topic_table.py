@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, Transaction
@@ -23,25 +19,12 @@ from raftlake.tier.calls import TierSettings
 from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of
 from raftlake.tier.schema import PARTITION_COLUMNS, delta_schema, difference, table_properties, table_uri
 from raftlake.tier.store import Store
-
-#: pyarrow ships no types.
-Arrow: TypeAlias = Any
+from raftlake.tier.table_files import TableFile, files_of, list_files
 
 #: In each commit of ours: what tells it from all others.
 CALL_KEY = "raftlake.call"
 #: How often delta-rs itself goes behind a commit of another lineage.
 _RETRIES_MAX = 20
-
-
-@dataclass(frozen=True, slots=True)
-class TableFile:
-    """A file that the table shows. Statistics are None where its commit has none."""
-
-    path: str
-    size: int
-    offset_max: int | None
-    incarnation_min: int | None
-    incarnation_max: int | None
 
 
 def commit_name(version: int) -> str:
@@ -184,12 +167,5 @@ class TopicTable:
 
     def files(self, partition: int) -> list[TableFile]:
         """The files of a partition, those of the largest offsets first; before them those that do not say."""
-        actions = pa.table(self.table.get_add_actions(flatten=True))
-        if not actions.num_rows:
-            return []
-        actions = actions.filter(pc.equal(actions["partition.partition"], partition))
-        names = ("path", "size_bytes", "max.offset", "min.incarnation", "max.incarnation")
-        nothing = [None] * actions.num_rows
-        columns = [actions[name].to_pylist() if name in actions.column_names else nothing for name in names]
-        files = [TableFile(*row) for row in zip(*columns, strict=True)]
+        files = files_of(list_files(self.table), partition)
         return sorted(files, key=lambda file: (file.offset_max is not None, -(file.offset_max or 0)))
