@@ -21,6 +21,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.cli.main": "unit/cli/test_cli_output.py",
     "raftlake.cli.quorum": "kip/test_kip595_tools.py",
     "raftlake.cli.recover": "process/test_recover_process.py",
+    "raftlake.cli.tier_facts": "unit/cli/test_cli_tier.py",
     "raftlake.cli.topics": "unit/cli/test_cli_output.py",
     # --- the client
     "raftlake.client.aio": "unit/client/test_client_cluster.py",
@@ -119,6 +120,9 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.faults.syncs": "unit/sim/test_sim_machine.py",
     "raftlake.sim.tail": "unit/sim/test_sim_scenario_shrink.py",
     # --- the tier
+    "raftlake.tier.file_checks": "unit/tier/test_tier_verify.py",
+    "raftlake.tier.findings": "unit/tier/test_tier_verify.py",
+    "raftlake.tier.table_files": "unit/tier/test_tier_ordered_rows.py",
     "raftlake.tier.topic_table": "unit/tier/test_tier_delta_table.py",
     # --- storage and the wire
     "raftlake.wire.batch_header": "unit/wire/test_wire_batches.py",

@@ -13,12 +13,17 @@ Reading order:
 - `batch_source`: the batches of a copy, in windows that fit into memory.
 - `segment_file`: the batches of a segment to one Parquet file, with its statistics.
 - `topic_table`: the table of a topic: opened or created, refreshed, read, committed to.
+- `table_files`: the files that a table shows, as its log lists them.
 - `last_segment`: the newest copy of a lineage, from what the table shows.
 - `delta_table`: `DeltaTier`: what `copy` and `claim` do, and how commits of two leaders exclude each other.
 - `worker`: the process that makes these calls for a node.
+- `ordered_rows`, `reader`: the rows of files in the order of offsets; the history of a topic, read-only.
+- `verify`: what `raftlake tier verify` reads of a table, and which `findings` it makes of that by `file_checks`, `row_checks`
+  and `key_checks`; `verify_sql`: its checks as SQL.
 
-Callers: `replica` imports `plan` and `entries`. `runtime/tier_process.py` starts `worker` and imports `calls`. The package
-calls `arrow` and `wire`, and imports values of `ports`.
+Callers: `replica` imports `plan` and `entries`; `cli` imports `reader`, `verify` and `verify_sql`.
+`runtime/tier_process.py` starts `worker` and imports `calls`. The package calls `arrow` and `wire`, and imports values of
+`ports`.
 
 Invariants:
 

@@ -10,7 +10,8 @@ one leader of a partition at a time copies. The newest copies have a key each; t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -61,6 +62,16 @@ class Tiered:
         return replace(
             self, end_offset=copied.end_offset, segments=self.segments + 1, size=self.size + copied.size, copying=None
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKeys:
+    """All that the quorum's keys say of one partition."""
+
+    #: None without a key.
+    tiered: Tiered | Refused | None = None
+    #: The newest copies, by the base offsets in their keys.
+    segments: Mapping[int, RemoteSegment | Refused] = field(default_factory=dict)
 
 
 def encode_tiered(tiered: Tiered) -> bytes:

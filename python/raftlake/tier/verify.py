@@ -1,0 +1,214 @@
+"""`raftlake tier verify`: whether the table of a topic holds each record of its history once, exactly, and in order.
+
+Each partition is read once by the files (`file_checks`), once by the rows in the order of offsets (`row_checks`), and compared
+with the quorum's keys (`key_checks`). Memory does not grow with the table: one piece of rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from raftlake.ports.tier import RemoteSegment
+from raftlake.tier.entries import PartitionKeys, Tiered
+from raftlake.tier.file_checks import FileChecks
+from raftlake.tier.findings import Finding, Findings, Kind
+from raftlake.tier.key_checks import Shown, check_keys
+from raftlake.tier.ordered_rows import FileProblem, rows_in_order
+from raftlake.tier.reader import TopicHistory
+from raftlake.tier.row_checks import PartitionCheck
+from raftlake.tier.table_files import TableFile
+
+OFFSET_END = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where the work is."""
+
+    table: str
+    partition: int
+    #: Of the partition, where the table's log tells.
+    rows: int
+    rows_total: int
+    #: The file that is looked at; None while rows are read.
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """What was read of a partition."""
+
+    partition: int
+    #: None where no row could be read.
+    start: int | None
+    end: int | None
+    rows: int
+    files: int
+    segments: int
+    batches: int
+    #: Those whose CRC was made again.
+    checked_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    table: str
+    #: None where it cannot be read.
+    topic: str | None
+    version: int | None
+    partitions: tuple[PartitionReport, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumKeys:
+    """The quorum's keys of a topic by partition, from before the table was opened and from after that."""
+
+    before: Mapping[int, PartitionKeys]
+    after: Mapping[int, PartitionKeys]
+
+
+def verify_table(
+    history: TopicHistory, keys: QuorumKeys | None = None, tell: Callable[[Progress], None] = lambda progress: None
+) -> TableReport:
+    """Read all of a table. Raises TierProblem where the store does not answer."""
+    partitions = {*history.partitions(), *history.partitions_begun()}
+    if keys is not None:
+        partitions |= {*keys.before, *keys.after}
+    reports: list[PartitionReport] = []
+    findings: list[Finding] = []
+    for partition in sorted(partitions):
+        verifier = _Verifier(history, partition, keys, tell)
+        reports.append(verifier.run())
+        findings += verifier.findings
+    return TableReport(
+        table=history.uri,
+        topic=history.topic,
+        version=history.version,
+        partitions=tuple(reports),
+        findings=tuple(findings),
+    )
+
+
+def unreadable(uri: str, why: str) -> TableReport:
+    """The report of what is no table, or one of somebody else."""
+    finding = Finding(kind=Kind.TABLE, table=uri, partition=None, what=why)
+    return TableReport(table=uri, topic=None, version=None, partitions=(), findings=(finding,))
+
+
+class _Verifier:
+    """One partition."""
+
+    def __init__(
+        self, history: TopicHistory, partition: int, keys: QuorumKeys | None, tell: Callable[[Progress], None]
+    ) -> None:
+        self._history = history
+        self._partition = partition
+        self._tell = tell
+        self._has_keys = keys is not None
+        self._before = PartitionKeys() if keys is None else keys.before.get(partition, PartitionKeys())
+        self._after = PartitionKeys() if keys is None else keys.after.get(partition, PartitionKeys())
+        self.findings = Findings(history.uri, partition)
+        newest = [segment for segment in self._after.segments.values() if isinstance(segment, RemoteSegment)]
+        self._files = FileChecks(history, self.findings, [segment.file for segment in newest])
+        self._rows = PartitionCheck(history.topic, self.findings, [segment.segment_id for segment in newest])
+        self._listed = history.files(partition)
+        self._total = sum(file.rows or 0 for file in self._listed)
+
+    def run(self) -> PartitionReport:
+        self._files.check(self._listed, lambda file: self._note(file.path))
+        self._excuse(self._files.bad)
+        while not self._read():
+            pass
+        self._rows.finish()
+        self._check_end()
+        if self._has_keys:
+            check_keys(self.findings, self._before, self._after, self._shown())
+        rows = self._rows
+        return PartitionReport(
+            partition=self._partition,
+            start=rows.first,
+            end=rows.next,
+            rows=rows.rows,
+            files=len(self._listed),
+            segments=rows.segments,
+            batches=rows.batches,
+            checked_batches=rows.checked_batches,
+        )
+
+    def _note(self, file: str | None) -> None:
+        self._tell(
+            Progress(
+                table=self._history.uri,
+                partition=self._partition,
+                rows=self._rows.rows,
+                rows_total=self._total,
+                file=file,
+            )
+        )
+
+    def _excuse(self, files: list[TableFile]) -> None:
+        """What was in a file that cannot be read is told once."""
+        for file in files:
+            if file.offset_min is not None and file.offset_max is not None:
+                self._rows.excused.append((file.offset_min, file.offset_max))
+
+    def _read(self) -> bool:
+        """Read the rows from where they were left. False where a file turned out to be bad, and is left out from now on."""
+        history = self._history
+        try:
+            for rows in rows_in_order(history.store, history.uri, self._files.good, self._rows.next or 0, OFFSET_END):
+                self._rows.add(rows)
+                self._note(None)
+        except FileProblem as problem:
+            (file,) = [file for file in self._files.good if file.path == problem.path]
+            self._files.drop(file, problem)
+            self._excuse([file])
+            return False
+        return True
+
+    def _check_end(self) -> None:
+        """The last row of each incarnation is the one that its `txn` names. Of older ones the table may show less."""
+        lasts = self._rows.last_of
+        newest = max(self._incarnations(), default=None)
+        for incarnation in self._incarnations():
+            last, said = lasts.get(incarnation), self._history.last_offset(self._partition, incarnation)
+            if last is None and (said is None or incarnation != newest or self._is_empty_by_keys()):
+                continue
+            if said is None:
+                what = f"its last offset is {last}, and no commit of the tier shows a row of incarnation {incarnation}"
+            elif last is not None and (last > said or (incarnation == newest and last < said)):
+                what = f"its last offset is {last}, and the tier's last commit shows the rows up to {said}"
+            elif last is None:
+                what = f"it has no row, and the tier's last commit shows the rows up to {said}"
+            else:
+                continue
+            behind = 0 if last is None else last + 1
+            if said is None or last is None or said < last or not self._rows.is_excused(behind, said):
+                self.findings.add(Kind.END, what, offset=last)
+
+    def _incarnations(self) -> list[int]:
+        keys = [keys.tiered.incarnation for keys in (self._before, self._after) if isinstance(keys.tiered, Tiered)]
+        return sorted({0, *self._rows.last_of, *keys})
+
+    def _is_empty_by_keys(self) -> bool:
+        """Retention has removed all that was copied, as the quorum's key says."""
+        tiered = self._after.tiered
+        return isinstance(tiered, Tiered) and tiered.start_offset == tiered.end_offset
+
+    def _shown(self) -> Shown | None:
+        rows, files = self._rows, self._files
+        firsts = [low for low, _ in rows.excused] + ([] if rows.first is None else [rows.first])
+        ends = [high + 1 for _, high in rows.excused] + ([] if rows.next is None else [rows.next])
+        if not firsts:
+            return None
+        return Shown(
+            incarnation=max(rows.last_of, default=0),
+            start=min(firsts),
+            end=max(ends),
+            segments=None if files.bad else rows.segments,
+            size=None if files.bad or files.is_rewritten else sum(file.size for file in self._listed),
+            files=files.shown,
+            spans=rows.spans,
+        )
