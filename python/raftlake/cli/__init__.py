@@ -9,13 +9,15 @@ Reading order:
 - `topics`: `raftlake topics`, `raftlake produce` and `raftlake consume`.
 - `produce`: the lines of `raftlake produce`, and the error that counts the appended lines.
 - `kv`: `raftlake kv`, the key-value space.
+- `tier`, `tier_facts`: `raftlake tier status` and `raftlake tier verify`; what they gather of the quorum and its nodes.
 - `quorum`: `raftlake describe`, in the layout of Kafka's kafka-metadata-quorum.
 - `voters`: `raftlake voters`, which lists and changes the voters (KIP-853).
 - `node`: `raftlake local`, `raftlake format`, `raftlake serve` and `raftlake dump`.
 - `recover`: the options and the output of `raftlake recover`; `runtime/recovery/recover.py` does the work.
 
 Callers: the script `raftlake` and `python -m raftlake` call `main.main`. The client commands call `client`. The other commands
-call `local`, `runtime`, `storage` and `quickstart`. `leader` and `voters` ask single nodes by `runtime/recovery/probe.py`.
+call `local`, `runtime`, `storage`, `tier` and `quickstart`. `leader` and `voters` ask single nodes by
+`runtime/recovery/probe.py`.
 
 Invariants:
 

@@ -73,9 +73,8 @@ def checks_sql(uri: str) -> str:
         "",
         "-- Spark with Delta:",
         f"CREATE OR REPLACE TEMPORARY VIEW {VIEW} AS SELECT * FROM delta.`{uri.replace('`', '``')}`;",
-        "-- DuckDB, in its place:",
-        f"-- INSTALL delta; LOAD delta; CREATE OR REPLACE TEMPORARY VIEW {VIEW} AS",
-        f"--   SELECT * FROM delta_scan('{uri.replace(chr(39), chr(39) * 2)}');",
+        "-- DuckDB, in its place, after INSTALL delta and LOAD delta:",
+        f"-- CREATE OR REPLACE TEMPORARY VIEW {VIEW} AS SELECT * FROM delta_scan('{uri.replace(chr(39), chr(39) * 2)}')",
     ]
     for title, query in CHECKS:
         lines += ["", f"-- {title}", query.strip() + ";"]

@@ -1,0 +1,203 @@
+"""What `raftlake tier` gathers: the quorum's keys of the tier, what each node says of its partitions, and both put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, TIER_PREFIX, TOPICS_PREFIX
+from raftlake.kv.strict_json import Refused
+from raftlake.tier.entries import PartitionKeys, Tiered, decode_segment, decode_tiered
+
+if TYPE_CHECKING:
+    from raftlake.client import Client
+    from raftlake.tier.verify import PartitionReport, TableReport
+
+THREADS = 16
+_PAGE_KEYS = 1000
+_REBUILD = "`raftlake tier rebuild-metadata` makes the keys anew from the table"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumTier:
+    """What the quorum's keys say of topics, of their copies, and of the nodes."""
+
+    cluster_id: str | None
+    #: Name and number of partitions by topic id.
+    topics: Mapping[str, tuple[str, int]]
+    #: By topic id and partition.
+    keys: Mapping[str, Mapping[int, PartitionKeys]]
+    #: HTTP addresses by node; None for a node that has none.
+    nodes: Mapping[int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What a node says of the partitions that it leads, or why it says nothing."""
+
+    node_id: int
+    place: str
+    partitions: Sequence[Mapping[str, Any]] = ()
+    error: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {"nodeId": self.node_id, "http": self.place, "partitions": len(self.partitions), "error": self.error}
+
+
+def read_quorum(client: Client) -> QuorumTier:
+    """The keys as a leader proves them."""
+    from raftlake.replica.reserved import decode_cluster, decode_node
+    from raftlake.replica.reserved_rules import topic_under
+    from raftlake.wire.ids import id_to_text
+
+    nodes: dict[int, str | None] = {}
+    for key, value in _entries(client, NODES_PREFIX):
+        if not isinstance(node := decode_node(key, value), Refused):
+            nodes[node.node_id] = None if node.http is None else str(node.http)
+    topics: dict[str, tuple[str, int]] = {}
+    for key, value in _entries(client, TOPICS_PREFIX):
+        name = key.removeprefix(TOPICS_PREFIX)
+        if (topic := topic_under(name, value)) is not None:
+            topics[id_to_text(topic.topic_id)] = (name, topic.partitions)
+    cluster = client.kv.get(CLUSTER_KEY)
+    cluster_id = Refused("") if cluster is None or cluster.value is None else decode_cluster(cluster.value)
+    return QuorumTier(
+        cluster_id=None if isinstance(cluster_id, Refused) else cluster_id,
+        topics=topics,
+        keys=tier_keys(_entries(client, TIER_PREFIX)),
+        nodes=nodes,
+    )
+
+
+def _entries(client: Client, prefix: str) -> Iterator[tuple[str, bytes]]:
+    after: str | None = None
+    while True:
+        page = client.kv.list(prefix, after=after, limit=_PAGE_KEYS, values=True)
+        for entry in page.entries:
+            yield entry.key, entry.value or b""
+        if not page.more or not page.entries:
+            return
+        after = page.entries[-1].key
+
+
+def tier_keys(entries: Iterator[tuple[str, bytes]]) -> dict[str, dict[int, PartitionKeys]]:
+    """The keys of the tier, by topic id and partition."""
+    tiered: dict[tuple[str, int], Tiered | Refused] = {}
+    segments: dict[tuple[str, int], dict[int, Any]] = {}
+    for key, value in entries:
+        topic_id, _, rest = key.removeprefix(TIER_PREFIX).partition("/")
+        index, _, base = rest.partition("/")
+        if not index.isdecimal() or not (base.isdecimal() or not base):
+            continue
+        place = (topic_id, int(index))
+        if base:
+            segments.setdefault(place, {})[int(base)] = decode_segment(value)
+        else:
+            tiered[place] = decode_tiered(value)
+    found: dict[str, dict[int, PartitionKeys]] = {}
+    for topic_id, partition in {**tiered, **segments}:
+        place = (topic_id, partition)
+        found.setdefault(topic_id, {})[partition] = PartitionKeys(tiered.get(place), segments.get(place, {}))
+    return found
+
+
+def ask_nodes(nodes: Mapping[int, str | None], timeout_seconds: float) -> list[NodeAnswer]:
+    """`/v1/tier` of each node. A node that does not answer is no error of the command."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        asked = [threads.submit(ask_node, node_id, place, timeout_seconds) for node_id, place in sorted(nodes.items())]
+        return [answer.result() for answer in asked]
+
+
+def ask_node(node_id: int, place: str | None, timeout_seconds: float) -> NodeAnswer:
+    """`/v1/tier` of one node."""
+    import httpx
+
+    if place is None:
+        return NodeAnswer(node_id, "no http.listener", error="the partitions that it leads are not known here")
+    try:
+        answer = httpx.get(f"http://{place}/v1/tier", timeout=timeout_seconds, trust_env=False)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return NodeAnswer(node_id, place, error="it has no remote tier: set tier.uri on all nodes")
+        answer.raise_for_status()
+        partitions = answer.json()["partitions"]
+        return NodeAnswer(node_id, place, partitions=[each for each in partitions if {"topic", "partition"} <= set(each)])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        return NodeAnswer(node_id, place, error=f"no answer: {' '.join(str(error).split()) or type(error).__name__}")
+
+
+def partition_facts(quorum: QuorumTier, answers: Sequence[NodeAnswer]) -> list[dict[str, Any]]:
+    """A row for each partition of each topic, and for each one with keys whose topic is gone."""
+    told: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for answer in answers:
+        for each in answer.partitions:
+            place = (str(each["topic"]), int(each["partition"]))
+            # A leader that was replaced may not know it yet.
+            if place not in told or each.get("highWatermark", -1) > told[place].get("highWatermark", -1):
+                told[place] = each
+    rows: list[dict[str, Any]] = []
+    for topic_id in {**quorum.topics, **quorum.keys}:
+        name, count = quorum.topics.get(topic_id, (None, 0))
+        keys = quorum.keys.get(topic_id, {})
+        for partition in sorted({*range(count), *keys}):
+            said = told.get((name, partition), {}) if name is not None else {}
+            rows.append(_row(name or topic_id, partition, keys.get(partition, PartitionKeys()), said))
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+
+def _row(topic: str, partition: int, keys: PartitionKeys, said: Mapping[str, Any]) -> dict[str, Any]:
+    tiered = keys.tiered if isinstance(keys.tiered, Tiered) else None
+    copied = said.get("copiedEndOffset") if tiered is None else tiered.end_offset
+    high_watermark = said.get("highWatermark")
+    error = (said.get("error") or {}).get("reason")
+    if isinstance(keys.tiered, Refused):
+        error = f"its key cannot be read: {keys.tiered.reason}; {_REBUILD}"
+    return {
+        "topic": topic,
+        "partition": partition,
+        "copiedEndOffset": copied,
+        "highWatermark": high_watermark,
+        # The key may be newer than what the leader said.
+        "lag": None if copied is None or high_watermark is None else max(0, high_watermark - copied),
+        "lagMs": said.get("lagMs"),
+        "segments": 0 if tiered is None else tiered.segments,
+        "bytes": 0 if tiered is None else tiered.size,
+        "error": error,
+    }
+
+
+def part_facts(part: PartitionReport) -> dict[str, int | None]:
+    """What was read of a partition."""
+    return {
+        "partition": part.partition,
+        "startOffset": part.start,
+        "endOffset": part.end,
+        "rows": part.rows,
+        "files": part.files,
+        "segments": part.segments,
+        "batches": part.batches,
+        "checkedBatches": part.checked_batches,
+    }
+
+
+def report_facts(report: TableReport) -> dict[str, Any]:
+    """A verified table, for JSON."""
+    return {
+        "table": report.table,
+        "topic": report.topic,
+        "version": report.version,
+        "partitions": [part_facts(part) for part in report.partitions],
+        "findings": [
+            {
+                "kind": finding.kind.word,
+                "partition": finding.partition,
+                "offset": finding.offset,
+                "file": finding.file,
+                "what": finding.what,
+                "advice": finding.kind.advice,
+            }
+            for finding in report.findings
+        ],
+    }

@@ -1,0 +1,119 @@
+"""`raftlake tier` against real nodes: three topics of librdkafka's batches are copied, verified, damaged by hand, and named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+
+import waitkit
+from raftlake import Client, LocalQuorum
+
+pytestmark = pytest.mark.process
+wait_until = partial(waitkit.wait_until, seconds=120)
+
+SETTINGS = {"tier.target.lag.ms": "1000", "tier.flush.bytes": "65536"}
+#: With the codec of the producer. A CRC of a compressed batch cannot be made again from its rows.
+TOPICS = {"orders": "none", "fares": "lz4", "clicks": "none"}
+RECORDS = 3_000
+PARTITIONS = 2
+
+
+def raftlake(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "raftlake", "tier", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def facts(*arguments: str) -> Any:
+    outcome = raftlake(*arguments, "--json")
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+def produce(servers: str, topic: str, codec: str) -> None:
+    producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "enable.idempotence": True, "linger.ms": 20})
+    for number in range(RECORDS):
+        producer.produce(topic, b"value-%06d" % number, key=b"k%d" % (number % 50), headers=[("n", b"%d" % number)])
+        producer.poll(0)
+        if number % 1_000 == 999:
+            # Several segments for each partition.
+            producer.flush()
+    assert producer.flush(60) == 0
+
+
+def test_status_and_verify_from_the_first_copy_to_a_damaged_file(tmp_path: Path) -> None:
+    uri = tmp_path / "tables"
+    with LocalQuorum(3, data_dir=tmp_path / "quorum", settings={"tier.uri": str(uri), **SETTINGS}) as quorum:
+        servers = quorum.bootstrap_servers
+        with Client(servers) as client:
+            for topic in TOPICS:
+                client.create_topic(topic, partitions=PARTITIONS)
+        for topic, codec in TOPICS.items():
+            produce(servers, topic, codec)
+
+        def rows() -> list[dict[str, Any]]:
+            return list(facts("status", "-b", servers)["partitions"])
+
+        def all_is_copied() -> bool:
+            return all(row["lag"] == 0 and row["copiedEndOffset"] for row in rows())
+
+        wait_until(all_is_copied, "everything is copied")
+        state = rows()
+        assert [(row["topic"], row["partition"]) for row in state] == [(name, n) for name in sorted(TOPICS) for n in range(2)]
+        assert all(row["segments"] > 0 and row["bytes"] > 0 and row["error"] is None for row in state)
+        lines = raftlake("status", "-b", servers).stdout.splitlines()
+        assert lines[0].split()[:4] == ["Topic", "Partition", "CopiedEnd", "HighWatermark"] and len(lines) == 7
+        check_whole(servers, uri, state)
+        # Verification needs no quorum, and a node that is down is a line of the state.
+        quorum.kill(1)
+        (unreachable,) = [node for node in facts("status", "-b", servers)["nodes"] if node["error"] is not None]
+        assert unreachable["nodeId"] == 1 and "no answer" in unreachable["error"]
+    assert "all is well" in raftlake("verify", "--tier-uri", str(uri)).stdout
+    check_damage(uri)
+
+
+def check_whole(servers: str, uri: Path, state: list[dict[str, Any]]) -> None:
+    verified = facts("verify", "--tier-uri", str(uri), "-b", servers)
+    assert verified["ok"] and len(verified["tables"]) == len(TOPICS)
+    ends = {(row["topic"], row["partition"]): row["copiedEndOffset"] for row in state}
+    for table in verified["tables"]:
+        for part in table["partitions"]:
+            assert (part["startOffset"], part["endOffset"]) == (0, part["rows"])
+            assert part["endOffset"] >= ends[table["topic"], part["partition"]]
+            is_plain = TOPICS[table["topic"]] == "none"
+            assert part["batches"] > 2 and (part["checkedBatches"] == part["batches"]) is is_plain
+        # Beside the records there are those that say who leads.
+        assert sum(part["rows"] for part in table["partitions"]) >= RECORDS + PARTITIONS
+
+
+def check_damage(uri: Path) -> None:
+    """One byte in the values of a file, as a disk would turn it; then the file is gone."""
+    victim = max(uri.glob("orders-*/partition=1/*.parquet"), key=lambda path: path.stat().st_size)
+    metadata = pq.ParquetFile(victim).metadata.row_group(0)
+    (values,) = [column for n in range(metadata.num_columns) if (column := metadata.column(n)).path_in_schema == "value"]
+    content = bytearray(victim.read_bytes())
+    content[values.data_page_offset + values.total_compressed_size // 2] ^= 0x04
+    victim.write_bytes(content)
+    check_named(uri, victim)
+    victim.unlink()
+    check_named(uri, victim)
+
+
+def check_named(uri: Path, victim: Path) -> None:
+    outcome = raftlake("verify", "--tier-uri", str(uri))
+    assert outcome.returncode == 1
+    table, name = victim.parents[1], f"partition=1/{victim.name}"
+    named = [line for line in outcome.stdout.splitlines() if line.startswith(f"{table}: partition 1 ") and name in line]
+    assert named, outcome.stdout
+    assert outcome.stdout.count("all is well") == len(TOPICS) - 1
+    assert outcome.stderr.startswith("raftlake: ") and "in 1 of 3 tables" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+    assert raftlake("verify", str(table)).returncode == 1
+    assert raftlake("verify", "--tier-uri", str(uri), "--topic", "clicks").returncode == 0

@@ -1,0 +1,377 @@
+"""`raftlake tier`: keys and nodes put together, lines and JSON, tables that are verified, the words without the packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from contract.file_faults import without_sync
+from contract.tier_contract import GROUP
+from historykit import END, fill, keys_of, rewrite, root_of, with_value
+from raftlake.cli import main as cli
+from raftlake.cli import tier as cli_tier
+from raftlake.cli import tier_facts
+from raftlake.cli.tier_facts import NodeAnswer, QuorumTier, partition_facts, read_quorum, tier_keys
+from raftlake.client.types import KvEntry, KvPage
+from raftlake.errors import MachineError, WrongState
+from raftlake.kv.keys import CLUSTER_KEY, node_key, tier_key, tier_segment_key, topic_key
+from raftlake.kv.strict_json import Refused
+from raftlake.ports.tier import RemoteSegment
+from raftlake.raft.types import Offset
+from raftlake.tier.calls import TierSettings
+from raftlake.tier.entries import PartitionKeys, Tiered, encode_segment, encode_tiered
+from raftlake.tier.verify import Progress
+from raftlake.wire.ids import id_to_text
+from tierkit import local_settings
+
+TOPIC_ID = id_to_text(GROUP.topic_id)
+OTHER_ID = id_to_text(bytes([7] * 16))
+CLUSTER_ID = id_to_text(bytes([1] * 16))
+
+
+class Keys:
+    """The part of a client that the commands use: a key space, in pages of two keys."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {CLUSTER_KEY: json.dumps({"cluster_id": CLUSTER_ID}).encode()}
+        self.kv = self
+
+    def get(self, key: str) -> KvEntry | None:
+        value = self.content.get(key)
+        return None if value is None else KvEntry(key=key, version=1, size=len(value), value=value)
+
+    def list(self, prefix: str, *, after: str | None, limit: int, values: bool) -> KvPage:
+        assert values and limit >= 2
+        keys = [key for key in sorted(self.content) if key.startswith(prefix) and (after is None or key > after)]
+        entries = tuple(entry for key in keys[:2] if (entry := self.get(key)) is not None)
+        return KvPage(entries=entries, more=len(keys) > 2, version=9)
+
+    def put_topic(self, name: str, topic_id: str, partitions: int) -> None:
+        self.content[topic_key(name)] = json.dumps({"id": topic_id, "partitions": partitions, "configs": {}}).encode()
+
+    def put_node(self, node_id: int, http: tuple[str, int] | None) -> None:
+        fields: dict[str, Any] = {"host": "127.0.0.1", "port": 9092}
+        if http is not None:
+            fields |= {"http_host": http[0], "http_port": http[1]}
+        self.content[node_key(node_id)] = json.dumps(fields).encode()
+
+    def put_tier(self, topic_id: str, partition: int, keys: PartitionKeys) -> None:
+        assert isinstance(keys.tiered, Tiered)
+        self.content[tier_key(topic_id, partition)] = encode_tiered(keys.tiered)
+        for base, segment in keys.segments.items():
+            assert isinstance(segment, RemoteSegment)
+            self.content[tier_segment_key(topic_id, partition, base)] = encode_segment(segment)
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
+    keys = Keys()
+
+    @contextmanager
+    def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Any]:
+        yield keys
+
+    monkeypatch.setattr(cli_tier, "connect", connect)
+    monkeypatch.delenv("RAFTLAKE_BOOTSTRAP_SERVER", raising=False)
+    monkeypatch.delenv("RAFTLAKE_BOOTSTRAP_SERVERS", raising=False)
+    return keys
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TierSettings:
+    without_sync(monkeypatch)
+    return local_settings(tmp_path, CLUSTER_ID)
+
+
+@contextmanager
+def front(status: int, body: bytes) -> Iterator[int]:
+    """The HTTP front of a node, on a port of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/v1/tier"
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    outcome = CliRunner().invoke(cli_tier.app, arguments)
+    assert outcome.exit_code == code, (outcome.output, outcome.exception)
+    return outcome.stdout
+
+
+def failed(*arguments: str) -> tuple[str, BaseException | None]:
+    outcome = CliRunner().invoke(cli_tier.app, arguments)
+    assert outcome.exit_code == 1
+    return outcome.stdout, outcome.exception
+
+
+# --- status ----------------------------------------------------------------------------------------------------------------
+
+
+def tiered(start: int, end: int, segments: int = 1, size: int = 100) -> PartitionKeys:
+    return PartitionKeys(Tiered(start_offset=Offset(start), end_offset=Offset(end), segments=segments, size=size))
+
+
+def answer_for(topic: str, partition: int, copied: int | None, high_watermark: int, **more: Any) -> dict[str, Any]:
+    base = {"topic": topic, "partition": partition, "copiedEndOffset": copied, "highWatermark": high_watermark}
+    return base | {"lagMs": 0, "failures": 0, "error": None} | more
+
+
+def quorum_of(keys: Mapping[str, Mapping[int, PartitionKeys]]) -> QuorumTier:
+    return QuorumTier(cluster_id="c", topics={"i": ("orders", 2), "j": ("fares", 1)}, keys=keys, nodes={})
+
+
+def test_a_row_tells_what_key_and_leader_say() -> None:
+    error = {"failure": "unusable", "reason": "no room"}
+    quorum = quorum_of({"i": {0: tiered(5, 30, 3, 700), 1: tiered(0, 8)}})
+    said = [answer_for("orders", 0, 20, 45, lagMs=90), answer_for("orders", 1, 8, 8, error=error)]
+    rows = partition_facts(quorum, [NodeAnswer(1, "h:1", said)])
+    assert rows == [
+        {"topic": "fares", "partition": 0, "copiedEndOffset": None, "highWatermark": None, "lag": None, "lagMs": None}
+        | {"segments": 0, "bytes": 0, "error": None},
+        # The key is newer than the leader's word.
+        {"topic": "orders", "partition": 0, "copiedEndOffset": 30, "highWatermark": 45, "lag": 15, "lagMs": 90}
+        | {"segments": 3, "bytes": 700, "error": None},
+        {"topic": "orders", "partition": 1, "copiedEndOffset": 8, "highWatermark": 8, "lag": 0, "lagMs": 0}
+        | {"segments": 1, "bytes": 100, "error": "no room"},
+    ]
+
+
+def test_the_newest_leader_is_believed() -> None:
+    quorum = quorum_of({"i": {0: tiered(0, 30)}})
+    answers = [
+        NodeAnswer(node, f"h:{node}", [answer_for("orders", 0, 30, high_watermark)])
+        for node, high_watermark in ((1, 40), (2, 50), (3, 45))
+    ]
+    assert [row["highWatermark"] for row in partition_facts(quorum, answers)] == [None, 50, None]
+    # A leader may hear of a key later than we.
+    assert partition_facts(quorum, [NodeAnswer(1, "h", [answer_for("orders", 0, 20, 25)])])[1]["lag"] == 0
+
+
+def test_a_partition_without_a_key_has_what_its_leader_says() -> None:
+    (_, row, _) = partition_facts(quorum_of({}), [NodeAnswer(1, "h", [answer_for("orders", 0, 4, 9)])])
+    assert (row["copiedEndOffset"], row["lag"], row["segments"]) == (4, 5, 0)
+
+
+def test_keys_of_no_topic_and_keys_that_mean_nothing() -> None:
+    quorum = quorum_of({"i": {0: PartitionKeys(Refused("no JSON object"))}, "gone": {3: tiered(0, 8)}})
+    rows = {(row["topic"], row["partition"]): row for row in partition_facts(quorum, [])}
+    assert rows["gone", 3]["copiedEndOffset"] == 8
+    assert rows["orders", 0]["error"] == (
+        "its key cannot be read: no JSON object; `raftlake tier rebuild-metadata` makes the keys anew from the table"
+    )
+
+
+def test_all_keys_are_read_page_by_page(keys: Keys) -> None:
+    for number in range(5):
+        keys.put_topic(f"t{number}", id_to_text(bytes([number + 1] * 16)), 2)
+        keys.put_node(number, ("127.0.0.1", 8000 + number) if number else None)
+        keys.put_tier(OTHER_ID, number, tiered(0, number))
+    keys.content["/raftlake/tier/x/nonsense"] = b""
+    found = read_quorum(keys)  # type: ignore[arg-type]
+    assert found.cluster_id == CLUSTER_ID
+    assert [found.topics[id_to_text(bytes([n + 1] * 16))] for n in range(5)] == [(f"t{n}", 2) for n in range(5)]
+    assert found.nodes == {0: None} | {number: f"127.0.0.1:{8000 + number}" for number in range(1, 5)}
+    assert found.keys == {OTHER_ID: {number: tiered(0, number) for number in range(5)}}
+
+
+def test_segments_are_told_with_their_partition(settings: TierSettings) -> None:
+    known = keys_of(fill(settings))
+    space = Keys()
+    space.put_tier(TOPIC_ID, 2, known)
+    space.content[tier_segment_key(TOPIC_ID, 2, 7)] = b"?"
+    found = tier_keys((key, value) for key, value in space.content.items() if "/tier/" in key)[TOPIC_ID][2]
+    assert found.tiered == known.tiered and isinstance(found.segments[7], Refused)
+    assert {base: segment for base, segment in found.segments.items() if base != 7} == {
+        base: segment for base, segment in known.segments.items() if base != 7
+    }
+
+
+def test_status_asks_every_node_and_tells_which_did_not_answer(keys: Keys) -> None:
+    keys.put_topic("orders", OTHER_ID, 1)
+    keys.put_tier(OTHER_ID, 0, tiered(0, 30, 3, 700))
+    body = json.dumps({"partitions": [answer_for("orders", 0, 30, 42, lagMs=7), {"broken": 1}]}).encode()
+    with front(200, body) as good, front(404, b"{}") as without, front(200, b"no JSON") as broken:
+        for node_id, port in enumerate((good, without, broken, 1), 1):
+            keys.put_node(node_id, ("127.0.0.1", port))
+        keys.put_node(5, None)
+        lines = run("status").splitlines()
+        facts = json.loads(run("status", "--json"))
+    assert lines[0].split() == cli_tier.COLUMNS
+    assert lines[1].split() == ["orders", "0", "30", "42", "12", "7", "3", "700", "-"]
+    assert lines[2] == f"node 2 (127.0.0.1:{without}): it has no remote tier: set tier.uri on all nodes"
+    assert lines[3].startswith(f"node 3 (127.0.0.1:{broken}): no answer: ")
+    assert lines[4].startswith("node 4 (127.0.0.1:1): no answer: ") and "refused" in lines[4]
+    assert lines[5] == "node 5 (no http.listener): the partitions that it leads are not known here"
+    assert len(lines) == 6
+    assert facts["partitions"][0]["lag"] == 12
+    assert [node["nodeId"] for node in facts["nodes"] if node["error"] is None] == [1]
+
+
+def test_a_node_that_does_not_answer_in_time_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx
+
+    def get(url: str, *, timeout: float, trust_env: bool) -> Any:
+        assert (url, timeout, trust_env) == ("http://h:1/v1/tier", 0.5, False)
+        raise httpx.ReadTimeout("timed out")
+
+    monkeypatch.setattr(httpx, "get", get)
+    assert tier_facts.ask_node(1, "h:1", 0.5) == NodeAnswer(1, "h:1", error="no answer: timed out")
+
+
+# --- verify ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_table(settings: TierSettings) -> None:
+    fill(settings, (2, 0))
+    lines = run("verify", str(root_of(settings))).splitlines()
+    assert lines[0] == f"{root_of(settings)} (topic flights, version 8)"
+    assert lines[2].split() == ["0", "0", str(END), str(END), "4", "4", "9", "8"]
+    assert lines[3].split()[0] == "2" and lines[4] == "all is well"
+    facts = json.loads(run("verify", "--tier-uri", settings.uri, "--json"))
+    assert facts["ok"] is True
+    (table,) = facts["tables"]
+    assert (table["topic"], table["findings"], table["partitions"][1]["checkedBatches"]) == ("flights", [], 8)
+
+
+def test_findings_are_output_and_an_error(settings: TierSettings) -> None:
+    fill(settings)
+    rewrite(settings, lambda rows: with_value(rows, "value", 8, b"other"))
+    output, error = failed("verify", str(root_of(settings)))
+    assert isinstance(error, cli_tier.TableWrong) and str(error) == "1 findings in 1 of 1 tables"
+    assert output.splitlines()[-1] == "1 findings"
+    assert "partition 2 offset 7 partition=2/part-" in output.splitlines()[-2]
+    output, error = failed("verify", str(root_of(settings)), "--json")
+    facts = json.loads(output)
+    (finding,) = facts["tables"][0]["findings"]
+    assert facts["ok"] is False
+    assert (finding["kind"], finding["partition"], finding["offset"]) == ("crc", 2, 7)
+    assert finding["file"].startswith("partition=2/") and finding["what"] and finding["advice"]
+
+
+def test_all_tables_of_a_tier_or_of_a_topic(settings: TierSettings) -> None:
+    fill(settings)
+    (Path(settings.uri) / f"trains-{OTHER_ID}").mkdir()
+    output, error = failed("verify", "--tier-uri", settings.uri)
+    assert str(error) == "1 findings in 1 of 2 tables"
+    assert "all is well" in output and f"trains-{OTHER_ID} (unreadable)" in output and "there is no Delta table" in output
+    assert "all is well" in run("verify", "--tier-uri", settings.uri, "--topic", "flights")
+    for arguments, words in ((["--topic", "ferries"], "no table of topic 'ferries'"), ([], "no table: is it the tier.uri")):
+        uri = settings.uri if arguments else str(Path(settings.uri).parent / "empty")
+        Path(uri).mkdir(exist_ok=True)
+        _, error = failed("verify", "--tier-uri", uri, *arguments)
+        assert isinstance(error, WrongState) and words in str(error)
+
+
+def test_one_table_that_is_none_is_an_error_in_one_line(tmp_path: Path) -> None:
+    output, error = failed("verify", str(tmp_path / "nowhere"))
+    assert output == "" and isinstance(error, WrongState) and "\n" not in str(error)
+
+
+def test_the_keys_of_a_quorum_are_compared(settings: TierSettings, keys: Keys) -> None:
+    made = fill(settings)
+    keys.put_topic("flights", TOPIC_ID, 3)
+    keys.put_tier(TOPIC_ID, 2, keys_of(made))
+    assert "all is well" in run("verify", str(root_of(settings)), "-b", "h:1")
+    keys.put_tier(TOPIC_ID, 2, keys_of(made[:-1]))
+    del keys.content[tier_segment_key(TOPIC_ID, 2, 22)]
+    output, _ = failed("verify", str(root_of(settings)), "-b", "h:1")
+    assert f"the quorum's key says that the table ends at 22, and it ends at {END}" in output
+    assert "all is well" in run("verify", str(root_of(settings)))
+
+
+def test_copies_may_go_on_while_keys_are_read(settings: TierSettings, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first keys are older than the table, the second ones are newer."""
+    made = fill(settings)
+    steps = iter((made[:2], made))
+
+    def read(client: Any) -> QuorumTier:
+        known = {TOPIC_ID: {2: keys_of(next(steps))}}
+        return QuorumTier(cluster_id=CLUSTER_ID, topics={TOPIC_ID: ("flights", 3)}, keys=known, nodes={})
+
+    monkeypatch.setattr(tier_facts, "read_quorum", read)
+    assert "all is well" in run("verify", str(root_of(settings)), "-b", "h:1")
+    assert next(steps, None) is None
+
+
+def test_a_table_of_another_cluster_and_one_of_a_topic_that_is_gone(settings: TierSettings, keys: Keys) -> None:
+    fill(settings)
+    outcome = CliRunner().invoke(cli_tier.app, ["verify", str(root_of(settings)), "-b", "h:1"])
+    assert outcome.exit_code == 0 and f"no topic with the id {TOPIC_ID} (any more)" in outcome.stderr
+    keys.content[CLUSTER_KEY] = json.dumps({"cluster_id": OTHER_ID}).encode()
+    _, error = failed("verify", str(root_of(settings)), "-b", "h:1")
+    assert str(error) == f"{root_of(settings)} is of cluster {CLUSTER_ID}, the nodes are of {OTHER_ID}"
+
+
+def test_sql_is_printed_and_nothing_is_read(settings: TierSettings) -> None:
+    fill(settings)
+    root = root_of(settings)
+    for path in root.glob("partition=*/*.parquet"):
+        path.unlink()
+    output = run("verify", str(root), "--sql")
+    assert f"delta.`{root}`" in output and "HAVING COUNT(*) > 1" in output
+    assert run("verify", "--tier-uri", settings.uri, "--sql") == output
+    assert DeltaTable(root).version() == 4
+
+
+@pytest.mark.parametrize(
+    "arguments", [["verify"], ["verify", "x", "--tier-uri", "y"], ["verify", "x", "--topic", "t"], ["verify", "--sql"]]
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    assert CliRunner().invoke(cli.app, ["tier", *arguments]).exit_code == 2
+
+
+def test_long_work_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(cli_tier, "note", said.append)
+    clock = SimpleNamespace(now=0.0)
+    watch = cli_tier._Watch(lambda: clock.now)
+    for clock.now, rows, file in ((1.0, 0, "a"), (5.0, 0, "b"), (9.0, 5, None), (10.0, 8, None), (10.5, 9, None)):
+        watch.tell(Progress(table="t", partition=2, rows=rows, rows_total=9, file=file))
+    assert said == ["t: partition 2: file b", "t: partition 2: 8 of 9 rows"]
+
+
+def test_without_the_packages_verify_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch, keys: Keys) -> None:
+    for name in [name for name in sys.modules if name.startswith(("deltalake", "raftlake.tier.reader", "raftlake.tier.store"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    _, error = failed("verify", "somewhere")
+    assert isinstance(error, MachineError) and "pip install 'raftlake[tier]'" in str(error) and "deltalake" in str(error)
+    # The state of the tier can be asked for without them.
+    keys.put_topic("orders", OTHER_ID, 1)
+    assert "orders" in run("status")
+
+
+def test_help_and_status_load_neither_delta_nor_arrow() -> None:
+    code = (
+        "import raftlake.cli.main, sys; a = {'deltalake', 'pyarrow', 'numba', 'httpx'} & set(sys.modules)\n"
+        "import raftlake.cli.tier_facts; print(sorted(a | {'deltalake', 'pyarrow', 'numba'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
