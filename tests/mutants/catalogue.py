@@ -25,6 +25,7 @@ from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.catalogue_tier import TIER
+from tests.mutants.catalogue_tier_history import TIER_HISTORY
 from tests.mutants.catalogue_tiering import TIERING_BUGS
 from tests.mutants.plant import Mutant
 
@@ -51,6 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RUNTIME,
     *TIERING_BUGS,
     *TIER,
+    *TIER_HISTORY,
     *CONNECTOR,
     *CORRECTIONS,
 )

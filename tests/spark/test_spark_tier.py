@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from contract.tier_contract import GROUP, LINEAGE, data_batch, request_for, segment
 from raftlake.ports.tier import Lineage, LineageEnd, RemoteSegment
 from raftlake.raft.types import Epoch
 from raftlake.tier.delta_table import DeltaTier
+from raftlake.tier.reader import TopicHistory
 from raftlake.tier.schema import table_uri
+from raftlake.tier.verify import verify_table
+from raftlake.tier.verify_sql import CHECKS
 from raftlake.wire.control import leader_change_batch
 from tierkit import local_settings
 
@@ -27,6 +31,7 @@ JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-delta-4.4.0"
 #: It answers each line of its input, the name of a function, with a line of JSON.
 SESSION = """
 import json, os, sys
+from raftlake.tier.verify_sql import checks_sql
 from pyspark.sql import SparkSession, functions as F
 
 jars, uri = sys.argv[1:]
@@ -66,8 +71,15 @@ def stream():
 def optimize():
     return spark.sql(f"OPTIMIZE delta.`{uri}`").collect()[0].metrics.numFilesRemoved
 
+def sql():
+    counts = []
+    for statement in checks_sql(uri).split(";"):
+        if statement.strip():
+            counts.append(spark.sql(statement).count())
+    return counts[1:]
+
 for line in sys.stdin:
-    answer = {"partitions": partitions, "read": read, "stream": stream, "optimize": optimize}[line.strip()]()
+    answer = {"partitions": partitions, "read": read, "stream": stream, "optimize": optimize, "sql": sql}[line.strip()]()
     print("answer", json.dumps(answer), flush=True)
 """
 
@@ -126,7 +138,11 @@ def check(session: Session, tier: DeltaTier) -> None:
     }
     assert session.ask("stream") == 19
     before = tier.claim(LINEAGE, Epoch(5))
+    history = TopicHistory(table_uri(tier._settings.uri, GROUP))
+    assert verify_table(history).findings == () and session.ask("sql") == [0] * len(CHECKS)
     assert session.ask("optimize") == 2
+    history = TopicHistory(history.uri)
+    assert len(history.files(2)) == 1 and verify_table(history).findings == ()
     after = tier.claim(LINEAGE, Epoch(5))
     assert isinstance(before, LineageEnd) and isinstance(after, LineageEnd) and before.last and after.last
     assert (after.last.segment_id, after.last.end_offset, after.last.epochs) == ("b", 13, before.last.epochs)
@@ -135,3 +151,7 @@ def check(session: Session, tier: DeltaTier) -> None:
     assert session.ask("partitions") == [[0, 6, 0, 5], [2, 19, 0, 18]]
     # OPTIMIZE changes no data: a stream reads each row once.
     assert session.ask("stream") == 25
+    assert verify_table(TopicHistory(history.uri)).findings == ()
+    DeltaTable(history.uri).delete('"partition" = 2 and "offset" = 9')
+    assert [finding.offset for finding in verify_table(TopicHistory(history.uri)).findings] == [9]
+    assert session.ask("sql") == [1, 1, 0, 0, 0]

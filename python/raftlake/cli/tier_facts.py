@@ -1,4 +1,8 @@
-"""What `raftlake tier` gathers: the quorum's keys of the tier, what each node says of its partitions, and both put together."""
+"""What `raftlake tier` gathers: the quorum's keys of the tier, what each node says of its partitions, and both put together.
+
+The keys count for what is copied, since a leader proves them. A node counts for the high watermark and for what stands in the
+way, which no key tells.
+"""
 
 from __future__ import annotations
 

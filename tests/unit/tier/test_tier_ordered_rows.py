@@ -119,6 +119,16 @@ def test_rows_in_disorder_within_one_row_group_are_sorted(store: Store, tmp_path
     assert offsets_in(read(store, tmp_path, files)) == list(range(30))
 
 
+def test_disorder_between_two_pieces_of_a_row_group_is_seen(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece is in order by itself."""
+    monkeypatch.setattr(ordered_rows, "_ROWS_TOGETHER", 3)
+    file = put(tmp_path, "a", [3, 4, 5, 0, 1, 2])
+    assert [group.is_ordered for group in row_groups(store, str(tmp_path), file)] == [False]
+    assert offsets_in(read(store, tmp_path, [file])) == list(range(6))
+
+
 def test_rows_that_are_there_twice_come_twice(store: Store, tmp_path: Path) -> None:
     files = [put(tmp_path, "a", range(10)), put(tmp_path, "b", range(5, 15)), put(tmp_path, "c", [3, 3])]
     expected = sorted([*range(10), *range(5, 15), 3, 3])
