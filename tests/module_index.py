@@ -120,7 +120,6 @@ TESTED_IN: dict[str, str] = {
     "raftlake.sim.faults.syncs": "unit/sim/test_sim_machine.py",
     "raftlake.sim.tail": "unit/sim/test_sim_scenario_shrink.py",
     # --- the tier
-    "raftlake.tier.file_checks": "unit/tier/test_tier_verify.py",
     "raftlake.tier.findings": "unit/tier/test_tier_verify.py",
     "raftlake.tier.table_files": "unit/tier/test_tier_ordered_rows.py",
     "raftlake.tier.topic_table": "unit/tier/test_tier_delta_table.py",
