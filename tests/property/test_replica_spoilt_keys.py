@@ -50,7 +50,9 @@ steps = st.one_of(
 class Story:
     """The cluster, the topics that there should be, and the logs that each node was seen to hold."""
 
-    cluster: Cluster = field(default_factory=lambda: Cluster(snapshot_bytes_between=2_000, segment_bytes=4_096))
+    cluster: Cluster = field(
+        default_factory=lambda: Cluster(snapshot_bytes_between=2_000, segment_bytes=4_096, is_watched=False)
+    )
     topics: dict[str, Topic] = field(default_factory=dict)
     #: The names whose keys are there.
     keys: set[str] = field(default_factory=set)
