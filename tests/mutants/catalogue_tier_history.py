@@ -98,13 +98,21 @@ TIER_HISTORY: tuple[Mutant, ...] = (
         source="flipped bytes in a compressed batch, whose CRC no rows can give",
         by_tests=True,
         places=VERIFYING,
-        edits=(
-            Edit(
-                FILES,
-                "if segment.crc and (segment.size, segment.crc) != (file.size, crc):",
-                "if segment.crc and segment.size != file.size:",
-            ),
-        ),
+        edits=(Edit(FILES, "if (segment.size, segment.crc) != (file.size, crc):", "if segment.size != file.size:"),),
+    ),
+    Mutant(
+        name="tier-doubtful-file-opened-at-once",
+        source="pyarrow ends its process at some damaged footers",
+        by_tests=True,
+        places=VERIFYING,
+        edits=(Edit(FILES, "if not self._probe.survives(file.path):", "if self._probe.survives(file.path) and False:"),),
+    ),
+    Mutant(
+        name="tier-probe-that-ended-not-started-again",
+        source="the second doubtful file",
+        by_tests=True,
+        places=("unit/tier/test_tier_probe.py",),
+        edits=(Edit("raftlake.tier.probe", "        self._socket = self._process = None\n", ""),),
     ),
     Mutant(
         name="tier-lost-file-told-as-gap-too",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from contract.tier_contract import LINEAGE, TierContract, failure, rows_of, segment
+from contract.tier_contract import GROUP, LINEAGE, TierContract, failure, rows_of, segment
+from historykit import fill
 from raftlake.ports.tier import LineageEnd, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.delta_table import DeltaTier
+from raftlake.tier.reader import TopicHistory
+from raftlake.tier.schema import table_uri
 from s3kit import PATIENCE_SECONDS, Proxy, proxy_to, s3_server, s3_settings
 from tierkit import DeltaWorld, shown_rows
 from tiernodekit import Node
@@ -41,6 +47,31 @@ class TestDeltaTierOnS3(TierContract):
 
     def make_world(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaWorld:
         return DeltaWorld(s3_settings(self.port, place.name))
+
+
+def test_tables_are_read_and_verified(port: int, tmp_path: Path) -> None:
+    settings = s3_settings(port, tmp_path.name)
+    fill(settings, (2, 0))
+    uri = table_uri(settings.uri, GROUP)
+    history = TopicHistory(uri, settings.storage_options)
+    assert sum(batch.num_rows for batch in history.read(2, 3, 20)) == 17
+
+    def verify(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "raftlake", "tier", "verify", *arguments]
+        environment = os.environ | dict(settings.storage_options) | options
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment)
+
+    for arguments in (["--tier-uri", settings.uri], ["--tier-uri", settings.uri, "--topic", GROUP.topic], [uri]):
+        outcome = verify(*arguments)
+        assert outcome.returncode == 0 and "all is well" in outcome.stdout, outcome
+    history.store.discard(["_raftlake/p2s2.aux", "partition=2/p2s1.parquet"])
+    outcome = verify(uri)
+    assert outcome.returncode == 1 and "2 findings" in outcome.stdout, outcome
+    assert "partition=2/p2s1.parquet: the file is gone" in outcome.stdout and "_raftlake/p2s2.aux is missing" in outcome.stdout
+    for arguments in (["--tier-uri", settings.uri], [uri]):
+        refused = verify(*arguments, AWS_SECRET_ACCESS_KEY="wrong")
+        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused
+        assert "check the credentials" in refused.stderr
 
 
 @pytest.mark.parametrize("lost", [1, 2])

@@ -19,7 +19,7 @@ Reading order:
 - `worker`: the process that makes these calls for a node.
 - `ordered_rows`, `reader`: the rows of files in the order of offsets; the history of a topic, read-only.
 - `verify`: what `raftlake tier verify` reads of a table, and which `findings` it makes of that by `file_checks`, `row_checks`
-  and `key_checks`; `verify_sql`: its checks as SQL.
+  and `key_checks`; `verify_sql`: its checks as SQL. `probe`: a process that opens doubtful files first.
 
 Callers: `replica` imports `plan` and `entries`; `cli` imports `reader`, `verify` and `verify_sql`.
 `runtime/tier_process.py` starts `worker` and imports `calls`. The package calls `arrow` and `wire`, and imports values of

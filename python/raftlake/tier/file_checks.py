@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from raftlake.tier.findings import Findings, Kind
 from raftlake.tier.key_checks import ShownFile
 from raftlake.tier.ordered_rows import FileProblem, judged, row_groups
+from raftlake.tier.probe import Probe
 from raftlake.tier.reader import TopicHistory
 from raftlake.tier.remote_segments import SEGMENT_KEY, NamedSegment, auxiliary_name, file_name, from_json, unpack_auxiliary
 from raftlake.tier.table_files import TableFile
@@ -34,8 +35,9 @@ class _Copy:
 class FileChecks:
     """The rules for the files of one partition."""
 
-    def __init__(self, history: TopicHistory, findings: Findings, wanted: Iterable[str] = ()) -> None:
+    def __init__(self, history: TopicHistory, findings: Findings, probe: Probe, wanted: Iterable[str] = ()) -> None:
         self._history = history
+        self._probe = probe
         self._store = history.store
         self._findings = findings
         self._wanted = frozenset(wanted)
@@ -79,43 +81,47 @@ class FileChecks:
             size = self._store.size(file.path)
             if size != file.size:
                 raise OSError(f"{size} bytes")
-            with self._store.open(file.path) as source:
-                footer = (pq.read_metadata(source).metadata or {}).get(SEGMENT_KEY.encode())
-            written = self._as_written(file, footer)
-            crc = self._store.checksum(file.path) if written is not None or file.path in self._wanted else 0
+            name = auxiliary_name(posixpath.basename(file.path).removesuffix(".parquet"))
+            data = self._store.read(name)
+            unpacked = None if data is None else unpack_auxiliary(data)
+            beside = unpacked[0] if unpacked is not None and unpacked[0].segment.file == file.path else None
+            crc = self._store.checksum(file.path) if beside is not None or file.path in self._wanted else 0
+            if beside is None:
+                written = self._by_its_footer(file, f"{name} is {'missing' if data is None else 'damaged'}")
+            else:
+                written = beside
+                self._require_bytes(file, beside, crc)
         if file.path in self._wanted:
             self.shown[file.path] = ShownFile(file.size, crc)
         if written is None:
             self.is_rewritten = True
         else:
-            self._check_written(file, written, crc)
+            segment = written.segment
+            self._copies.append(_Copy(segment.base_offset, segment.end_offset, written.incarnation, file.path))
         self._check_statistics(file, written)
 
-    def _as_written(self, file: TableFile, footer: bytes | None) -> NamedSegment | None:
-        """The facts of a file that the tier wrote, with the checksum that it then had; 0 where the file beside it does not
-        tell. None for a file of somebody else."""
-        name = auxiliary_name(posixpath.basename(file.path).removesuffix(".parquet"))
-        data = self._store.read(name)
-        beside = None if data is None else unpack_auxiliary(data)
-        if beside is not None and beside[0].segment.file == file.path:
-            return beside[0]
+    def _require_bytes(self, file: TableFile, beside: NamedSegment, crc: int) -> None:
+        """FileProblem unless the file is to the byte what the tier wrote. Bytes that are not are read no further."""
+        segment = beside.segment
+        if (segment.size, segment.crc) != (file.size, crc):
+            raise FileProblem(
+                file.path,
+                f"{self._history.uri}/{file.path} was written with {segment.size} bytes and the checksum {segment.crc:#010x}, "
+                f"and has {file.size} with {crc:#010x}",
+            )
+
+    def _by_its_footer(self, file: TableFile, lacking: str) -> NamedSegment | None:
+        """The facts of a file that the tier wrote and that has lost the file beside it; None for a file of somebody else."""
+        if not self._probe.survives(file.path):
+            raise FileProblem(file.path, f"{self._history.uri}/{file.path} cannot be read: its metadata is damaged")
+        with self._store.open(file.path) as source:
+            footer = (pq.read_metadata(source).metadata or {}).get(SEGMENT_KEY.encode())
         named = None if footer is None else from_json(footer, size=file.size, crc=0, file=file.path)
         if named is None or file_name(named.partition, named.segment.segment_id) != file.path:
             return None
-        what = "is missing" if data is None else "is damaged"
-        what = f"{name} {what}: no replica can begin behind this copy without it"
+        what = f"{lacking}: no replica can begin behind this copy without it"
         self._findings.add(Kind.FILE, what, offset=named.segment.base_offset, file=file.path)
         return named
-
-    def _check_written(self, file: TableFile, written: NamedSegment, crc: int) -> None:
-        segment = written.segment
-        self._copies.append(_Copy(segment.base_offset, segment.end_offset, written.incarnation, file.path))
-        if segment.crc and (segment.size, segment.crc) != (file.size, crc):
-            what = (
-                f"the file was written with {segment.size} bytes and the checksum {segment.crc:#010x}, "
-                f"and has {file.size} with {crc:#010x}"
-            )
-            self._findings.add(Kind.FILE, what, offset=segment.base_offset, file=file.path)
 
     def _check_statistics(self, file: TableFile, written: NamedSegment | None) -> None:
         groups = row_groups(self._store, self._history.uri, file)

@@ -48,18 +48,18 @@ class TopicHistory:
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None, version: int | None = None) -> None:
         place = local_path(uri)
         self.uri = uri.rstrip("/") if place is None else str(Path(place).absolute())
-        self._options = dict(storage_options or {})
+        self.storage_options = dict(storage_options or {})
         self._table = self._open(version)
         self.version: int = self._table.version()
         self.cluster_id, group = _owner(self._table, self.uri)
         self.topic = group.topic
         self.topic_id = group.topic_id
-        self.store = Store(self.uri, self._options)
+        self.store = Store(self.uri, self.storage_options)
         self._listed = self._list(self._table)
 
     def _open(self, version: int | None = None) -> DeltaTable:
         try:
-            return DeltaTable(self.uri, version, storage_options=self._options)
+            return DeltaTable(self.uri, version, storage_options=self.storage_options)
         except TableNotFoundError as error:
             raise WrongState(f"there is no Delta table at {self.uri}") from error
         except STORE_ERRORS as error:

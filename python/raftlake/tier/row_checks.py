@@ -6,6 +6,7 @@ that may go on.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -41,7 +42,7 @@ _OF_THE_BATCH = (
 )
 _NUMBERS = ("offset", "batch_base_offset", *_OF_THE_BATCH)
 #: What rows that are no batch make the encoder raise.
-_NOT_ENCODABLE = (WireError, RequestRejected, ValueError, OverflowError, pa.ArrowException)
+_NOT_ENCODABLE = (WireError, RequestRejected, ValueError, OverflowError, struct.error, pa.ArrowException)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from raftlake.tier.file_checks import FileChecks
 from raftlake.tier.findings import Finding, Findings, Kind
 from raftlake.tier.key_checks import Shown, check_keys
 from raftlake.tier.ordered_rows import FileProblem, rows_in_order
+from raftlake.tier.probe import Probe
 from raftlake.tier.reader import TopicHistory
 from raftlake.tier.row_checks import PartitionCheck
 from raftlake.tier.table_files import TableFile
@@ -78,10 +79,11 @@ def verify_table(
         partitions |= {*keys.before, *keys.after}
     reports: list[PartitionReport] = []
     findings: list[Finding] = []
-    for partition in sorted(partitions):
-        verifier = _Verifier(history, partition, keys, tell)
-        reports.append(verifier.run())
-        findings += verifier.findings
+    with Probe(history.uri, history.storage_options) as probe:
+        for partition in sorted(partitions):
+            verifier = _Verifier(history, partition, keys, probe, tell)
+            reports.append(verifier.run())
+            findings += verifier.findings
     return TableReport(
         table=history.uri,
         topic=history.topic,
@@ -101,7 +103,12 @@ class _Verifier:
     """One partition."""
 
     def __init__(
-        self, history: TopicHistory, partition: int, keys: QuorumKeys | None, tell: Callable[[Progress], None]
+        self,
+        history: TopicHistory,
+        partition: int,
+        keys: QuorumKeys | None,
+        probe: Probe,
+        tell: Callable[[Progress], None],
     ) -> None:
         self._history = history
         self._partition = partition
@@ -111,7 +118,7 @@ class _Verifier:
         self._after = PartitionKeys() if keys is None else keys.after.get(partition, PartitionKeys())
         self.findings = Findings(history.uri, partition)
         newest = [segment for segment in self._after.segments.values() if isinstance(segment, RemoteSegment)]
-        self._files = FileChecks(history, self.findings, [segment.file for segment in newest])
+        self._files = FileChecks(history, self.findings, probe, [segment.file for segment in newest])
         self._rows = PartitionCheck(history.topic, self.findings, [segment.segment_id for segment in newest])
         self._listed = history.files(partition)
         self._total = sum(file.rows or 0 for file in self._listed)
@@ -184,8 +191,8 @@ class _Verifier:
                 what = f"it has no row, and the tier's last commit shows the rows up to {said}"
             else:
                 continue
-            behind = 0 if last is None else last + 1
-            if said is None or last is None or said < last or not self._rows.is_excused(behind, said):
+            behind = last + 1 if last is not None else min((low for low, _ in self._rows.excused), default=0)
+            if said is None or said < behind or not self._rows.is_excused(behind, said):
                 self.findings.add(Kind.END, what, offset=last)
 
     def _incarnations(self) -> list[int]:
