@@ -10,6 +10,7 @@ from historykit import SEGMENTS, fill, root_of
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.file_checks import FileChecks
 from raftlake.tier.findings import Findings, Kind
+from raftlake.tier.probe import Probe
 from raftlake.tier.reader import TopicHistory
 from tierkit import local_settings
 
@@ -31,9 +32,10 @@ def checked(settings: TierSettings, *wanted: str) -> tuple[FileChecks, Findings,
     """After a look at all files: the checks, what they found, and which files were told of."""
     history = TopicHistory(str(root_of(settings)))
     findings = Findings(history.uri, PARTITION)
-    checks = FileChecks(history, findings, wanted)
     told: list[str] = []
-    checks.check(history.files(PARTITION), lambda file: told.append(file.path))
+    with Probe(history.uri, history.storage_options) as probe:
+        checks = FileChecks(history, findings, probe, wanted)
+        checks.check(history.files(PARTITION), lambda file: told.append(file.path))
     return checks, findings, told
 
 
