@@ -62,6 +62,7 @@ test-process: $(READY) ## real node processes and real clients
 
 test-store: $(READY) ## the remote tier on a real S3 server, which Go builds once; not part of `make test`
 	@tools/fetch-versitygw
+	@tools/fetch-kafka --s3
 	$(PYTEST) -q -m s3
 
 test-java: $(READY) ## Kafka's own Java tools against our nodes and files (fetched once)
@@ -70,7 +71,7 @@ test-java: $(READY) ## Kafka's own Java tools against our nodes and files (fetch
 
 test-spark: $(READY) ## Spark jobs against real nodes
 	@tools/fetch-kafka
-	$(PYTEST) -q -m 'spark and not bench'
+	$(PYTEST) -q -m 'spark and not (bench or s3)'
 
 bench: $(READY) ## measure us, etcd and Kafka side by side; exit 1 when a budget is missed (ONLY="pair gap" for some parts)
 	@tools/need etcd

@@ -8,24 +8,27 @@ Reading order:
 
 - `source`: `DefaultSource`, which Spark loads by name, and the readers that Spark drives.
 - `session`: `configure`, which names the quorum once for a Spark session.
-- `option_names`, `options`, `schema`: the vocabulary of options; options as frozen values; the columns of source and sink.
+- `option_names`, `raw_options`, `options`, `schema`: the vocabulary of options; options as frozen values; the columns of source
+  and sink.
 - `offsets`, `positions`: offsets and their JSON; positions that users name, turned into offsets.
 - `log_view`: the partitions of a query, where they begin and where they end, asked of the quorum for each plan.
-- `planning`, `ranges`, `data_loss`: the offsets of each batch; the cut into tasks; the decision about lost data.
-- `reader`: on an executor, one range of offsets as Arrow record batches.
+- `tables`, `history_view`, `seam`: the Delta tables of topics; a query of them alone; which offsets come from them.
+- `planning`, `ranges`, `pushdown`, `data_loss`: the offsets of each batch; the cut into tasks; filters; lost data.
+- `reader`, `table_reader`: on an executor, one range of offsets as Arrow record batches, from the log or from a table.
 - `sink`: the writers that Spark hands to its tasks.
 - `writer`, `partitioner`: on an executor, Arrow record batches into the log; the partition of each row.
 - `connections`, `worker_memory`: one client for each quorum and process; the garbage collector of a Python worker.
 - `errors`: every error of the connector, worded in one place.
 
-Callers: Spark, in its Python processes on the driver and on the executors. The package calls `client`, `arrow`, `wire` and
-`errors` of raftlake, and no node code.
+Callers: Spark, in its Python processes on the driver and on the executors. The package calls `client`, `arrow`, `wire`,
+`tier.reader` and `errors` of raftlake, and no node code.
 
 Invariants:
 
 - Raw options end at `options`: unknown, contradictory and unsupported options are refused by name.
 - What crosses to executors is small and frozen; connections are made where they are used.
 - A batch that Spark replays from its checkpoint gets the same ranges again.
+- Each offset of a range is read from one source, and each source stands in for the other.
 - A range is yielded whole, or its task fails. Only with `failOnDataLoss` false may the beginning of a range be missing.
 - Delivery is at least once: a retried request is never doubled, but a task that Spark runs again writes its rows again.
 """

@@ -32,6 +32,15 @@ class IncompleteRange(RaftlakeError):
     """A planned range could not be read to its end; the task fails, and Spark tries it again."""
 
 
+class LostRows(RaftlakeError):
+    """A table does not show an offset any more that it has to hold: it begins later now, or somebody removed it."""
+
+    def __init__(self, message: str, start: int | None) -> None:
+        super().__init__(message)
+        #: Where the table begins; None: it shows nothing of the partition.
+        self.start = start
+
+
 class InvalidRow(RaftlakeError):
     """A row that the sink was given cannot become a record."""
 
@@ -78,6 +87,39 @@ def no_selection() -> ConfigError:
 
 def exclusive_options(names: Iterable[str]) -> ConfigError:
     return ConfigError(f"Only one of the following options can be specified for raftlake: {', '.join(names)}")
+
+
+# --- tables --------------------------------------------------------------------------------------------------------------
+
+
+def no_table(topic: str) -> ConfigError:
+    return ConfigError(
+        f"Option 'tier' is 'remote', and topic {topic!r} has no remote tier: the nodes have no tier.uri. "
+        "Set the option 'tier.uri' to where its table is, or 'tier' to 'auto'"
+    )
+
+
+def no_table_beside_the_log(topic: str, uri: str | None) -> ConfigError:
+    return ConfigError(
+        f"Option 'tier.uri' is '{uri}', and topic {topic!r} has no remote tier: its log does not go on where a table ends. "
+        "Set 'tier' to 'remote' to read its table alone, or leave 'tier.uri' out"
+    )
+
+
+def foreign_table(uri: str, topic: str) -> ConfigError:
+    return ConfigError(f"the table at {uri} is not that of topic {topic!r}: it has another topic id")
+
+
+def unreadable_table(uri: str, topic: str, reason: Exception, option_uri: str | None = None) -> ConfigError:
+    """The error that names the option, and what to do; for a warning where nobody asked for the table."""
+    cause = "it takes deltalake: pip install 'raftlake[spark]'" if isinstance(reason, ImportError) else str(reason)
+    cannot = f"the table of topic {topic!r} at {uri} cannot be read here: {cause}"
+    if option_uri is not None:
+        return ConfigError(f"Option 'tier.uri' is '{option_uri}', and {cannot}")
+    return ConfigError(
+        f"{cannot}. The nodes serve its records unless 'tier' is 'remote'. Set the option 'tier.uri' where this machine sees "
+        "the store under another path, and 'tier.storage.<option>' to what the store needs"
+    )
 
 
 # --- topics and offsets --------------------------------------------------------------------------------------------------

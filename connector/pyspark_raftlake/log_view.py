@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from pyspark_raftlake import errors
-from pyspark_raftlake.offsets import EARLIEST, LATEST, Offsets, TopicPartition, by_topic, topics_of
+from pyspark_raftlake.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, Offsets, TopicPartition, by_topic, topics_of
 from pyspark_raftlake.options import Assign, Consistency, Selection, Subscribe, SubscribePattern
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
@@ -32,10 +32,12 @@ class OffsetClient(Protocol):
 
 
 class LogView:
-    def __init__(self, client: OffsetClient, selection: Selection, consistency: Consistency) -> None:
+    def __init__(self, client: OffsetClient, selection: Selection, consistency: Consistency, *, is_local: bool = False) -> None:
+        """With `is_local` a partition begins where the local disks of the nodes begin."""
         self._client = client
         self._selection = selection
         self._consistency = consistency
+        self._is_local = is_local
         #: The topics that the query names, or all of the quorum for a pattern; as of the last look.
         self._topics: dict[str, TopicDescription] = {}
 
@@ -145,6 +147,19 @@ class LogView:
 
     def at_timestamps(self, timestamps_ms: Offsets) -> dict[TopicPartition, int]:
         """The offset of the first record at or after a time, -1 where there is none. LATEST and EARLIEST are themselves."""
+        if self._is_local:
+            return self._locally(timestamps_ms)
+        return self._listed(timestamps_ms)
+
+    def _locally(self, timestamps_ms: Offsets) -> dict[TopicPartition, int]:
+        """The search by time begins in the remote tier: what it finds there is moved to where the local disks begin."""
+        asked = {each: EARLIEST_LOCAL if time_ms == EARLIEST else time_ms for each, time_ms in timestamps_ms.items()}
+        found = self._listed(asked)
+        searched = [each for each, time_ms in asked.items() if time_ms >= 0 and found.get(each, -1) >= 0]
+        starts = self._listed(dict.fromkeys(searched, EARLIEST_LOCAL))
+        return found | {each: max(found[each], start) for each, start in starts.items()}
+
+    def _listed(self, timestamps_ms: Offsets) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(timestamps_ms).items():
             asked = {number: timestamps_ms[TopicPartition(topic, number)] for number in numbers}

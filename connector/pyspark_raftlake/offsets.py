@@ -16,6 +16,8 @@ from raftlake.errors import ConfigError
 
 LATEST = -1
 EARLIEST = -2
+#: Only in questions to the nodes: the first offset on local disks; the last one in the remote tier, -1 without any.
+EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 
 
 class TopicPartition(NamedTuple):

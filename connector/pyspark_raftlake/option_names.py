@@ -12,6 +12,9 @@ SERVERS_SHORT = "bootstrap.servers"
 #: Read on the driver when neither option is given; `configure` sets it.
 SERVERS_ENVIRONMENT = "RAFTLAKE_BOOTSTRAP_SERVERS"
 
+#: Spark's setting that lets filters reach sources written in Python; `configure` sets it.
+PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
+
 SUBSCRIBE = "subscribe"
 SUBSCRIBE_PATTERN = "subscribePattern"
 ASSIGN = "assign"
@@ -31,6 +34,9 @@ FAIL_ON_DATA_LOSS = "failOnDataLoss"
 INCLUDE_HEADERS = "includeHeaders"
 CONSISTENCY = "consistency"
 TIER = "tier"
+TIER_URI = "tier.uri"
+#: Options of the store of the tables, as delta-rs names them, follow this prefix. Their values are shown nowhere.
+TIER_STORAGE_PREFIX = "tier.storage."
 TOPIC = "topic"
 
 SELECTIONS = (SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
@@ -54,6 +60,7 @@ SOURCE_OPTIONS = (
     INCLUDE_HEADERS,
     CONSISTENCY,
     TIER,
+    TIER_URI,
 )
 #: Options of the Kafka source that tune its consumer; there are no consumer groups here.
 SOURCE_OPTIONS_WITHOUT_EFFECT = (

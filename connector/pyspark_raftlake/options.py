@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pyspark_raftlake import errors
@@ -28,11 +28,10 @@ from pyspark_raftlake.offsets import (
     parse_partitions,
     topics_of,
 )
-from raftlake.errors import ConfigError
+from pyspark_raftlake.raw_options import RawOptions
+from raftlake.errors import ConfigError, without_secrets
 
 _DELAY_MS_DEFAULT = 15 * 60_000
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.ASCII)
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -43,6 +42,31 @@ class Consistency(Enum):
     COMMITTED = "committed"
     #: ReadOffset (KIP-650): every append that was acknowledged before the batch was planned is in it.
     LINEARIZABLE = "linearizable"
+
+
+class Tier(Enum):
+    """Where the records of a topic with a remote tier are read."""
+
+    #: History from its Delta table, and the log from where that ends: one offset space.
+    AUTO = "auto"
+    #: Only what the nodes have on local disks.
+    LOCAL = "local"
+    #: Only the Delta table: it ends where the table ends.
+    REMOTE = "remote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierOptions:
+    mode: Tier = Tier.AUTO
+    #: Where the tables of the topics are; None: where the nodes say.
+    uri: str | None = None
+    #: Options of their store.
+    storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @property
+    def is_strict(self) -> bool:
+        """The user asked for tables: one that cannot be read is an error, and no reason to ask the nodes."""
+        return self.mode is Tier.REMOTE or self.uri is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +118,7 @@ class SourceOptions:
     fail_on_data_loss: bool
     include_headers: bool
     consistency: Consistency
+    tier: TierOptions
 
     def for_stream(self) -> SourceOptions:
         """These options with a stream's defaults; ConfigError for what only a batch query can have."""
@@ -133,12 +158,7 @@ class SinkOptions:
 
 def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
     """Raises ConfigError, naming the option."""
-    options = _Raw(raw, names.SOURCE_OPTIONS, names.SOURCE_OPTIONS_WITHOUT_EFFECT)
-    if options.choice(names.TIER, ("auto", "local", "remote"), "auto") == "remote":
-        raise errors.unsupported_option(
-            names.TIER,
-            "'remote' reads a topic's history from its Delta table, and this release writes none. Use 'auto' or 'local'",
-        )
+    options = RawOptions(raw, names.SOURCE_OPTIONS, names.SOURCE_OPTIONS_WITHOUT_EFFECT, names.TIER_STORAGE_PREFIX)
     # Without transactions both levels read the same: what is below the high watermark.
     options.choice(names.ISOLATION_LEVEL, ("read_committed", "read_uncommitted"), "read_committed")
     selection = _selection(options)
@@ -165,12 +185,13 @@ def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
         consistency=Consistency(
             options.choice(names.CONSISTENCY, tuple(level.value for level in Consistency), Consistency.COMMITTED.value)
         ),
+        tier=_tier(options),
     )
 
 
 def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigError, naming the option."""
-    options = _Raw(raw, names.SINK_OPTIONS, names.SINK_OPTIONS_WITHOUT_EFFECT)
+    options = RawOptions(raw, names.SINK_OPTIONS, names.SINK_OPTIONS_WITHOUT_EFFECT)
     topic = options.get(names.TOPIC)
     if topic == "":
         raise errors.wrong_value(names.TOPIC, topic, "the name of a topic")
@@ -181,79 +202,7 @@ def parse_sink_options(raw: Mapping[str, str]) -> SinkOptions:
     )
 
 
-class _Raw:
-    """Options by lower-case name, all of them known; values without surrounding blanks."""
-
-    def __init__(self, raw: Mapping[str, str], meaningful: Sequence[str], without_effect: Sequence[str]) -> None:
-        self._values = {name.lower(): value.strip() for name, value in raw.items()}
-        known = (*meaningful, *without_effect, *names.CLIENT_SETTINGS, *names.CLIENT_SETTINGS_WITHOUT_EFFECT)
-        known_lower = {name.lower() for name in known}
-        for name in raw:
-            lower = name.lower()
-            if lower in names.REFUSED_CLIENT_SETTINGS:
-                raise errors.unsupported_option(lower, names.REFUSED_CLIENT_SETTINGS[lower])
-            if lower.startswith(names.REFUSED_PREFIXES):
-                raise errors.unsupported_option(lower, names.NO_SECURITY)
-            if lower not in known_lower:
-                raise errors.unknown_option(name, known)
-        if (self.get(names.SECURITY_PROTOCOL) or "PLAINTEXT").upper() != "PLAINTEXT":
-            raise errors.unsupported_option(names.SECURITY_PROTOCOL, names.NO_SECURITY)
-
-    def get(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def given(self, candidates: Sequence[str]) -> list[str]:
-        return [name for name in candidates if name.lower() in self._values]
-
-    def only_one(self, candidates: Sequence[str]) -> str | None:
-        """The one option that is given of several that exclude one another."""
-        given = self.given(candidates)
-        if len(given) > 1:
-            raise errors.exclusive_options(given)
-        return given[0] if given else None
-
-    def require(self, name: str) -> str:
-        return self._values[name.lower()]
-
-    def positive(self, name: str) -> int | None:
-        value = self.get(name)
-        if value is None:
-            return None
-        if not value.isascii() or not value.isdigit() or int(value) == 0:
-            raise errors.wrong_value(name, value, "a whole number above 0")
-        return int(value)
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        value = self.get(name)
-        if value is None:
-            return default
-        if value.lower() not in ("true", "false"):
-            raise errors.wrong_value(name, value, "true or false")
-        return value.lower() == "true"
-
-    def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
-        value = self._values.get(name.lower(), default)
-        if value.lower() not in allowed:
-            raise errors.wrong_value(name, value, f"one of {', '.join(allowed)}")
-        return value.lower()
-
-    def timestamp_ms(self, name: str) -> int:
-        value = self.require(name)
-        if not value.isascii() or not value.isdigit():
-            raise errors.wrong_value(name, value, "milliseconds since 1970")
-        return int(value)
-
-    def duration_ms(self, name: str, default_ms: int) -> int:
-        value = self.get(name)
-        if value is None:
-            return default_ms
-        parts = _DURATION.fullmatch(value.lower())
-        if parts is None:
-            raise errors.wrong_value(name, value, "a duration such as 15m or 500ms")
-        return int(parts[1]) * _UNIT_MS[parts[2] or "ms"]
-
-
-def _quorum(options: _Raw) -> Quorum:
+def _quorum(options: RawOptions) -> Quorum:
     given = options.given((names.SERVERS, names.SERVERS_SHORT))
     values = {options.require(name) for name in given} or {os.environ.get(names.SERVERS_ENVIRONMENT, "")}
     if len(values) > 1:
@@ -267,7 +216,20 @@ def _quorum(options: _Raw) -> Quorum:
     return Quorum(bootstrap_servers=servers, client_id=options.get(names.CLIENT_ID) or "pyspark-raftlake")
 
 
-def _selection(options: _Raw) -> Selection:
+def _tier(options: RawOptions) -> TierOptions:
+    uri = options.get(names.TIER_URI)
+    if uri == "":
+        raise errors.wrong_value(names.TIER_URI, uri, "where the tables of the topics are, as tier.uri of the nodes")
+    if uri is not None and (shown := without_secrets(uri)) != uri:
+        raise errors.wrong_value(names.TIER_URI, shown, "a place without password and query; tier.storage.<option> takes them")
+    return TierOptions(
+        mode=Tier(options.choice(names.TIER, tuple(mode.value for mode in Tier), Tier.AUTO.value)),
+        uri=uri,
+        storage=options.behind(names.TIER_STORAGE_PREFIX),
+    )
+
+
+def _selection(options: RawOptions) -> Selection:
     name = options.only_one(names.SELECTIONS)
     if name is None:
         raise errors.no_selection()
@@ -291,7 +253,7 @@ def _selection(options: _Raw) -> Selection:
     return Assign(partitions)
 
 
-def _position(options: _Raw, candidates: Sequence[str], selection: Selection) -> Position | None:
+def _position(options: RawOptions, candidates: Sequence[str], selection: Selection) -> Position | None:
     name = options.only_one(candidates)
     if name is None:
         return None

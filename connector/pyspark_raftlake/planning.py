@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
@@ -22,9 +22,12 @@ from pyspark_raftlake import errors
 from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import Latest, Offsets, TopicPartition
-from pyspark_raftlake.options import Quorum, SourceOptions
+from pyspark_raftlake.options import Quorum, SourceOptions, Tier
 from pyspark_raftlake.positions import require_known, resolve_end, resolve_start
+from pyspark_raftlake.pushdown import ALL_ROWS, Wanted
 from pyspark_raftlake.ranges import OffsetRange, count_offsets, limit_offsets, split_ranges
+from pyspark_raftlake.seam import FileIndex, cut_by_bytes, split_at_seam
+from pyspark_raftlake.tables import TablePiece, Tables
 
 #: Ranges of at least this many offsets are spread over all replicas; shorter ones are read from the leader, which is not
 #: behind.
@@ -48,14 +51,21 @@ class RangePartition(InputPartition):
     replicas: tuple[int, ...]
     include_headers: bool
     fail_on_data_loss: bool
+    #: The Delta table that has history of the partition: to read first, or where the log does not go back so far.
+    table: TablePiece | None = None
+    #: Whether the nodes may be asked.
+    reads_log: bool = True
 
 
 class StreamPlanner:
     """The plans of one streaming query."""
 
-    def __init__(self, view: LogView, options: SourceOptions, now_ms: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, view: LogView, options: SourceOptions, now_ms: Callable[[], float] | None = None, tables: Tables | None = None
+    ) -> None:
         self._view = view
         self._options = options
+        self._tables = tables
         self._now_ms = now_ms or (lambda: time.monotonic() * 1000)
         self._initial: dict[TopicPartition, int] | None = None
         #: Partitions whose start was "where the log ends": it changes with the time of asking.
@@ -205,7 +215,7 @@ class StreamPlanner:
                     f"Partition {partition}'s offset was changed from {begin} to {until}, some data may have been missed"
                 )
             ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
-        return tasks_of(ranges, self._view, self._options, self._topic_ids)
+        return tasks_of(ranges, self._view, self._options, self._topic_ids, self._tables)
 
     def _start_of_added(self, added: list[TopicPartition]) -> dict[TopicPartition, int]:
         earliest = self._view.earliest(added) if added else {}
@@ -225,8 +235,10 @@ class StreamPlanner:
         report_data_loss(message, fail=self._options.fail_on_data_loss)
 
 
-def plan_batch_query(view: LogView, options: SourceOptions) -> list[RangePartition]:
-    """The tasks of a batch query: everything between its two positions."""
+def plan_batch_query(
+    view: LogView, options: SourceOptions, tables: Tables | None = None, wanted: Wanted = ALL_ROWS
+) -> list[RangePartition]:
+    """The tasks of a batch query: everything between its two positions that may be wanted."""
     start = resolve_start(view, options.starting, options).offsets
     end = resolve_end(view, options.ending, options)
     ranges: list[OffsetRange] = []
@@ -237,7 +249,7 @@ def plan_batch_query(view: LogView, options: SourceOptions) -> list[RangePartiti
                 raise errors.end_before_start(partition, begin, until)
             report_data_loss(f"Partition {partition} ends at {until}, before its start {begin}", fail=options.fail_on_data_loss)
         ranges.append(OffsetRange(topic=partition.topic, partition=partition.partition, start=begin, end=until))
-    return tasks_of(ranges, view, options, view.topic_ids())
+    return tasks_of(ranges, view, options, view.topic_ids(), tables, wanted)
 
 
 def check_before_start(view: LogView, options: SourceOptions) -> None:
@@ -248,24 +260,56 @@ def check_before_start(view: LogView, options: SourceOptions) -> None:
 
 
 def tasks_of(
-    ranges: Iterable[OffsetRange], view: LogView, options: SourceOptions, topic_ids: Mapping[str, bytes]
+    ranges: Iterable[OffsetRange],
+    view: LogView,
+    options: SourceOptions,
+    topic_ids: Mapping[str, bytes],
+    tables: Tables | None = None,
+    wanted: Wanted = ALL_ROWS,
 ) -> list[RangePartition]:
-    pieces = split_ranges(ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
+    narrowed = [piece for range_ in ranges if (piece := wanted.narrow(range_)) is not None]
+    shown = {} if tables is None else tables.shown(narrowed, topic_ids)
+    files = {} if tables is None else {each: FileIndex(tables.files(each)) for each in shown}
+    cut: list[OffsetRange] = []
+    for range_ in narrowed:
+        its = TopicPartition(range_.topic, range_.partition)
+        for piece in split_at_seam(range_, shown.get(its)):
+            if its in shown and shown[its].holds(piece.start):
+                kept = files[its].without_times(piece, wanted.times)
+                cut += [part for each in kept for part in cut_by_bytes(each, files[its].within(each))]
+            else:
+                cut += _from_time(piece, view, wanted.times.us_min)
+    pieces = split_ranges(cut, partitions_min=options.partitions_min, records_max=options.records_per_partition_max)
     tasks: list[RangePartition] = []
     for index, piece in enumerate(pieces):
-        replicas = view.replicas(TopicPartition(piece.topic, piece.partition))
+        its, topic_id = TopicPartition(piece.topic, piece.partition), topic_ids.get(piece.topic)
+        replicas = view.replicas(its)
+        place = None if tables is None else tables.place(piece.topic, topic_id)
+        found = files[its].within(piece) if its in shown and shown[its].holds(piece.start) else None
         tasks.append(
             RangePartition(
                 range=piece,
-                topic_id=topic_ids.get(piece.topic),
+                topic_id=topic_id,
                 quorum=options.quorum,
                 node_id=_choose_node(replicas, piece, index),
                 replicas=replicas,
                 include_headers=options.include_headers,
                 fail_on_data_loss=options.fail_on_data_loss,
+                table=None if place is None else TablePiece(place=place, files=found, times=wanted.times),
+                reads_log=options.tier.mode is not Tier.REMOTE,
             )
         )
     return tasks
+
+
+def _from_time(piece: OffsetRange, view: LogView, us_min: int | None) -> list[OffsetRange]:
+    """A range of the log from its first record on that is as late as a time. Records have milliseconds."""
+    if us_min is None:
+        return [piece]
+    partition = TopicPartition(piece.topic, piece.partition)
+    found = view.at_timestamps({partition: max(0, -(-us_min // 1000))}).get(partition, piece.start)
+    start = piece.end if found < 0 else max(piece.start, found)
+    return [replace(piece, start=start)] if start < piece.end else []
 
 
 def _choose_node(replicas: tuple[int, ...], piece: OffsetRange, index: int) -> int | None:

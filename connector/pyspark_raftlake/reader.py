@@ -1,27 +1,30 @@
-"""Executor: one range of offsets as Arrow record batches.
+"""Executor: one range of offsets as Arrow record batches, from the log or from the topic's Delta table.
 
 Bytes are fetched in large pieces, the next piece while the last one is decoded, and many record batches of the log become one
 Arrow batch. The invariant: a range is yielded whole, or the task fails; only with `failOnDataLoss` false may its beginning
-be missing. Another node is asked before a task fails.
+be missing. Another node is asked before a task fails, and the other source: what was trimmed from the log since the plan is in
+the table, and the nodes serve what this machine cannot read of a table.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_raftlake.data_loss import report_data_loss
-from pyspark_raftlake.errors import IncompleteRange
+from pyspark_raftlake.errors import IncompleteRange, LostRows
 from raftlake.arrow.records import DECODED_BYTES_MAX, decode_to_arrow
 from raftlake.client.errors import OffsetOutOfRange
-from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
+from raftlake.errors import CorruptBatch, ErrorCode, RaftlakeError, RequestRejected
 from raftlake.wire.batch_header import iterate_headers, require_crc
 
 if TYPE_CHECKING:
     from pyspark_raftlake.planning import RangePartition
+    from pyspark_raftlake.table_reader import TableReader
     from raftlake.client.types import FetchedBytes
 
 _log = logging.getLogger(__name__)
@@ -37,6 +40,8 @@ WAIT_MS = 500
 STALL_MS_MAX = 60_000
 #: The client says so only after it has asked the nodes anew.
 TOPIC_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+#: A node has the offset, on a disk or in a table that it cannot read.
+UNREADABLE = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
 #: Payload of one Arrow batch. Compressed records can hold much more than was fetched.
 ARROW_BYTES_MAX = 128 << 20
 
@@ -57,6 +62,22 @@ def read_range(client: FetchClient, task: RangePartition) -> Iterator[Any]:
     return _RangeReader(client, task).read()
 
 
+class _Source(Enum):
+    LOG = "the log"
+    TABLE = "the table"
+
+
+class _NotHere(Exception):
+    """A source does not have an offset. It begins at `start`; None: it does not tell."""
+
+    def __init__(self, cause: Exception, start: int | None = None, *, is_lost: bool = True) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.start = start
+        #: Whether the offset is not there any more, as far as the source tells. Else the source cannot be read.
+        self.is_lost = is_lost
+
+
 class _RangeReader:
     def __init__(self, client: FetchClient, task: RangePartition) -> None:
         self._client = client
@@ -65,9 +86,77 @@ class _RangeReader:
         self._node_id = task.node_id
         self._damaged: set[int] = set()
         self._bytes_per_offset = float(RECORD_BYTES_GUESS)
+        sources = {_Source.LOG: task.reads_log, _Source.TABLE: task.table is not None}
+        self._sources = [source for source, is_there in sources.items() if is_there]
+        if task.table is not None and task.table.files is not None:
+            self._sources.reverse()
+        self._table: TableReader | None = None
 
     def read(self) -> Iterator[Any]:
         position, end = self._range.start, self._range.end
+        source = self._sources[0]
+        refusals: dict[_Source, _NotHere] = {}
+        while position < end:
+            rows = self._of_log(position) if source is _Source.LOG else self._of_table(position)
+            is_amid = False
+            try:
+                for behind, batches in rows:
+                    is_amid = True
+                    yield from batches
+                    position, is_amid = behind, False
+                    refusals.clear()
+                # Only a table ends before the range does.
+                refusals[source] = _NotHere(IncompleteRange(f"{self._range}: the table ends at {position}"))
+            except _NotHere as refusal:
+                refusals[source] = refusal
+            except (IncompleteRange, CorruptBatch) as failure:
+                # Behind the first row of a piece the other source would give rows twice.
+                if is_amid:
+                    raise
+                refusals[source] = _NotHere(failure, is_lost=False)
+            if position >= end:
+                return
+            others = [other for other in self._sources if other not in refusals]
+            if others:
+                _log.warning("%s: %s; reading from %s", self._range, refusals[source], others[0].value)
+                source = others[0]
+                continue
+            position, source = self._after_refusals(position, refusals)
+            refusals.clear()
+
+    def _after_refusals(self, position: int, refusals: Mapping[_Source, _NotHere]) -> tuple[int, _Source]:
+        """Where to go on, and from which source, when no source has an offset: that is lost data, unless a source cannot be
+        read."""
+        for refusal in refusals.values():
+            if not refusal.is_lost:
+                raise refusal.cause
+        begins = [(refusal.start, source) for source, refusal in refusals.items() if refusal.start is not None]
+        resume, source = min(begins, key=lambda begin: begin[0], default=(self._range.end, self._sources[0]))
+        told = refusals.get(_Source.LOG) or refusals[_Source.TABLE]
+        self._report_lost(position, min(self._range.end, resume), told.cause)
+        return min(self._range.end, resume), source
+
+    def _of_table(self, position: int) -> Iterator[tuple[int, list[Any]]]:
+        """Rows of the table, each batch with the offset behind it. _NotHere where the table does not show the offset, or cannot
+        be read."""
+        task = self._task
+        assert task.table is not None
+        try:
+            # Imported late: most tasks need no table.
+            if self._table is None:
+                from pyspark_raftlake.table_reader import TableReader
+
+                self._table = TableReader(task.table, self._range, include_headers=task.include_headers)
+            for behind, batch in self._table.rows(position, self._range.end):
+                yield behind, [] if batch is None else [batch]
+        except LostRows as lost:
+            raise _NotHere(lost, lost.start) from lost
+        except (RaftlakeError, ImportError) as problem:
+            raise _NotHere(problem, is_lost=False) from problem
+
+    def _of_log(self, position: int) -> Iterator[tuple[int, Iterable[Any]]]:
+        """Records of the log, each piece with the offset behind it. _NotHere where the log begins later."""
+        end = self._range.end
         progressed_at = time.monotonic()
         fetching: Future[FetchedBytes] | None = None
         while position < end:
@@ -80,9 +169,12 @@ class _RangeReader:
                 if error.code == ErrorCode.OFFSET_NOT_AVAILABLE or self._is_proven_there(position, error):
                     # No node could answer for it yet, as after an election. The offset is there, or it will be.
                     self._require_patience(position, progressed_at)
-                else:
-                    position = self._after_refusal(position, error)
-                continue
+                    continue
+                if error.code in UNREADABLE:
+                    raise _NotHere(error, is_lost=False) from error
+                self._refuse(position, error)
+                yield end, []
+                return
             if fetched.node_id != self._node_id:
                 # The chosen node is down or behind: stay with the leader.
                 self._node_id = None
@@ -99,7 +191,7 @@ class _RangeReader:
                 self._leave_damaged(fetched.node_id, damage)
                 fetching = None
                 continue
-            yield from batches
+            yield next_position, batches
             position, progressed_at = next_position, time.monotonic()
 
     def _fetch(self, position: int) -> Future[FetchedBytes]:
@@ -165,19 +257,15 @@ class _RangeReader:
             raise
         return ends[self._range.partition] > position
 
-    def _after_refusal(self, position: int, error: RequestRejected) -> int:
-        """Where to go on after lost data; raises whatever is not lost data."""
-        end = self._range.end
+    def _refuse(self, position: int, error: RequestRejected) -> None:
+        """_NotHere where the log begins later. Where it ends before, the rest of the range is lost data. Raises whatever is
+        something else."""
         if isinstance(error, OffsetOutOfRange) and error.log_start_offset > position:
-            resume = min(end, error.log_start_offset)
-        elif isinstance(error, OffsetOutOfRange) or error.code in TOPIC_GONE:
-            # The log ends before: the topic was deleted, and perhaps another one has its name.
-            resume = end
-        else:
+            raise _NotHere(error, error.log_start_offset) from error
+        if not isinstance(error, OffsetOutOfRange) and error.code not in TOPIC_GONE:
             raise error
-        partition = f"{self._range.topic}-{self._range.partition}"
-        self._report(f"Cannot fetch records in [{position}, {resume}) of {partition} ({error})")
-        return resume
+        # The topic was deleted, and perhaps another one has its name.
+        self._report_lost(position, self._range.end, error)
 
     def _leave_damaged(self, node_id: int, damage: CorruptBatch) -> None:
         """A node that sends damaged batches has a bad disk; the other replicas hold the same offsets."""
@@ -194,5 +282,7 @@ class _RangeReader:
         if stalled_ms > STALL_MS_MAX:
             raise IncompleteRange(f"{self._range}: no node had offset {position} for {stalled_ms:.0f} ms")
 
-    def _report(self, message: str) -> None:
+    def _report_lost(self, position: int, resume: int, cause: Exception) -> None:
+        partition = f"{self._range.topic}-{self._range.partition}"
+        message = f"Cannot fetch records in [{position}, {resume}) of {partition} ({cause})"
         report_data_loss(message, fail=self._task.fail_on_data_loss)

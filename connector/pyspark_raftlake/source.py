@@ -6,21 +6,24 @@ reader crosses to the executors with every task, so it holds nothing but options
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pyspark_raftlake.connections import client_of
+from pyspark_raftlake.history_view import HistoryView
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import document_of, offsets_of
-from pyspark_raftlake.options import SourceOptions, parse_sink_options, parse_source_options
+from pyspark_raftlake.options import SourceOptions, Tier, parse_sink_options, parse_source_options
 from pyspark_raftlake.planning import RangePartition, StreamPlanner, check_before_start, plan_batch_query
+from pyspark_raftlake.pushdown import ALL_ROWS, spark_pushes_filters, wanted_by
 from pyspark_raftlake.schema import require_source_schema, source_schema
 from pyspark_raftlake.sink import BatchWriter, StreamWriter
+from pyspark_raftlake.tables import Tables
 from pyspark_raftlake.worker_memory import settle
 
 
@@ -34,13 +37,13 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """Called by `load()`: what is wrong with the options, the quorum or the topics is said here, before any query runs."""
         options = parse_source_options(self.options)
-        check_before_start(_view(options), options)
+        check_before_start(_view(options)[0], options)
         return source_schema(include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_source_options(self.options).for_batch()
         require_source_schema(schema, include_headers=options.include_headers)
-        return BatchReader(options)
+        return PushedReader(options) if spark_pushes_filters() else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(dict(self.options), schema)
@@ -58,13 +61,23 @@ class DefaultSource(DataSource):
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._wanted = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
+        view, tables = _view(self._options)
         # Spark makes one task without a range of an empty list.
-        return list(plan_batch_query(_view(self._options), self._options))
+        return list(plan_batch_query(view, self._options, tables, self._wanted))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return _read(partition)
+
+
+class PushedReader(BatchReader):
+    """A reader that is told the filters of the query. Spark applies them again: they only save reading."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._wanted = wanted_by(filters)
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -80,7 +93,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Made by the first question on the driver; an executor asks none."""
         options = parse_source_options(self._raw_options).for_stream()
         require_source_schema(self._schema, include_headers=options.include_headers)
-        return StreamPlanner(_view(options), options)
+        view, tables = _view(options)
+        return StreamPlanner(view, options, tables=tables)
 
     def initialOffset(self) -> dict[str, Any]:
         return document_of(self._planner.initial_offsets())
@@ -104,8 +118,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition)
 
 
-def _view(options: SourceOptions) -> LogView:
-    return LogView(client_of(options.quorum), options.selection, options.consistency)
+def _view(options: SourceOptions) -> tuple[LogView, Tables]:
+    client = client_of(options.quorum)
+    tables = Tables(client, options.tier)
+    if options.tier.mode is Tier.REMOTE:
+        return HistoryView(client, options.selection, options.consistency, tables), tables
+    is_local = options.tier.mode is Tier.LOCAL
+    return LogView(client, options.selection, options.consistency, is_local=is_local), tables
 
 
 def _read(partition: InputPartition) -> Iterator[Any]:

@@ -15,7 +15,7 @@ Reading order, from the algorithm up to the programs:
 - `arrow`: record batches as Arrow columns, for the Spark connector and the tier.
 - `tier`: history of topics as Delta tables, written by a process beside the node.
 - `client`: `Client` and `AsyncClient`.
-- `local_directories`, `local`: the directories of `LocalQuorum`, and its child processes, a whole quorum on one machine.
+- `local_settings`, `local_directories`, `local`: the settings and directories of `LocalQuorum`, and its child processes.
 - `cli`, `quickstart`: the `raftlake` command and its tour; `__main__` is the command without its script.
 
 Callers: programs of users, the script `raftlake`, and the connector `pyspark_raftlake`, which lies beside this package.

@@ -197,6 +197,16 @@ def for_clients(text: str, root: str = "") -> str:
     return text if len(text) <= CLIENT_TEXT_MAX else text[: CLIENT_TEXT_MAX - 1] + "…"
 
 
+#: A password in a URL with the user before it, and what comes behind the path, which may be a signature.
+_PASSWORD = re.compile(r"(?<=://)[^\s/@]*:[^\s/@]*@")
+_QUERY = re.compile(r"(://[^\s?#]*)[?#][^\s'\")]*")
+
+
+def without_secrets(text: str) -> str:
+    """A text as logs and terminals may have it: URLs in it have no password, no query and no fragment."""
+    return _QUERY.sub(r"\1", _PASSWORD.sub("", text))
+
+
 def unknown_outcome(what: str, then: str) -> UnknownOutcome:
     """The error of a change that no answer decides. `what` tells what came instead, `then` what the caller can do now."""
     return UnknownOutcome(f"{what}; its outcome is not known: it may have been carried out, or may still be; {then}")

@@ -23,13 +23,15 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from raftlake.errors import ConfigError, RaftlakeError, WrongState
-from raftlake.local_directories import HOST, LocalNode, prepare, take
+from raftlake.local_directories import LocalNode, prepare, take
+from raftlake.local_settings import HOST, ignored_variables
 from raftlake.storage.lock import DirectoryLock
 
 PARENT_FD = "RAFTLAKE_PARENT_FD"
@@ -53,8 +55,9 @@ class LocalQuorum:
 
     `data_dir` keeps the data and is continued when it holds a quorum; without one a temporary directory is used and removed at
     the end. `port` and `http_port` are the first ones of a row; without them a new quorum takes free ones and an old one keeps
-    its own. `settings` go into every `node.properties`. Returns once every node is ready; raises ConfigError,
-    WrongState for a directory that holds something else, or LocalQuorumFailed.
+    its own. `settings` are set in every `node.properties`, where the next start finds them; an empty value takes one out.
+    `note` hears in a line what is not kept of what somebody wrote there, or of the environment. Returns once every node is
+    ready; raises ConfigError, WrongState for a directory that holds something else, or LocalQuorumFailed.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class LocalQuorum:
         port: int | None = None,
         http_port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        note: Callable[[str], None] | None = None,
     ) -> None:
         if not 1 <= nodes <= NODES_MAX:
             raise ConfigError(f"nodes: {nodes} is not between 1 and {NODES_MAX}")
@@ -78,7 +82,9 @@ class LocalQuorum:
         try:
             _open_quorums.add(self)
             self._directory_lock = take(self.data_dir)
-            self.nodes = prepare(self.data_dir, nodes, port, http_port, settings or {})
+            self.nodes = prepare(self.data_dir, nodes, port, http_port, settings or {}, note or _warn)
+            if ignored := ignored_variables(os.environ):
+                (note or _warn)(ignored)
             # Not inheritable: only what is passed on by name reaches a child.
             self._child_end, self._parent_end = os.pipe()
             for node_id in self.nodes:
@@ -246,6 +252,10 @@ def _close_in_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_fork)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
 
 
 def _python_path(inherited: str) -> str:

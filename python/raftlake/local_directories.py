@@ -1,7 +1,8 @@
 """The directories of a quorum on this machine: `DIR/node-1 .. node-N` with their settings, before any process runs.
 
-Owns which quorum a directory holds, the ports of its nodes, and each node's `node.properties`. A start may end at any moment
-and be repeated. Each file is replaced in one step, and a file that says the same already is left alone.
+Owns which quorum a directory holds, the ports of its nodes, and each node's `node.properties`; `local_settings` makes its text.
+A start may end at any moment and be repeated. Each file is replaced in one step, and a file that says the same already is left
+alone. What somebody wrote there is not lost without a word. A file that cannot be understood is kept under another name.
 
 The nodes are made one after the other, so a start that was interrupted leaves fewer directories than the quorum has nodes. Each
 `node.properties`, the first one too, names all nodes in `quorum.voters`. The files therefore tell how many nodes there are to
@@ -16,22 +17,34 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from raftlake.errors import ConfigError, WrongState
+from raftlake.local_settings import (
+    HOST,
+    SETS_ONE,
+    SettingsFile,
+    chosen_settings,
+    differing,
+    edited_text,
+    own_settings,
+    read_settings,
+    replaced,
+)
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
+from raftlake.runtime.settings.names import Given
 from raftlake.runtime.settings.parsing import parse_voters
-from raftlake.runtime.settings.properties import format_properties, parse_properties
 from raftlake.storage.files import DIRECTORY_MODE, read_file, replace_file, storage_error
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.meta import FILE_NAME, random_uuid, read_meta, used_names
 from raftlake.wire.ids import id_to_text
 
 PROPERTIES_FILE = "node.properties"
-HOST = "127.0.0.1"
+#: Where a node.properties goes that cannot be understood. The end of the name tells that no node has run for its sake.
+DAMAGED_FILE = "node.damaged.properties"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +74,8 @@ class _Found:
     directory: Path
     is_formatted: bool
     has_run: bool
-    #: Whether there is a node.properties, whatever it holds.
-    has_settings: bool
+    #: node.properties, whatever it holds.
+    file: SettingsFile | None
     #: The ports of all nodes, by id; none where node.properties is missing, empty or cannot be understood.
     ports: Mapping[int, int]
     http_port: int | None
@@ -80,10 +93,17 @@ def take(data_dir: Path) -> DirectoryLock:
 
 
 def prepare(
-    data_dir: Path, count: int, port: int | None, http_port: int | None, settings: Mapping[str, str]
+    data_dir: Path,
+    count: int,
+    port: int | None,
+    http_port: int | None,
+    settings: Mapping[str, str],
+    note: Callable[[str], None] = lambda _: None,
 ) -> dict[int, LocalNode]:
     """Directories formatted with one cluster id, with their node.properties; what is there already is kept, and what is missing
-    is made. Raises WrongState for a quorum of another size, and for one that has run and lost a node."""
+    is made. `note` hears what is not kept. Raises WrongState for a quorum of another size, and for one that has run and lost a
+    node; ConfigError for settings that no node could start with."""
+    chosen = chosen_settings(settings)
     found = _look(data_dir)
     _require_size(data_dir, found, count)
     _require_whole(data_dir, found, count)
@@ -100,9 +120,10 @@ def prepare(
     }
     with _none_running(each.directory for node_id, each in found.items() if node_id in nodes):
         cluster_id = _cluster_id(nodes)
-        for node in nodes.values():
-            format_data_dir(node.directory, node.node_id, cluster_id)
-            _write_properties(node, nodes, settings)
+        texts = _plan(nodes, found, chosen, note)
+        for node_id, node in nodes.items():
+            format_data_dir(node.directory, node_id, cluster_id)
+            _write_properties(node, texts[node_id], found[node_id].file if node_id in found else None)
     return nodes
 
 
@@ -126,25 +147,16 @@ def _look(data_dir: Path) -> dict[int, _Found]:
 
 
 def _look_at(directory: Path) -> _Found:
-    path = directory / PROPERTIES_FILE
-    data = read_file(path)
-    values = _values(data or b"", str(path))
+    file = read_settings(directory / PROPERTIES_FILE)
+    values = {} if file is None else file.values
     return _Found(
         directory=directory,
         is_formatted=(directory / FILE_NAME).exists(),
         has_run=bool(used_names(directory)),
-        has_settings=data is not None,
+        file=file,
         ports=_voter_ports(values.get("quorum.voters", "")),
         http_port=_port_of(values.get("http.listener", "")),
     )
-
-
-def _values(data: bytes, source: str) -> dict[str, str]:
-    """None of them where the file is not to be understood: it is written anew."""
-    try:
-        return parse_properties(data.decode(), source)
-    except (ConfigError, UnicodeDecodeError):
-        return {}
 
 
 def _voter_ports(voters: str) -> dict[int, int]:
@@ -166,7 +178,7 @@ def _require_size(data_dir: Path, found: Mapping[int, _Found], count: int) -> No
     members: set[int] = set()
     if any(each.ports for each in found.values()):
         members.update(*(each.ports for each in found.values()))
-        members.update(node_id for node_id, each in found.items() if each.has_settings)
+        members.update(node_id for node_id, each in found.items() if each.file is not None)
     elif any(each.has_run for each in found.values()):
         members.update(node_id for node_id, each in found.items() if each.is_formatted or each.has_run)
     if members and members != set(range(1, count + 1)):
@@ -239,15 +251,43 @@ def _cluster_id(nodes: Mapping[int, LocalNode]) -> str:
     return next(iter(known), None) or id_to_text(random_uuid())
 
 
-def _write_properties(node: LocalNode, nodes: Mapping[int, LocalNode], settings: Mapping[str, str]) -> None:
-    values = {
-        "node.id": str(node.node_id),
-        "quorum.voters": ",".join(f"{voter.node_id}@{voter.address}" for voter in nodes.values()),
-        "log.dirs": str(node.directory),
-        "listeners": f"PLAINTEXT://{node.address}",
-        "http.listener": node.http_address,
-        **settings,
-    }
-    data = format_properties(values).encode()
+def _plan(
+    nodes: Mapping[int, LocalNode], found: Mapping[int, _Found], chosen: Mapping[str, Given], note: Callable[[str], None]
+) -> dict[int, str]:
+    """The new text of each node's file. One that is missing, empty or cannot be understood goes on from another's. `note` hears
+    what is not kept once all of them are known to be usable."""
+    files = {node_id: each.file for node_id, each in found.items() if node_id in nodes and each.file is not None}
+    spare = next((file for file in files.values() if file.text), None)
+    ports = {node_id: node.port for node_id, node in nodes.items()}
+    own = {node_id: own_settings(node_id, node.directory, ports, node.http_port) for node_id, node in nodes.items()}
+    texts: dict[int, str] = {}
+    for node_id in nodes:
+        file = files.get(node_id)
+        texts[node_id] = edited_text(file if file is not None and file.text else spare, own[node_id], chosen)
+    for node_id in files:
+        _tell_replaced(node_id, found[node_id], own[node_id], note)
+    if names := differing(texts.values()):
+        note(f"the nodes do not have the same {', '.join(names)} in their {PROPERTIES_FILE}; {SETS_ONE}")
+    return texts
+
+
+def _tell_replaced(node_id: int, was: _Found, own: Mapping[str, str], note: Callable[[str], None]) -> None:
+    """What of a file is not kept."""
+    file = was.file
+    if file is None:
+        return
+    if file.trouble is not None:
+        note(f"{file.trouble}: the file is made anew, and what it held is kept as {DAMAGED_FILE} beside it")
+    left: Mapping[str, str] = {}
+    if node_id in was.ports and was.http_port is not None:
+        left = own_settings(node_id, was.directory, was.ports, was.http_port)
+    for name in replaced(file, own, left):
+        note(f"{file.path}: {name}={file.values[name]} becomes {own[name]}, since a local quorum sets it itself")
+
+
+def _write_properties(node: LocalNode, text: str, file: SettingsFile | None) -> None:
+    data = text.encode()
+    if file is not None and file.trouble is not None:
+        replace_file(node.directory / DAMAGED_FILE, file.data)
     if read_file(node.properties) != data:
         replace_file(node.properties, data)

@@ -22,11 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bench_bulk
 import bench_codec
 import bench_failover
+import bench_history
+import bench_old_offsets
 import bench_pair
 import bench_partitions
 import bench_restart
 import bench_snapshot
 import bench_spark
+import bench_tier
 from etcd_nodes import etcd_version
 from measure import Result, describe_machine
 from our_nodes import our_quorum
@@ -50,8 +53,11 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "restart": bench_restart.measure,
     "partitions": bench_partitions.measure,
     "snapshot": bench_snapshot.measure,
+    "old-offsets": bench_old_offsets.measure,
+    "tier": bench_tier.measure,
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
+    "history": bench_history.measure,
 }
 
 

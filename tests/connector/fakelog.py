@@ -10,8 +10,10 @@ from raftlake.client.errors import OffsetOutOfRange
 from raftlake.client.types import AppendResult, FetchedBytes, PartitionDescription, TopicDescription
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.wire.batches import iterate_headers, parse_header, stamp
+from raftlake.wire.ids import table_uri
 
 EARLIEST, LATEST = -2, -1
+EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 
 
 class FakeLog:
@@ -25,6 +27,10 @@ class FakeLog:
         self.stale_end: int | None = None
         #: Timestamps (ms) by offset, for ListOffsets by time.
         self.times: dict[int, int] = {}
+        #: The first offset on local disks, where that is not the first one.
+        self.local_start: int | None = None
+        #: Up to where the log is copied to the table.
+        self.copied_end = 0
 
     def append(self, batch: bytes | bytearray | memoryview) -> int:
         owned = bytearray(batch)
@@ -37,6 +43,10 @@ class FakeLog:
     def offset_for(self, timestamp: int) -> int:
         if timestamp == EARLIEST:
             return self.start
+        if timestamp == EARLIEST_LOCAL:
+            return self.start if self.local_start is None else self.local_start
+        if timestamp == LATEST_TIERED:
+            return self.copied_end - 1
         if timestamp == LATEST:
             return self.end if self.stale_end is None else self.stale_end
         return next((offset for offset, time_ms in sorted(self.times.items()) if time_ms >= timestamp), -1)
@@ -79,6 +89,8 @@ class FakeQuorum:
         self.vanished: set[str] = set()
         self.calls: list[str] = []
         self.append_failure: Exception | None = None
+        #: Where the tables are, as the nodes say; None: they have no remote tier.
+        self.tier_uri: str | None = None
         self.producers: list[FakeProducer] = []
         self.fetches: list[tuple[int, int | None]] = []
         #: Answers to come before the log is asked: an exception or a FetchedBytes.
@@ -113,6 +125,14 @@ class FakeQuorum:
         if topic not in self.logs:
             raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
         return self._describe(topic)
+
+    def topic_configs(self, topic: str) -> dict[str, str]:
+        self.calls.append(f"configs {topic}")
+        self._require_present(topic)
+        if self.tier_uri is None:
+            return {"retention.ms": "-1"}
+        uri = table_uri(self.tier_uri, topic, self.ids[topic])
+        return {"remote.storage.enable": "true", "raftlake.tier.table.uri": uri}
 
     def partitions(self, topic: str) -> list[int]:
         return [partition.partition for partition in self.describe_topic(topic).partitions]
@@ -164,8 +184,9 @@ class FakeQuorum:
         if topic_id is not None and topic_id != self.ids[topic]:
             raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {topic!r} was deleted and created again")
         log = self.logs[topic][partition]
-        if not log.start <= offset <= log.end:
-            raise OffsetOutOfRange(topic, partition, offset, log.start, log.end)
+        start = log.offset_for(EARLIEST_LOCAL)
+        if not start <= offset <= log.end:
+            raise OffsetOutOfRange(topic, partition, offset, start, log.end)
         found = bytearray()
         next_offset = offset
         for batch in log.batches:

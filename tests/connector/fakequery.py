@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from connector.fakelog import FakeQuorum
 from pyspark_raftlake.log_view import LogView
 from pyspark_raftlake.offsets import TopicPartition
-from pyspark_raftlake.options import SourceOptions, parse_source_options
+from pyspark_raftlake.options import SourceOptions, Tier, parse_source_options
 from pyspark_raftlake.planning import LOOK_AGE_MS_MAX, StreamPlanner
 
 ALL = ReadAllAvailable()
@@ -21,7 +21,7 @@ def options_of(**options: str) -> SourceOptions:
 
 
 def view_of(quorum: FakeQuorum, options: SourceOptions) -> LogView:
-    return LogView(quorum, options.selection, options.consistency)
+    return LogView(quorum, options.selection, options.consistency, is_local=options.tier.mode is Tier.LOCAL)
 
 
 class Query:

@@ -15,9 +15,12 @@ from pyspark_raftlake.options import (
     SourceOptions,
     Subscribe,
     SubscribePattern,
+    Tier,
+    TierOptions,
     parse_sink_options,
     parse_source_options,
 )
+from pyspark_raftlake.tables import TablePiece, TablePlace
 from raftlake.errors import ConfigError
 
 SERVERS = {"kafka.bootstrap.servers": "a:1,b:2"}
@@ -223,9 +226,34 @@ def test_settings_of_kafka_clients() -> None:
 def test_consistency_and_tier() -> None:
     assert source(consistency="Linearizable").consistency is Consistency.LINEARIZABLE
     assert "committed, linearizable" in refused(consistency="strong")
-    assert source(tier="local") == source(tier="auto") == source()
-    assert "this release writes none" in refused(tier="remote")
+    assert source(tier="auto") == source()
+    assert [source(tier=mode).tier.mode for mode in ("Auto", "local", "REMOTE")] == [Tier.AUTO, Tier.LOCAL, Tier.REMOTE]
     assert "auto, local, remote" in refused(tier="cold")
+
+
+def test_where_the_tables_are_and_how_their_store_is_reached() -> None:
+    assert source().tier == TierOptions() and not source().tier.is_strict
+    tier = source(**{"tier.uri": "s3://b/h", "tier.storage.AWS_ACCESS_KEY_ID": "me", "Tier.Storage.aws_region": "eu"}).tier
+    assert (tier.uri, tier.storage) == ("s3://b/h", (("aws_access_key_id", "me"), ("aws_region", "eu")))
+    assert tier.is_strict and source(tier="remote").tier.is_strict
+    assert "tier.uri" in refused(**{"tier.uri": " "})
+    assert "Unknown option 'tier.storage.'" in refused(**{"tier.storage.": "x"})
+    assert "did you mean 'tier.uri'" in refused(**{"tier.ur": "x"})
+    with pytest.raises(ConfigError, match=r"Unknown option 'tier.storage.x'"):
+        parse_sink_options({**SERVERS, "tier.storage.x": "y"})
+
+
+def test_secrets_of_a_store_are_in_no_text_of_the_options() -> None:
+    options = source(**{"tier.storage.aws_secret_access_key": "s3cr3t"})
+    place = TablePlace(uri="/t", storage=options.tier.storage)
+    piece = TablePiece(place=place)
+    assert "s3cr3t" not in f"{options} {place} {piece!r}" and dict(place.storage) == {"aws_secret_access_key": "s3cr3t"}
+
+
+@pytest.mark.parametrize("uri", ["s3://me:s3cr3t@b/h", "az://c/h?sig=s3cr3t"])
+def test_a_secret_in_a_place_is_refused_and_not_repeated(uri: str) -> None:
+    said = refused(**{"tier.uri": uri})
+    assert "tier.storage.<option>" in said and "s3cr3t" not in said
 
 
 def test_sink_options() -> None:

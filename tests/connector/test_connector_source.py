@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThan, InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import (
     ArrayType,
@@ -30,6 +30,7 @@ from pyspark_raftlake import connections, session, source
 from pyspark_raftlake.errors import InvalidSchema
 from pyspark_raftlake.option_names import SERVERS_ENVIRONMENT
 from pyspark_raftlake.options import Quorum, parse_source_options
+from pyspark_raftlake.pushdown import PUSHING_PROGRAM
 from pyspark_raftlake.schema import require_source_schema, sink_columns, source_schema
 from pyspark_raftlake.source import DefaultSource, StreamReader
 from raftlake.errors import ConfigError
@@ -175,13 +176,40 @@ def test_columns_that_cannot_be_written(columns: dict[str, DataType], topic: str
         sink_columns(schema_of(**columns), topic)
 
 
+@pytest.mark.usefixtures("quorum")
+def test_filters_are_taken_where_spark_offers_them_and_applied_again_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = source_schema(include_headers=False)
+    monkeypatch.delitem(sys.modules, PUSHING_PROGRAM, raising=False)
+    plain = DefaultSource(OPTIONS).reader(schema)
+    # Spark compares just this, and refuses a reader with a method of its own while its setting is off.
+    assert getattr(plain.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+    monkeypatch.setitem(sys.modules, PUSHING_PROGRAM, sys)
+    pushed = DefaultSource(OPTIONS).reader(schema)
+    filters: list[Filter] = [EqualTo(("partition",), 1), GreaterThan(("offset",), 4), EqualTo(("value",), b"x")]
+    assert list(pushed.pushFilters(filters)) == filters
+    (task,) = pushed.partitions()
+    assert str(task.range) == "[5, 20) of t-1"  # type: ignore[attr-defined]
+
+
 # --- the session and the client ----------------------------------------------------------------------------------------------
 
 
-def test_configure_names_the_default_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+class Builder:
+    """Of a Spark session: what was set."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def config(self, name: str, value: str) -> Builder:
+        self.settings[name] = value
+        return self
+
+
+def test_configure_names_the_default_quorum_and_lets_filters_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVERS_ENVIRONMENT, "")
-    builder: Any = object()
+    builder: Any = Builder()
     assert session.configure(builder, "h:1,h:2") is builder
+    assert builder.settings == {"spark.sql.python.filterPushdown.enabled": "true"}
     assert parse_source_options({"subscribe": "t"}).quorum.bootstrap_servers == "h:1,h:2"
     with pytest.raises(ConfigError, match="is not host:port"):
         session.configure(builder, "nonsense")

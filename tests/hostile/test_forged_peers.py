@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from pathlib import Path
 
 import httpx
@@ -20,7 +21,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Txn, encode, put
 from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.ports.peer_rpcs import ControlRpc, PeerMessage, ProposeRpc
-from raftlake.raft.credit import REQUEST_STEPS
+from raftlake.raft.credit import REQUEST_STEP_MS, REQUEST_STEPS
 from raftlake.raft.messages import BeginQuorumEpochRequest, EndQuorumEpochRequest, VoteRequest, VoteResponse
 from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP
@@ -126,10 +127,16 @@ def test_epochs_at_the_very_limit_stop_no_election(siege: Siege) -> None:
             before = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
             moved = pre_vote(forger, node_id, before + REQUEST_STEPS)
             assert moved.leader_epoch == before + REQUEST_STEPS
+        spent_at = dict.fromkeys(siege.quorum.nodes, time.monotonic())
         for _ in range(100):
             for node_id, forger in nodes:
                 epoch = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
-                assert pre_vote(forger, node_id, epoch + REQUEST_STEPS).error is ErrorCode.INVALID_REQUEST
+                leapt = pre_vote(forger, node_id, epoch + REQUEST_STEPS).error
+                # Four come back in a second. A busy machine may take so long that all are there again.
+                came_back = (time.monotonic() - spent_at[node_id]) * 1000 / REQUEST_STEP_MS
+                assert leapt is ErrorCode.INVALID_REQUEST or came_back >= REQUEST_STEPS - 1
+                if leapt is not ErrorCode.INVALID_REQUEST:
+                    spent_at[node_id] = time.monotonic()
                 pre_vote(forger, node_id, epoch + 1)
 
 

@@ -33,6 +33,13 @@ class Held:
             self.finish(1)
 
 
+class AtOnce:
+    """`ports.Aside` that does each job as it is submitted."""
+
+    def submit(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(result_of(job))
+
+
 def hold(cluster: Cluster, group: GroupId = METADATA_GROUP) -> Held:
     """Let the leader of `group` check aside with what is returned."""
     held = Held()

@@ -22,9 +22,11 @@ from raftlake.sim.disk.disk import SimulatedDisk
 from raftlake.sim.faults.faults import Settings, stream
 from raftlake.sim.faults.syncs import SYNC_US_MIN
 from raftlake.sim.invariants import InvariantSuite, standard_invariants
+from raftlake.sim.invariants.committed_data import CommittedData
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import NetworkSettings, SimulatedNetwork
-from raftlake.sim.trace import Trace
+from raftlake.sim.tier import ObjectStore
+from raftlake.sim.trace import LineSink, Trace
 from raftlake.sim.view import view_of
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.batches import Record, build_batch
@@ -65,10 +67,13 @@ class Cluster:
         segment_bytes: int = 1 << 20,
         directories: bool = False,
         is_watched: bool = True,
+        has_tier: bool = False,
+        tier_lines: LineSink | None = None,
         **settings: Any,
     ) -> None:
         """With `directories` each disk has an id, so that leaders put the voters into the logs. A test that forges requests of
-        peers may break any promise: there `is_watched` is False."""
+        peers may break any promise: there `is_watched` is False. With `has_tier` all nodes share the store `tier`, whose calls
+        have no faults; with `tier_lines` they do too, and the store tells its answers there."""
         calm = replace(CALM, seed=seed, segment_bytes=segment_bytes)
         self.client = ClientContext("test", "127.0.0.1")
         self.scheduler = scheduler = Scheduler()
@@ -77,8 +82,14 @@ class Cluster:
         self.network.peers = self.machines  # type: ignore[assignment]
         self.voters: Mapping[NodeId, Endpoint] = {NodeId(i): Endpoint("127.0.0.1", 9090 + i) for i in range(1, size + 1)}
         view = view_of(self.machines, tuple(self.voters), disposable_topics=AnyTopic())
-        promises = InvariantSuite(standard_invariants(view, size, calm.raft.fetch_timeout_ms)[0] if is_watched else [])
-        self._world = World(calm, scheduler, self.network, Trace(scheduler, None), promises, Coverage(), [], {}, {})
+        invariants, committed = standard_invariants(view, size, calm.raft.fetch_timeout_ms)
+        # The store judges copies by what is committed.
+        needed = [CommittedData(view, committed)] if tier_lines is not None else []
+        promises = InvariantSuite(invariants if is_watched else needed)
+        self.tier = ObjectStore(scheduler, stream(seed, "tier"), committed, Trace(scheduler, tier_lines))
+        self.tier.is_healed = True
+        self.store = self.tier if has_tier or tier_lines is not None else None
+        self._world = World(calm, scheduler, self.network, Trace(scheduler, None), promises, Coverage(), [], {}, {}, self.store)
         #: Of every `NodeConfig`, unless told otherwise at the start of a node.
         self.settings = settings
         self._directories = directories

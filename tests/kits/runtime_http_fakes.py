@@ -21,6 +21,8 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.partition.producer_state import ProducerTally
 from raftlake.replica.quorum import static_voters
+from raftlake.replica.tiering.remote_log_aux import AuxCounts
+from raftlake.replica.tiering.unreadable import UnreadableParts
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.clock import SystemClock
 from raftlake.runtime.http.front import HttpFront, Serves
@@ -96,7 +98,9 @@ class FakeHttpNode:
         self.partitions: dict[Any, Any] = {}
         self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
         self.disk = SimpleNamespace(warnings=(), free_bytes=7, limit_bytes=5, is_low=False, is_full=True)
-        self.tiering = SimpleNamespace(is_on=False)
+        self.tiering = SimpleNamespace(is_on=False, warnings=())
+        self.remote_log_aux = SimpleNamespace(counts=AuxCounts())
+        self.read_tally = SimpleNamespace(reads=0, bytes=0, hits=0, searches=0, failures=0, unreadable=UnreadableParts())
         self.producers = SimpleNamespace(tally=ProducerTally(self.config.producer_ids_max))
         self.damage = SimpleNamespace(impaired={}, listeners=[])
         self.fatal: RaftlakeError | None = None

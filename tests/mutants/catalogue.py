@@ -15,7 +15,7 @@ from tests.mutants.catalogue_hostile_details import HOSTILE_DETAILS
 from tests.mutants.catalogue_hostile_front import HOSTILE_FRONT
 from tests.mutants.catalogue_hostile_leaps import HOSTILE_LEAPS
 from tests.mutants.catalogue_hostile_line import HOSTILE_LINE
-from tests.mutants.catalogue_hostile_local import HOSTILE_LOCAL
+from tests.mutants.catalogue_hostile_local import HOSTILE_LOCAL, LOCAL_SETTINGS
 from tests.mutants.catalogue_hostile_producers import HOSTILE_PRODUCERS
 from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
@@ -25,7 +25,19 @@ from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.catalogue_tier import TIER
+from tests.mutants.catalogue_tier_adopt_delta import TIER_ADOPT_DELTA
+from tests.mutants.catalogue_tier_adoption import TIER_ADOPTION
+from tests.mutants.catalogue_tier_boundaries import TIER_BOUNDARIES
+from tests.mutants.catalogue_tier_connector import TIER_CONNECTOR
+from tests.mutants.catalogue_tier_consumers import TIER_CONSUMERS
+from tests.mutants.catalogue_tier_follower import TIER_FOLLOWER_BUGS
+from tests.mutants.catalogue_tier_foreign import TIER_FOREIGN
 from tests.mutants.catalogue_tier_history import TIER_HISTORY
+from tests.mutants.catalogue_tier_reads import TIER_READS
+from tests.mutants.catalogue_tier_recover import TIER_RECOVER
+from tests.mutants.catalogue_tier_retention import TIER_RETENTION
+from tests.mutants.catalogue_tier_review import TIER_REVIEW
+from tests.mutants.catalogue_tier_told import TIER_TOLD
 from tests.mutants.catalogue_tiering import TIERING_BUGS
 from tests.mutants.plant import Mutant
 
@@ -44,6 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_LEAPS,
     *HOSTILE_LINE,
     *HOSTILE_LOCAL,
+    *LOCAL_SETTINGS,
     *HOSTILE_PRODUCERS,
     *HOSTILE_REPEATS,
     *HOSTILE_SPACE,
@@ -51,8 +64,20 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_WORK,
     *RUNTIME,
     *TIERING_BUGS,
+    *TIER_FOLLOWER_BUGS,
+    *TIER_ADOPTION,
+    *TIER_ADOPT_DELTA,
     *TIER,
+    *TIER_CONSUMERS,
+    *TIER_FOREIGN,
     *TIER_HISTORY,
+    *TIER_READS,
+    *TIER_RECOVER,
+    *TIER_RETENTION,
+    *TIER_BOUNDARIES,
+    *TIER_REVIEW,
+    *TIER_TOLD,
+    *TIER_CONNECTOR,
     *CONNECTOR,
     *CORRECTIONS,
 )

@@ -124,7 +124,7 @@ HTTP_FRONT = (
         "redirect-to-oneself",
         "a node that hands over leadership names itself until its successor is known",
         HTTP_KV,
-        "leader_id not in (NO_LEADER, self._node.config.node_id)",
+        "leader_id not in (NO_LEADER, node.config.node_id)",
         "leader_id != NO_LEADER",
         VERSIONS,
     ),

@@ -203,9 +203,9 @@ WAITING = (
         "consumer-without-descriptor-stops-the-node",
         "a consumer's Fetch",
         "raftlake.replica.apis.fetch",
-        "            except TooManyFiles as too_many:\n"
-        "                self._node.findings.on_too_many(too_many)\n"
-        "                result.error = ErrorCode.KAFKA_STORAGE_ERROR\n",
+        "        except TooManyFiles as too_many:\n"
+        "            self._node.findings.on_too_many(too_many)\n"
+        "            result.error = ErrorCode.KAFKA_STORAGE_ERROR\n",
         "",
         REPLICA,
     ),

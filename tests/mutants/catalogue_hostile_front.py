@@ -358,7 +358,7 @@ TEXTS = (
         "health-tells-the-data-directory",
         "a directory's name may hold blanks, behind which no rule sees a path",
         "raftlake.runtime.http.ops",
-        "for_clients(reason, self._root)",
+        "for_clients(reason, self.root)",
         "for_clients(reason)",
         TOLD,
     ),

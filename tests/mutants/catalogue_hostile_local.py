@@ -1,4 +1,7 @@
-"""Planted bugs in the directories of a local quorum: starts that were interrupted, settings that were lost, lost nodes."""
+"""Planted bugs in the directories of a local quorum: starts that were interrupted, settings that were lost, lost nodes.
+
+`LOCAL_SETTINGS`: settings that its owner chose or wrote by hand, and that went without a word.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from tests.mutants.catalogue_hostile_work import mutant
 
 DIRECTORIES = "raftlake.local_directories"
 INTERRUPTED = ("unit/local/test_local_directories_interrupted.py",)
+SETTINGS = "raftlake.local_settings"
+KEPT = ("unit/local/test_local_settings.py",)
 
 HOSTILE_LOCAL = (
     mutant(
@@ -35,9 +40,9 @@ HOSTILE_LOCAL = (
     mutant(
         "torn-settings-of-a-local-node-end-its-quorum",
         "a node.properties that is no text kept a quorum with data from starting",
-        DIRECTORIES,
-        "    except (ConfigError, UnicodeDecodeError):\n        return {}\n\n\ndef _voter_ports",
-        "    except ZeroDivisionError:\n        return {}\n\n\ndef _voter_ports",
+        SETTINGS,
+        "    except (ConfigError, UnicodeDecodeError) as error:\n",
+        "    except ZeroDivisionError as error:\n",
         INTERRUPTED,
     ),
     mutant(
@@ -71,5 +76,136 @@ HOSTILE_LOCAL = (
         "not name.removesuffix(TEMPORARY_SUFFIX).endswith(",
         "not name.endswith(",
         ("unit/storage/test_storage_meta.py", *INTERRUPTED),
+    ),
+)
+
+LOCAL_SETTINGS = (
+    mutant(
+        "settings-of-a-local-quorum-forgotten-at-its-next-start",
+        "a tier that was switched on once was off after a restart, and what was written by hand was overwritten",
+        SETTINGS,
+        '    text = "" if file is None else file.text\n',
+        '    text = ""\n',
+        KEPT,
+    ),
+    mutant(
+        "wrong-setting-of-a-local-quorum-kept",
+        "a value that no node takes was written into all files, and each later start failed",
+        SETTINGS,
+        "        load_settings(path, overrides=overrides)\n",
+        "        pass\n",
+        KEPT,
+    ),
+    mutant(
+        "empty-setting-of-a-local-quorum-written-down",
+        "a setting that was taken out left an empty line in each file",
+        SETTINGS,
+        "given.value or None for",
+        "given.value for",
+        KEPT,
+    ),
+    mutant(
+        "own-setting-of-a-local-quorum-chosen-in-kafkas-spelling",
+        "`--set log.dir=...` gave all nodes one directory",
+        SETTINGS,
+        "        if name in OWN:\n            raise",
+        "        if given.spelling in OWN:\n            raise",
+        KEPT,
+    ),
+    mutant(
+        "two-spellings-of-one-setting-in-a-local-file",
+        "`--set retention.ms=...` beside a line log.retention.ms left a file that contradicts itself",
+        SETTINGS,
+        "    spelled = {spelling: canonical_name(spelling) for",
+        "    spelled = {spelling: spelling for",
+        KEPT,
+    ),
+    mutant(
+        "unfit-setting-in-a-local-file-accepted",
+        "http.ops.listener in a node.properties ended in `was not ready after 30 s`",
+        SETTINGS,
+        '        _require_fit(name, given, f" in {given.source}")\n',
+        "        pass\n",
+        KEPT,
+    ),
+    mutant(
+        "own-setting-of-a-local-node-replaced-without-a-word",
+        "a listener that was changed by hand was changed back, and nobody was told",
+        SETTINGS,
+        'not in ("", own[name], left.get(name))]',
+        'not in (file.values.get(name, ""),)]',
+        KEPT,
+    ),
+    mutant(
+        "move-of-a-local-quorum-told-as-a-change-by-hand",
+        "`--port` printed nine lines about what it had been asked for",
+        SETTINGS,
+        'not in ("", own[name], left.get(name))]',
+        'not in ("", own[name])]',
+        KEPT,
+    ),
+    mutant(
+        "tier-on-one-local-node-alone-not-told",
+        "a tier.uri in one node.properties copied the partitions of one leader, and nobody was told",
+        SETTINGS,
+        "for values in of_nodes}) > 1)",
+        "for values in of_nodes}) > 2)",
+        KEPT,
+    ),
+    mutant(
+        "settings-in-the-environment-of-a-local-quorum-ignored-without-a-word",
+        "RAFTLAKE_TIER_URI had no effect, and nobody was told",
+        SETTINGS,
+        '    names = ", ".join(variables(environ))\n',
+        '    names = ""\n',
+        KEPT,
+    ),
+    mutant(
+        "lost-file-of-a-local-node-made-anew-without-the-settings-of-the-others",
+        "a node whose file was lost came back without the tier that the others have",
+        DIRECTORIES,
+        "file.text else spare, own[node_id]",
+        "file.text else None, own[node_id]",
+        KEPT,
+    ),
+    mutant(
+        "slip-in-a-local-file-costs-its-other-lines",
+        "a tier.uri that was written twice left a quorum of one node without its tier",
+        SETTINGS,
+        "        if _names_settings(data):\n",
+        "        if not data:\n",
+        KEPT,
+    ),
+    mutant(
+        "damaged-local-file-thrown-away",
+        "what a damaged node.properties had held was gone, and could not be compared",
+        DIRECTORIES,
+        "        replace_file(node.directory / DAMAGED_FILE, file.data)\n",
+        "        pass\n",
+        KEPT,
+    ),
+    mutant(
+        "damaged-local-file-taken-for-data",
+        "a quorum that never ran could not be started with another number of nodes",
+        DIRECTORIES,
+        '"node.damaged.properties"',
+        '"node.properties.damaged"',
+        KEPT,
+    ),
+    mutant(
+        "edited-properties-join-two-lines",
+        "a file whose last line ends in a backslash took the next setting for its continuation",
+        "raftlake.runtime.settings.properties",
+        "    if lines and _ends_in_escape(lines[-1]):\n",
+        "    if lines and False:\n",
+        ("unit/runtime/test_runtime_settings_properties.py",),
+    ),
+    mutant(
+        "edited-properties-written-whole",
+        "an edit of one value lost the form of all other lines of the file",
+        "raftlake.runtime.settings.properties",
+        '        if key in changes and _unescape(line[value_start:], "") != changes[key]:\n',
+        "        if key in changes:\n",
+        ("unit/runtime/test_runtime_settings_properties.py",),
     ),
 )

@@ -149,6 +149,19 @@ UNDO = (
         ),
     ),
     Mutant(
+        name="trimmed-log-without-a-point-forgets-nobody",
+        source="what was before a log's start is unknown where no point and no snapshot tells of it (seed 812000852)",
+        by_tests=True,
+        places=("unit/replica/test_replica_partition_start_points.py",),
+        edits=(
+            Edit(
+                START_POINTS,
+                "        elif self._log.start_offset > 0:\n",
+                "        elif self._log.start_offset < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="start-points-above-the-end-believed",
         source="a crash takes the end of a log, and leaves the point that was saved there",
         edits=(Edit(START_POINTS, "not log.start_offset <= offset <= log.end_offset]", "not log.start_offset <= offset]"),),

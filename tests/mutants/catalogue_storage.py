@@ -129,8 +129,8 @@ DELETIONS = (
         edits=(
             Edit(
                 RETENTION,
-                "        if not (too_old or too_much):\n            break\n",
-                "        if not (too_old or too_much):\n            continue\n",
+                "        if not (too_old or too_much or segment.end_offset <= ended):\n            break\n",
+                "        if not (too_old or too_much or segment.end_offset <= ended):\n            continue\n",
             ),
         ),
     ),
@@ -139,14 +139,14 @@ DELETIONS = (
         source="the high watermark is exclusive: all of that segment is committed",
         by_tests=True,
         places=IN_RETENTION,
-        edits=(Edit(RETENTION, "segment.end_offset > high_watermark", "segment.end_offset >= high_watermark"),),
+        edits=(Edit(RETENTION, "segment.end_offset > below", "segment.end_offset >= below"),),
     ),
     Mutant(
         name="retention-a-millisecond-early",
         source="retention.ms is for how long records stay, at least",
         by_tests=True,
         places=IN_RETENTION,
-        edits=(Edit(RETENTION, "config.retention_ms < wall_ms", "config.retention_ms <= wall_ms"),),
+        edits=(Edit(RETENTION, "config.local_ms < wall_ms", "config.local_ms <= wall_ms"),),
     ),
     Mutant(
         name="trim-that-came-to-nothing-blocks-the-next",

@@ -6,6 +6,7 @@ from tests.mutants.catalogue_hostile_work import mutant
 from tests.mutants.plant import Mutant
 
 DELTA = "raftlake.tier.delta_table"
+TABLE_COMMITS = "raftlake.tier.commits"
 TABLE = "raftlake.tier.topic_table"
 LAST = "raftlake.tier.last_segment"
 FILE = "raftlake.tier.segment_file"
@@ -20,6 +21,7 @@ LASTS = ("unit/tier/test_tier_last_segment.py",)
 SCHEMAS = ("unit/tier/test_tier_schema.py",)
 SEGMENTS = ("unit/arrow/test_arrow_segment.py",)
 PROCESSES = ("unit/runtime/test_runtime_tier_process.py",)
+SETTINGS = ("unit/runtime/test_runtime_settings_tier.py",)
 
 TIER: tuple[Mutant, ...] = (
     mutant(
@@ -41,9 +43,9 @@ TIER: tuple[Mutant, ...] = (
     mutant(
         "tier-copy-does-not-look-at-the-epoch",
         "a leader that was deposed goes on copying",
-        DELTA,
-        "        if newest is not None and newest > leader_epoch:\n",
-        "        if False:\n",
+        TABLE_COMMITS,
+        "    if newest is not None and newest > leader_epoch:\n",
+        "    if False:\n",
         CONTRACT,
     ),
     mutant(
@@ -58,26 +60,26 @@ TIER: tuple[Mutant, ...] = (
         "tier-claim-without-a-commit-where-the-epoch-is-known",
         "the commit of a process that was given up arrives after the claim",
         DELTA,
-        "        self._require_newest(table, lineage, leader_epoch)\n        self._commit(\n",
-        "        self._require_newest(table, lineage, leader_epoch)\n"
+        "        commit_once(\n            table,\n            lambda: self._nothing(",
         "        app = epoch_app(self._settings.cluster_id, lineage)\n"
-        "        if table.transaction(app) != leader_epoch:\n          self._commit(\n",
+        "        if table.transaction(app) != leader_epoch:\n"
+        "          commit_once(\n            table,\n            lambda: self._nothing(",
         COMMITS,
     ),
     mutant(
         "tier-lost-answer-taken-for-a-failure",
         "Fluss 1064: the commit was in the lake, and the rows were copied again",
-        DELTA,
-        "            if table.commit_of(call, seen) is not None:\n",
-        "            if failed is None and table.commit_of(call, seen) is not None:\n",
+        TABLE_COMMITS,
+        "        if table.commit_of(call, seen) is not None:\n",
+        "        if failed is None and table.commit_of(call, seen) is not None:\n",
         COMMITS,
     ),
     mutant(
         "tier-commit-without-an-answer-taken-for-none",
         "a put that timed out may still arrive: the call is not without effect",
-        DELTA,
-        "        if failed is not None and is_conflict(failed):\n",
-        "        if failed is not None:\n",
+        TABLE_COMMITS,
+        "    if failed is not None and is_conflict(failed):\n",
+        "    if failed is not None:\n",
         COMMITS,
     ),
     mutant(
@@ -132,7 +134,7 @@ TIER: tuple[Mutant, ...] = (
         "tier-last-copy-of-another-incarnation",
         "after an unclean election the new lineage would go on where the old one ended",
         LAST,
-        '    return rows.filter(pc.equal(rows["incarnation"], lineage.incarnation))\n',
+        '    return rows.filter(pc.less_equal(rows["incarnation"], lineage.incarnation))\n',
         "    return rows\n",
         LASTS,
     ),
@@ -193,11 +195,67 @@ TIER: tuple[Mutant, ...] = (
         PROCESSES,
     ),
     mutant(
+        "expected-reader-that-fails-to-start-is-told",
+        "the first read starts it again; its thread may not end before",
+        PROCESS,
+        "with contextlib.suppress(OSError):\n                    self._current()",
+        "with contextlib.suppress(ValueError):\n                    self._current()",
+        PROCESSES,
+    ),
+    mutant(
+        "reader-of-a-stopping-node-started",
+        "expect_reads after close",
+        PROCESS,
+        "if not self._closing.is_set():\n            self._line_up",
+        "if True:\n            self._line_up",
+        PROCESSES,
+    ),
+    mutant(
+        "nobody-starts-the-expected-reader",
+        "a new node waits for the start of a process",
+        PROCESS,
+        "self.readers.warm()",
+        "None",
+        PROCESSES,
+    ),
+    mutant(
         "tier-worker-restarted-without-a-pause",
         "a worker that dies at its start would be started as often as the machine can",
         PROCESS,
         "        if self._pause_seconds:\n            self._pause(self._pause_seconds)\n",
         "",
         PROCESSES,
+    ),
+    mutant(
+        "password-of-an-endpoint-in-the-reason",
+        "the words of delta-rs name the address as it was given, and logs and clients get them",
+        "raftlake.tier.failures",
+        "    text = without_secrets(re.sub(",
+        "    text = (re.sub(",
+        ("unit/tier/test_tier_failures.py",),
+    ),
+    mutant(
+        "password-in-the-place-of-tables-accepted",
+        "DescribeConfigs and each reason name the place",
+        "raftlake.runtime.settings.tier",
+        "        if parts.password is not None:\n",
+        "        if parts.password == value:\n",
+        SETTINGS,
+    ),
+    mutant(
+        "value-of-an-unknown-setting-shown",
+        "an option of Spark's source in a node's settings may be a secret, and the refusal goes to the journal",
+        "raftlake.runtime.settings.names",
+        'ConfigError(f"{given.spelling}: unknown',
+        'ConfigError(f"{given.spelling}={given.value}: unknown',
+        SETTINGS,
+    ),
+    mutant(
+        "secrets-in-the-text-of-settings",
+        "a settings object in a log line or a traceback",
+        "raftlake.tier.calls",
+        "field(default_factory=dict, repr=False)",
+        "field(default_factory=dict)",
+        ("unit/tier/test_tier_failures.py",),
     ),
 )

@@ -14,6 +14,7 @@ FACTS = "raftlake.cli.tier_facts"
 
 READING = ("unit/tier/test_tier_ordered_rows.py", "unit/tier/test_tier_reader.py")
 VERIFYING = ("property/test_tier_row_checks.py", "unit/tier/test_tier_verify.py", "unit/tier/test_tier_key_checks.py")
+QUICKSTART = ("unit/quickstart/test_quickstart_history.py",)
 
 TIER_HISTORY: tuple[Mutant, ...] = (
     Mutant(
@@ -157,5 +158,33 @@ TIER_HISTORY: tuple[Mutant, ...] = (
         by_tests=True,
         places=("unit/cli/test_cli_tier.py",),
         edits=(Edit(FACTS, 'each.get("highWatermark", -1) > told[place]', 'each.get("highWatermark", -1) < told[place]'),),
+    ),
+    Mutant(
+        name="quickstart-history-behind-the-log",
+        source="the tour shows a table whose last copy is missing",
+        by_tests=True,
+        places=QUICKSTART,
+        edits=(Edit("raftlake.quickstart.history", "                if shown == ends:", "                if shown:"),),
+    ),
+    Mutant(
+        name="quickstart-history-not-verified",
+        source="a tour that cannot fail",
+        by_tests=True,
+        places=QUICKSTART,
+        edits=(Edit("raftlake.quickstart.history", "    if report.findings:", "    if False:"),),
+    ),
+    Mutant(
+        name="quickstart-counts-control-records",
+        source="`kind`: elections are rows too",
+        by_tests=True,
+        places=QUICKSTART,
+        edits=(Edit("raftlake.quickstart.history", "FROM history WHERE kind = 0 GROUP", "FROM history GROUP"),),
+    ),
+    Mutant(
+        name="quickstart-sql-not-compared",
+        source="a tour that cannot fail",
+        by_tests=True,
+        places=QUICKSTART,
+        edits=(Edit("raftlake.quickstart.tour", " or facts.carriers != data.flights_by_carrier(flights):", ":"),),
     ),
 )

@@ -6,12 +6,14 @@ from tests.mutants.catalogue_hostile_work import mutant
 from tests.mutants.plant import Edit, Mutant
 
 COPIER = "raftlake.replica.tiering.copier"
+STEP = "raftlake.replica.tiering.step"
 TIERING = "raftlake.replica.tiering.tiering"
 GATE = "raftlake.replica.kv.tier_gate"
 PLAN = "raftlake.tier.plan"
 ENTRIES = "raftlake.tier.entries"
 ALONE = ("unit/replica/test_replica_tiering_copier.py",)
 SERVICE = ("unit/replica/test_replica_tiering.py",)
+WORDS = ("unit/replica/test_replica_tiering_words.py",)
 PLANNED = ("unit/tier/test_tier_plan.py",)
 WRITTEN = ("unit/tier/test_tier_entries.py",)
 JUDGED = ("unit/replica/test_replica_kv_tier_gate.py",)
@@ -29,11 +31,11 @@ COPIES = (
         edits=(
             Edit(
                 "raftlake.replica.turn.housekeeping",
-                "min(partition.high_watermark, self._copied_end(partition))",
-                "partition.high_watermark",
+                "below, ended = min(below, table.safe), table.start",
+                "ended = table.start",
             ),
         ),
-        places=SERVICE,
+        places=("unit/replica/test_replica_turn_actions_restart.py",),
     ),
     Mutant(
         name="copy-of-a-former-leader-replaced-unseen",
@@ -53,14 +55,17 @@ COPIES = (
         name="shown-copy-finished-anywhere",
         source="two leaders finish the same copy, and the second is behind",
         edits=(
-            Edit(COPIER, "self._shown is not None and self._shown.base_offset == tiered.end_offset", "self._shown is not None"),
+            Edit(COPIER, "self._shown is not None and self._shown[0] != standing.version", "False"),
+            Edit(
+                COPIER, "self._shown is not None and self._shown[1].base_offset == tiered.end_offset", "self._shown is not None"
+            ),
         ),
         places=ALONE,
     ),
     mutant(
         "copier-of-an-old-leader-goes-on",
         "a leader that was replaced must not act on what it asked for before",
-        COPIER,
+        STEP,
         "        return not self._is_closed\n",
         "        return True\n",
         ALONE,
@@ -77,14 +82,14 @@ COPIES = (
         "lost-answer-tried-under-the-same-name",
         "the first try may still be on its way, and its file is overwritten",
         COPIER,
-        "            self._own = None\n            self._stumble(outcome)\n",
-        "            self._stumble(outcome)\n",
+        "            self._own, self._has_failed = None, True\n",
+        "            self._has_failed = True\n",
         ALONE,
     ),
     mutant(
         "retries-without-a-pause",
         "a store that is down is asked a thousand times a second",
-        COPIER,
+        STEP,
         "        self._retry_at_ms = self._engine.now_ms + backoff_ms\n",
         "",
         ALONE,
@@ -141,10 +146,26 @@ SERVED = (
         SERVICE,
     ),
     mutant(
+        "partitions-that-fail-take-the-turns-of-others",
+        "AutoMQ#3006: tables that cannot be written stop those of all topics",
+        TIERING,
+        "                busy += led.is_busy\n",
+        "                busy += 1\n",
+        WORDS,
+    ),
+    mutant(
+        "table-behind-a-gap-counted",
+        "redpanda#24247: on, off and on again, and readers meet the gap",
+        "raftlake.replica.tiering.remote_log",
+        "tiered.end_offset >= partition.log.start_offset else None",
+        "tiered.end_offset >= 0 else None",
+        WORDS,
+    ),
+    mutant(
         "copier-outlives-its-epoch",
         "a new epoch of the same leader begins with a claim",
         TIERING,
-        "(not leads or copier.epoch != partition.core.epoch)",
+        "(not leads or led.epoch != partition.core.epoch)",
         "(not leads)",
         SERVICE,
     ),
@@ -171,16 +192,16 @@ KEYS = (
         "end-of-the-copies-moved-by-a-peer",
         "what is told as copied is deleted from local disks",
         GATE,
-        "segment.base_offset != standing.end_offset or wanted != standing.finish(segment)",
-        "segment.base_offset != standing.end_offset",
+        "    if wanted != finished and not is_checked:\n",
+        "    if False:\n",
         JUDGED,
     ),
     mutant(
         "keys-of-another-partition-dropped",
         "COPY_FINISHED of one partition deletes the keys of another",
         GATE,
-        '    return other.startswith(f"{key}/") and',
-        "    return",
+        'other.removeprefix(f"{key}/") if other.startswith(f"{key}/") else ""',
+        'other.rpartition("/")[2]',
         JUDGED,
     ),
     mutant(
@@ -201,4 +222,40 @@ KEYS = (
     ),
 )
 
-TIERING_BUGS = (*COPIES, *SERVED, *KEYS)
+#: Seeds 809001978 and 809004282 of the simulator: found because copies are proposed without a pause.
+FULL_DISKS = (
+    mutant(
+        "appends-taken-twice-before-a-write-forgotten",
+        "a copier waited for ever for the answer to COPY_FINISHED, which was taken before another proposal",
+        "raftlake.replica.partition.partition",
+        "        self._admitted += admitted\n",
+        "        self._admitted = list(admitted)\n",
+        ("unit/replica/test_replica_partition_admitted.py",),
+    ),
+    mutant(
+        "written-appends-refused-when-the-group-goes",
+        "an append is answered once",
+        "raftlake.replica.partition.partition",
+        "        del self._admitted[: len(admitted)]\n",
+        "",
+        ("unit/replica/test_replica_partition_admitted.py",),
+    ),
+    mutant(
+        "lone-voter-without-room-leads-at-once",
+        "62 epochs in one turn of a lone voter whose disk was full, each with a sync",
+        "raftlake.raft.handlers.lifecycle",
+        "is_alone and not event.election_delay_ms:",
+        "is_alone:",
+        ("unit/raft/test_raft_lifecycle.py",),
+    ),
+    mutant(
+        "last-segment-without-a-start-point-waits",
+        "a copy ends where a replica can begin: the last segment waited for an append that never came",
+        TIERING,
+        "            partition.save_missing_point()\n",
+        "            pass\n",
+        SERVICE,
+    ),
+)
+
+TIERING_BUGS = (*COPIES, *SERVED, *KEYS, *FULL_DISKS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -192,33 +194,109 @@ def test_nodes_do_not_outlive_a_crashed_parent_even_when_its_fork_lives_on(tmp_p
         parent.stdout.close()
 
 
-@pytest.mark.usefixtures("signals_arrive")
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
-def test_the_local_command_says_ready_and_stops_at_ctrl_c_and_with_its_terminal(tmp_path: Path, signum: signal.Signals) -> None:
-    command = [sys.executable, "-m", "raftlake", "local", "--nodes", "1", "--data-dir", str(tmp_path)]
+@contextlib.contextmanager
+def local_command(data_dir: Path, *options: str, **environ: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
+    """`raftlake local` with one node that is ready, the node's port, and what the command complains of once it has ended."""
     port, http_port = free_ports("127.0.0.1", 2)
+    ports = ["--port", str(port), "--http-port", str(http_port)]
     process = subprocess.Popen(
-        [*command, "--port", str(port), "--http-port", str(http_port)],
+        [sys.executable, "-m", "raftlake", "local", "--nodes", "1", "--data-dir", str(data_dir), *ports, *options],
+        env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None and process.stderr is not None
     out, errors = waitkit.Lines(process.stdout), waitkit.Lines(process.stderr)
+    complaints: list[str] = []
     try:
         out.require(f"ready bootstrap.servers=127.0.0.1:{port} http.servers=127.0.0.1:{http_port}\n", READY_TIMEOUT_S)
+        yield process, port, complaints
+    finally:
+        process.kill()
+        process.wait()
+        assert out.rest() == []
+        complaints += errors.rest()
+
+
+@pytest.mark.usefixtures("signals_arrive")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+def test_the_local_command_says_ready_and_stops_at_ctrl_c_and_with_its_terminal(tmp_path: Path, signum: signal.Signals) -> None:
+    with local_command(tmp_path) as (process, port, complaints):
         node = int((tmp_path / "node-1" / "raftlake.pid").read_text())
         with Client(f"127.0.0.1:{port}") as client:
             client.create_topic("t")
         process.send_signal(signum)
         assert process.wait(timeout=20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        said, complaints = out.rest(), errors.rest()
-    assert said == [] and not any("Traceback" in line for line in complaints)
+    assert not any("Traceback" in line for line in complaints)
     assert not is_alive(node)
     assert not (tmp_path / "node-1" / "raftlake.pid").exists()
+
+
+def interrupted_start(data_dir: Path, signum: signal.Signals) -> tuple[int, str] | None:
+    """Exit code and complaints of a start that a signal ended; None where the quorum was ready before the signal came."""
+    port, http_port = free_ports("127.0.0.1", 2)
+    ports = ["--port", str(port), "--http-port", str(http_port)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raftlake", "local", "--nodes", "1", "--data-dir", str(data_dir), *ports],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until((data_dir / "node-1" / "node.log").exists, "the node is begun")
+        process.send_signal(signum)
+        out, errors = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    return None if out else (process.returncode, errors)
+
+
+@pytest.mark.usefixtures("signals_arrive")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_local_command_is_ready_is_no_success(tmp_path: Path, signum: signal.Signals) -> None:
+    """A ready quorum ends with 0: it has stopped as it was asked to."""
+    directories = (tmp_path / str(number) for number in range(waitkit.ATTEMPTS))
+    exit_code, complaints = attempt(lambda: interrupted_start(next(directories), signum), "a signal before the quorum is ready")
+    assert exit_code == 130 and "Traceback" not in complaints
+
+
+@pytest.mark.usefixtures("signals_arrive")
+def test_the_local_command_has_a_tier_until_it_is_taken_out(tmp_path: Path) -> None:
+    """A user who set `tier.uri` in the environment and in node.properties had none, and was told nothing."""
+    data, history = tmp_path / "data", tmp_path / "history"
+    set_tier = [f"--set=tier.uri={history}", "--set", "tier.target.lag.ms=1000"]
+    out = ["--set", "tier.uri=", "--set", "tier.target.lag.ms="]
+    has_tier: list[bool] = []
+    told: list[list[str]] = []
+    for options in (set_tier, [], out):
+        with local_command(data, *options, RAFTLAKE_RETENTION_MS="1000") as (process, port, complaints):
+            with Client(f"127.0.0.1:{port}") as client:
+                if not has_tier:
+                    client.create_topic("t")
+                    client.append("t", "kept")
+                    wait_until(lambda: list(history.glob("t-*/partition=0/*.parquet")), "a copy of the record")
+                has_tier.append("raftlake.tier.table.uri" in client.topic_configs("t"))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=20) == 0
+        told.append(complaints)
+    assert has_tier == [True, True, False]
+    ignored = "RAFTLAKE_RETENTION_MS: the nodes of a local quorum take no settings from the environment; "
+    assert [[line.startswith(ignored) for line in complaints] for complaints in told] == [[True, False]] * 3
+    assert {complaints[1] for complaints in told} == {"stopping\n"}
+
+
+def test_the_local_command_refuses_a_wrong_setting_in_one_line(tmp_path: Path) -> None:
+    for option, message in (
+        ("listeners=127.0.0.1:1", "listeners=127.0.0.1:1: a local quorum sets it itself (`port`, --port)"),
+        ("tier.url=/t", "tier.url: unknown setting in --set; did you mean tier.uri?"),
+        ("tier.uri", "--set tier.uri: accepted is --set key=value"),
+    ):
+        command = [sys.executable, "-m", "raftlake", "local", "--data-dir", str(tmp_path / "data"), "--set", option]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"raftlake: {message}\n")
+    assert not list(tmp_path.glob("data/node-*"))
 
 
 def test_a_client_goes_on_in_a_topic_that_was_created_again() -> None:

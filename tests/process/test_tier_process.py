@@ -38,6 +38,15 @@ def test_copies_and_claims_of_two_nodes(nodes: list[Node], tmp_path: Path) -> No
     assert [len(node.workers) for node in nodes] == [1, 1]
 
 
+def test_options_of_the_store_stand_on_no_command_line(nodes: list[Node], tmp_path: Path) -> None:
+    """Every user of a machine may read those."""
+    node = Node(replace(local_settings(tmp_path), storage_options={"aws_secret_access_key": "pa55"}))
+    nodes.append(node)
+    assert node.claim(5) == LineageEnd(None)
+    line = Path(f"/proc/{node.workers[0].pid}/cmdline").read_bytes()
+    assert b"raftlake.tier.worker" in line and b"pa55" not in line
+
+
 @pytest.mark.parametrize("moment", Moment, ids=lambda moment: moment.name)
 def test_a_worker_that_is_killed_leaves_a_copy_whole_or_none(
     nodes: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: Moment
@@ -70,12 +79,12 @@ def test_a_call_that_never_returns_is_given_up_and_its_worker_killed(
     node = Node(settings, module="tier_faulty_worker")
     nodes.append(node)
     assert node.claim(5) == LineageEnd(None)
-    node.tier._timeout_seconds = 0.5
+    node.tier.leaders._timeout_seconds = 0.5
     answer = node.copy(segment(0, "a"))
     assert failure(answer) is TierFailure.UNKNOWN and isinstance(answer, TierError) and "in 0.5 s" in answer.reason
     stalled = node.workers[0]
     wait_until(lambda: not is_running(stalled.pid), "the stalled worker was killed", PATIENCE_SECONDS)
-    node.tier._timeout_seconds = PATIENCE_SECONDS
+    node.tier.leaders._timeout_seconds = PATIENCE_SECONDS
     assert isinstance(node.copy(segment(0, "b")), RemoteSegment)
 
 

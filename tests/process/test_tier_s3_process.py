@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from contract.tier_adoption_contract import TierAdoptionContract
 from contract.tier_contract import GROUP, LINEAGE, TierContract, failure, rows_of, segment
+from contract.tier_history_contract import TierHistoryContract
 from historykit import fill
 from raftlake.ports.tier import LineageEnd, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch
@@ -38,7 +40,7 @@ def proxy(port: int) -> Iterator[Proxy]:
         yield proxy
 
 
-class TestDeltaTierOnS3(TierContract):
+class TestDeltaTierOnS3(TierContract, TierHistoryContract, TierAdoptionContract):
     """Nodes are DeltaTiers in this process."""
 
     @pytest.fixture(autouse=True)
@@ -135,6 +137,23 @@ def test_wrong_credentials_are_named(port: int, tmp_path: Path, option: str, wor
     answer = claim(s3_settings(port, tmp_path.name, **{option: "wrong"}))
     assert answer.failure is TierFailure.UNUSABLE
     assert words in answer.reason and "check the credentials" in answer.reason and tmp_path.name in answer.reason
+
+
+def test_a_worker_takes_everything_from_the_environment_of_its_node(
+    nodes: list[Node], port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = s3_settings(port, tmp_path.name)
+    for name, value in told.storage_options.items():
+        monkeypatch.setenv(name, value)
+    plain = TierSettings(uri=told.uri, cluster_id=told.cluster_id, request_seconds=20)
+    node = Node(plain)
+    nodes.append(node)
+    assert isinstance(node.copy(segment(0, "a")), RemoteSegment)
+    assert shown_rows(told, LINEAGE) == rows_of(segment(0, "a"))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    stranger = Node(plain)
+    nodes.append(stranger)
+    assert failure(stranger.claim(5)) is TierFailure.UNUSABLE
 
 
 def test_a_bucket_that_is_none_is_named(port: int) -> None:

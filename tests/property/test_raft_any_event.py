@@ -172,6 +172,8 @@ class AnyEvent:
         error, leader, epoch = self.error(), self.node(), self.epoch()
         if self.random.random() < 0.5:
             error, leader, epoch = ErrorCode.NONE, self.replica.core.leader_id, self.replica.core.epoch
+            if isinstance(request, FetchRequest) and self.random.random() < 0.2:
+                error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
         body: VoteResponse | BeginQuorumEpochResponse | EndQuorumEpochResponse | FetchResponse | FetchSnapshotResponse
         match request:
             case VoteRequest():
@@ -239,7 +241,16 @@ class AnyEvent:
 
     def small(self) -> on.Event:
         core = self.replica.core
-        match self.random.randrange(14):
+        match self.random.randrange(17):
+            case 14:
+                shown = sorted(self.random.choices(range(-1, core.high_watermark + 1), k=2))
+                return on.HistoryTiered(start_offset=Offset(shown[0]), end_offset=Offset(shown[1]))
+            case 15:
+                epoch = min(self.epoch(), core.epoch)
+                built = position(core.high_watermark + self.random.randrange(4), min(core.history.last_epoch, epoch))
+                return on.RemoteLogAuxBuilt(leader_epoch=epoch, snapshot_id=built, voters=self.voters())
+            case 16:
+                return on.RemoteLogAuxFailed(leader_epoch=self.epoch(), is_refused=self.random.random() < 0.5)
             case 0:
                 return on.PeerUnreachable(peer=self.node())
             case 1:

@@ -77,6 +77,31 @@ def check(rows: Any, sizes: Sequence[int], loader: KernelLoader = PLAIN, wanted:
     return found
 
 
+@pytest.mark.parametrize("newest", [0, 1, 2])
+@pytest.mark.parametrize("size", [2, 10])
+def test_an_incarnation_goes_back_only_where_a_later_one_brought_rows_back(newest: int, size: int) -> None:
+    """Offsets 2 and 3 are of incarnation 1, those around them of incarnation 0."""
+    batches = [
+        build_batch([Record(value=b"v")] * 2, base_offset=base, leader_epoch=1, timestamp_ms=5) for base in range(0, 6, 2)
+    ]
+    decoded = [
+        rows
+        for number, batch in enumerate(batches)
+        for rows in decode_segment(
+            bytes(batch), topic="t", partition=3, segment_id=f"s{number}", incarnation=number % 2, base_offset=2 * number,
+            end_offset=2 * number + 2, loader=PLAIN,
+        )
+    ]  # fmt: skip
+    rows = pa.Table.from_batches(decoded, segment_schema())
+    found = PartitionCheck("t", Findings("table", 3), newest_incarnation=newest)
+    for start in range(0, rows.num_rows, size):
+        (batch,) = rows.slice(start, size).combine_chunks().to_batches()
+        found.add(Rows(batch, ("a",)))
+    found.finish()
+    told = [(each.kind.word, each.offset) for each in findings(found)]
+    assert told == ([] if newest == 2 else [("epoch", 4)])
+
+
 def findings(found: PartitionCheck) -> list[Finding]:
     return list(found._findings)
 

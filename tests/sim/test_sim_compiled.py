@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,14 @@ def test_machine_code_does_what_the_source_does(tmp_path: Path) -> None:
     assert compiled == interpreted
     assert interpreted[0] == "Leader 2 {2: 'b'} {1: 'a'} False 3"
     assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.skipif(not has_compiler(), reason="needs a C compiler and Python.h")
+def test_mypyc_takes_the_whole_package(tmp_path: Path) -> None:
+    """Long sweeps compile it. A construct that mypyc does not know is found here, and not hours into a sweep."""
+    shutil.copytree(ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__"))
+    translate = "from pathlib import Path; from tests.sweep.mypyc_build import translate; "
+    program = f"{translate}print(len(translate(Path({str(tmp_path / 'python')!r}))))"
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
+    assert int(ended.stdout.splitlines()[-1]) > 100

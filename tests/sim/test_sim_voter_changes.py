@@ -179,7 +179,7 @@ def test_while_a_voter_is_damaged_no_other_disk_goes_and_no_sound_majority_is_re
 def test_a_run_with_an_operator_is_the_same_twice() -> None:
     def trace() -> str:
         sink = io.StringIO()
-        Cluster(draw_operated(replace(Settings.draw(12), safety_ms=8_000)), sink).run()
+        Cluster(draw_operated(replace(Settings.draw(38), safety_ms=8_000)), sink).run()
         return sink.getvalue()
 
     first = trace()

@@ -53,6 +53,7 @@ def test_the_tour_ends_well_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert "All agrees." in done.stdout
     assert "Traceback" not in done.stdout + done.stderr, "a new user takes it for a failure"
     assert "30,000 records, 30,000 different flights, in order: none lost, none doubled" in done.stdout
+    assert "UA" in done.stdout and "each offset once: nothing wrong" in done.stdout
     assert sorted(path.name for path in data.iterdir() if path.name.startswith("node-")) == ["node-1", "node-2", "node-3"]
     wait_until_gone(str(data))
 

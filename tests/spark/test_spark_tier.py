@@ -2,108 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from contract.tier_adoption_contract import OF_A, OF_A_AGAIN, OF_B, adopt, copied, copy_of
 from contract.tier_contract import GROUP, LINEAGE, data_batch, request_for, segment
-from raftlake.ports.tier import Lineage, LineageEnd, RemoteSegment
-from raftlake.raft.types import Epoch
+from deltaspark import Session
+from raftlake.ports.tier import Lineage, LineageEnd, RemoteSegment, RemoteState
+from raftlake.raft.types import Epoch, Offset
 from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.reader import TopicHistory
 from raftlake.tier.schema import table_uri
+from raftlake.tier.table_reads import TableReads
 from raftlake.tier.verify import verify_table
 from raftlake.tier.verify_sql import CHECKS
 from raftlake.wire.control import leader_change_batch
-from tierkit import local_settings
+from tierkit import DeltaWorld, local_settings, tier_files
 
 pytestmark = pytest.mark.spark
-
-JARS = Path(__file__).resolve().parents[2] / ".cache" / "spark-delta-4.4.0"
-
-#: A JVM gets its jars when it starts, and that of the other tests has none of Delta: this session has a process of its own.
-#: It answers each line of its input, the name of a function, with a line of JSON.
-SESSION = """
-import json, os, sys
-from raftlake.tier.verify_sql import checks_sql
-from pyspark.sql import SparkSession, functions as F
-
-jars, uri = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "1g")
-    .config("spark.jars", ",".join(os.path.join(jars, name) for name in os.listdir(jars) if name.endswith(".jar")))
-    .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-    .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    .config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
-    .getOrCreate()
-)
-spark.sparkContext.setLogLevel("ERROR")
-
-def partitions():
-    table = spark.read.format("delta").load(uri)
-    ends = table.groupBy("partition").agg(F.count("*"), F.min("offset"), F.max("offset")).orderBy("partition")
-    return [list(row) for row in ends.collect()]
-
-def read():
-    table = spark.read.format("delta").load(uri)
-    row = table.where("partition = 2 and offset = 5").collect()[0]
-    some = table.where("partition = 2 and offset between 7 and 8").select("offset")
-    return {
-        "schema": table.schema.simpleString(),
-        "row": [row.value.decode(), row.timestamp.isoformat(), row.timestampType, row.kind, row.leader_epoch],
-        "headers": [[header.key, None if header.value is None else header.value.decode()] for header in row.headers],
-        "control": [list(row) for row in table.where("kind = 1").select("partition", "offset").collect()],
-        "by time": table.where("partition = 2 and timestamp >= timestamp'2023-11-14 22:13:20.010'").count(),
-        "filtered": [sorted(row.offset for row in some.collect()), len(some.inputFiles())],
-    }
-
-def stream():
-    query = spark.readStream.format("delta").load(uri).writeStream.format("memory").queryName("shown").outputMode("append")
-    query.trigger(availableNow=True).start().awaitTermination()
-    return spark.table("shown").count()
-
-def optimize():
-    return spark.sql(f"OPTIMIZE delta.`{uri}`").collect()[0].metrics.numFilesRemoved
-
-def sql():
-    counts = []
-    for statement in checks_sql(uri).split(";"):
-        if statement.strip():
-            counts.append(spark.sql(statement).count())
-    return counts[1:]
-
-for line in sys.stdin:
-    answer = {"partitions": partitions, "read": read, "stream": stream, "optimize": optimize, "sql": sql}[line.strip()]()
-    print("answer", json.dumps(answer), flush=True)
-"""
-
-
-class Session:
-    """Spark with Delta, in a process of its own."""
-
-    def __init__(self, uri: str) -> None:
-        assert (JARS / "complete").exists(), "run tools/fetch-kafka"
-        environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        command = [sys.executable, "-c", SESSION, str(JARS), uri]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def ask(self, name: str) -> Any:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(name + "\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("answer "):
-                return json.loads(line.removeprefix("answer "))
-        raise AssertionError(f"Spark ended without an answer to {name}: its standard error says why")
-
-    def close(self) -> None:
-        self._process.communicate()
 
 
 def test_spark_reads_filters_streams_and_optimizes_what_the_tier_wrote(tmp_path: Path) -> None:
@@ -145,8 +63,8 @@ def check(session: Session, tier: DeltaTier) -> None:
     assert len(history.files(2)) == 1 and verify_table(history).findings == ()
     after = tier.claim(LINEAGE, Epoch(5))
     assert isinstance(before, LineageEnd) and isinstance(after, LineageEnd) and before.last and after.last
-    assert (after.last.segment_id, after.last.end_offset, after.last.epochs) == ("b", 13, before.last.epochs)
-    assert after.last.file != before.last.file
+    assert (after.last.segment_id, after.last.end_offset) == ("b", 13)
+    assert after.last == before.last and TableReads(tier._settings).check(LINEAGE, after.last) is None
     assert isinstance(tier.copy(segment(13, "d")), RemoteSegment)
     assert session.ask("partitions") == [[0, 6, 0, 5], [2, 19, 0, 18]]
     # OPTIMIZE changes no data: a stream reads each row once.
@@ -155,3 +73,64 @@ def check(session: Session, tier: DeltaTier) -> None:
     DeltaTable(history.uri).delete('"partition" = 2 and "offset" = 9')
     assert [finding.offset for finding in verify_table(TopicHistory(history.uri)).findings] == [9]
     assert session.ask("sql") == [1, 1, 0, 0, 0]
+
+
+def test_streams_go_on_over_retention_and_vacuum_takes_what_it_removed(tmp_path: Path) -> None:
+    settings = local_settings(tmp_path)
+    tier = DeltaTier(settings)
+    for base in (0, 6, 12):
+        assert isinstance(tier.copy(segment(base, f"s{base}")), RemoteSegment)
+    session = Session(table_uri(settings.uri, GROUP))
+    try:
+        for name in ("plain", "ignoring"):
+            assert session.ask(name) == 18
+        assert tier.delete(LINEAGE, Epoch(5), Offset(12)) == 12
+        assert isinstance(tier.copy(segment(18, "s18")), RemoteSegment)
+        assert "DELTA_SOURCE_IGNORE_DELETE" in session.ask("plain")
+        assert session.ask("ignoring") == 6
+        assert [path for path in tier_files(settings, GROUP) if path.startswith("partition=")] == [
+            "partition=2/s0.parquet",
+            "partition=2/s12.parquet",
+            "partition=2/s18.parquet",
+            "partition=2/s6.parquet",
+        ]
+        assert session.ask("vacuum") == 12
+        assert tier_files(settings, GROUP) == [
+            "_raftlake/s12.aux",
+            "_raftlake/s18.aux",
+            "partition=2/s12.parquet",
+            "partition=2/s18.parquet",
+        ]
+        assert tier.delete(LINEAGE, Epoch(5), Offset(18)) == 18
+        table = DeltaTable(table_uri(settings.uri, GROUP))
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+        assert tier_files(settings, GROUP) == ["_raftlake/s18.aux", "partition=2/s18.parquet"]
+        # What is left is all there.
+        assert verify_table(TopicHistory(table_uri(settings.uri, GROUP))).findings == ()
+        assert isinstance(TableReads(settings).find(LINEAGE, Offset(20)), RemoteState)
+    finally:
+        session.close()
+
+
+def test_after_an_unclean_election_spark_reads_one_history_and_the_superseded_one_beside_it(tmp_path: Path) -> None:
+    world = DeltaWorld(local_settings(tmp_path))
+    copied(world, copy_of(OF_A, 0, 4, 0, "uuid1"))
+    session = Session(table_uri(world.settings.uri, GROUP))
+    try:
+        for name in ("ignoring", "skipping"):
+            assert session.ask(name) == 4
+        adopt(world, OF_B, "of B", log_start=2)
+        copied(world, copy_of(OF_B, 2, 5, 1, "uuid2"))
+        assert session.ask("shown") == [text for _, text in OF_B]
+        # The commit both removes and adds.
+        assert "DELTA_SOURCE_TABLE_IGNORE_CHANGES" in session.ask("ignoring")
+        assert session.ask("skipping") == 3
+        assert session.ask("vacuum") == 5
+        assert session.ask("superseded") == [text for _, text in OF_A[:4]]
+        assert session.ask("sql") == [0] * len(CHECKS)
+        # VACUUM took nothing that the next election needs.
+        adopt(world, OF_A_AGAIN, "of A", log_start=4)
+        assert session.ask("shown") == [text for _, text in OF_A[:4]]
+        assert world.faults() == []
+    finally:
+        session.close()

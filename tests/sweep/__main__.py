@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.kits import runstamp
-from tests.sweep.compiled import Compiled
+from tests.sweep.compiled import Compiled, NotCompiledError
 from tests.sweep.ledger import STRETCH, Ledger, Stretch
 from tests.sweep.page import page
 
@@ -71,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.interpreted:
             compiled = Compiled.of(stamp.commit, options.jobs, len(ledger.remaining), options.builds)
         finish(ledger, options.jobs, compiled)
+    except NotCompiledError as error:
+        say(f"{error}; mend that, or sweep at half the speed with --interpreted")
+        return 1
     except KeyboardInterrupt:
         say(f"stopped; {len(ledger.remaining)} seeds from {ledger.remaining[0]} on are left, the same command runs them")
         return 1

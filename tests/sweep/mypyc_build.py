@@ -66,9 +66,30 @@ def loaded_modules(directory: Path, entry: str) -> dict[str, Path]:
     return {name: Path(file) for name, file in sorted(found.items()) if name.partition(".")[0] == package}
 
 
+def translate(directory: Path, entry: str = ENTRY) -> list[Any]:
+    """Have mypyc write C files below `build` for what `entry` loads of the package in `directory`: the extensions to build.
+
+    The current directory becomes `directory`.
+    """
+    from mypyc.build import mypycify
+
+    os.chdir(directory)
+    modules = {
+        name: path.relative_to(directory)
+        for name, path in loaded_modules(directory, entry).items()
+        if name not in INTERPRETED and path.name != "__init__.py"
+    }
+    for path in modules.values():
+        path.write_text(written_out(path.read_text()))
+    Path("build").mkdir()
+    config = Path("build/mypy.ini")
+    config.write_text(MYPY_CONFIG.format(version=f"{sys.version_info.major}.{sys.version_info.minor}"))
+    files = [str(path) for path in modules.values()]
+    return mypycify(["--config-file", str(config), *files], opt_level="1", debug_level="0", multi_file=True)
+
+
 def compile_package(directory: Path, jobs: int, entry: str = ENTRY) -> None:
     """Compile what `entry` loads of the package in `directory`, and leave its source beside it."""
-    from mypyc.build import mypycify
     from setuptools import setup
     from setuptools.command.build_ext import build_ext
 
@@ -86,23 +107,10 @@ def compile_package(directory: Path, jobs: int, entry: str = ENTRY) -> None:
             self.compiler.compile = compile_all
             super().build_extensions()
 
-    os.chdir(directory)
-    modules = {
-        name: path.relative_to(directory)
-        for name, path in loaded_modules(directory, entry).items()
-        if name not in INTERPRETED and path.name != "__init__.py"
-    }
-    for path in modules.values():
-        path.write_text(written_out(path.read_text()))
-    Path("build").mkdir()
-    config = Path("build/mypy.ini")
-    config.write_text(MYPY_CONFIG.format(version=f"{sys.version_info.major}.{sys.version_info.minor}"))
-    files = [str(path) for path in modules.values()]
-    extensions = mypycify(["--config-file", str(config), *files], opt_level="1", debug_level="0", multi_file=True)
     setup(
         name="compiled",
         packages=[],
-        ext_modules=extensions,
+        ext_modules=translate(directory, entry),
         cmdclass={"build_ext": ParallelBuild},
         script_args=["--quiet", "build_ext", "--inplace"],
     )

@@ -54,3 +54,15 @@ def test_kafka_client(quorum: LocalQuorum) -> None:
 def test_spark_totals(quorum: LocalQuorum, tmp_path: Path) -> None:
     lines = run_example("spark_totals.py", quorum.bootstrap_servers, str(tmp_path / "checkpoint"))
     assert lines == ["alice: 20.00", "bob: 3.00"]
+
+
+@pytest.mark.spark
+def test_spark_history(tmp_path: Path) -> None:
+    from raftlake import LocalQuorum
+
+    jars = sorted((EXAMPLES.parent / ".cache" / "spark-delta-4.4.0").glob("*.jar"))
+    assert jars, "run tools/fetch-kafka"
+    settings = {"tier.uri": str(tmp_path / "tables"), "tier.target.lag.ms": "1000"}
+    with LocalQuorum(3, data_dir=tmp_path / "quorum", settings=settings) as tiered:
+        lines = run_example("spark_history.py", tiered.bootstrap_servers, str(tmp_path / "checkpoint"), *map(str, jars))
+    assert lines == ["alice orders for 1.00, and for 20.00 before", "carol orders for 9.00, and for 0.00 before"]

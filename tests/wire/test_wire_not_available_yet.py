@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,8 @@ from kafka import TopicPartition as PythonTopicPartition
 
 from librdkit import create_topic
 from raftlake.errors import ErrorCode
-from raftlake.replica.apis.fetch import ParkedFetch
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.runtime.server import NodeServer
@@ -27,6 +28,8 @@ from raftlake.runtime.settings.settings import load_settings
 from runtime_fakes import until
 
 pytestmark = pytest.mark.process
+#: The package's `fetch` is the function of that name.
+fetch = importlib.import_module("raftlake.replica.apis.fetch")
 
 REFUSALS = 3
 VALUES = [b"a", b"b", b"c"]
@@ -92,11 +95,11 @@ def test_a_consumer_waits_for_what_is_not_available_yet(consume: Any, tmp_path: 
     given = {"node.id": "1", "quorum.voters": f"1@{listener}", "log.dirs": str(tmp_path), "http.listener": http}
     settings = load_settings(None, overrides=[f"{key}={value}" for key, value in given.items()])
     asked: list[int] = []
-    honest = ParkedFetch._check_offset
+    honest = fetch._check_offset
 
-    def refusing(partition: Partition, part: Any) -> ErrorCode:
+    def refusing(remote_log: RemoteLog, partition: Partition, part: Any) -> ErrorCode:
         asked.append(part.fetch_offset)
-        return ErrorCode.OFFSET_NOT_AVAILABLE if len(asked) <= REFUSALS else honest(partition, part)
+        return ErrorCode.OFFSET_NOT_AVAILABLE if len(asked) <= REFUSALS else honest(remote_log, partition, part)
 
     async def main() -> None:
         server = NodeServer(settings, asyncio.get_running_loop())
@@ -104,8 +107,8 @@ def test_a_consumer_waits_for_what_is_not_available_yet(consume: Any, tmp_path: 
             await server.start()
             await until(server.node.is_ready)
             first = await asyncio.to_thread(write, listener)
-            monkeypatch.setattr(ParkedFetch, "_check_offset", staticmethod(refusing))
-            monkeypatch.setattr(ParkedFetch, "_may_pass", lambda *_: False)
+            monkeypatch.setattr(fetch, "_check_offset", refusing)
+            monkeypatch.setattr(fetch.ParkedFetch, "_may_pass", lambda *_: False)
             assert await asyncio.to_thread(consume, listener, "t", first) == VALUES
             assert asked[: REFUSALS + 1] == [first] * (REFUSALS + 1)
         finally:

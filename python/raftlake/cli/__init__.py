@@ -10,10 +10,12 @@ Reading order:
 - `produce`: the lines of `raftlake produce`, and the error that counts the appended lines.
 - `kv`: `raftlake kv`, the key-value space.
 - `tier`, `tier_facts`: `raftlake tier status` and `raftlake tier verify`; what they gather of the quorum and its nodes.
+- `tier_undo`: `raftlake tier undo`, which takes back what other programs have done to a table.
 - `quorum`: `raftlake describe`, in the layout of Kafka's kafka-metadata-quorum.
 - `voters`: `raftlake voters`, which lists and changes the voters (KIP-853).
 - `node`: `raftlake local`, `raftlake format`, `raftlake serve` and `raftlake dump`.
-- `recover`: the options and the output of `raftlake recover`; `runtime/recovery/recover.py` does the work.
+- `recover`, `recover_from_tier`: the options and the output of `raftlake recover`, and of the same with `--from-tier`;
+  `runtime/recovery` does the work.
 
 Callers: the script `raftlake` and `python -m raftlake` call `main.main`. The client commands call `client`. The other commands
 call `local`, `runtime`, `storage`, `tier` and `quickstart`. `leader` and `voters` ask single nodes by

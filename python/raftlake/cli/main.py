@@ -24,7 +24,7 @@ from raftlake.cli import tier as cli_tier
 from raftlake.cli import topics as cli_topics
 from raftlake.cli import voters as cli_voters
 from raftlake.cli.output import note
-from raftlake.cli.streams import EXIT_BROKEN_PIPE, OutputClosed, give_up_output, open_streams
+from raftlake.cli.streams import EXIT_BROKEN_PIPE, OutputClosed, give_up, open_streams
 from raftlake.errors import RaftlakeError, UnknownOutcome, one_line
 
 EXIT_UNKNOWN = 3
@@ -87,7 +87,7 @@ def main() -> NoReturn:
     try:
         sys.stdout.flush()
     except RaftlakeError as error:
-        give_up_output()
+        give_up(1)
         exit_code = exit_code or failed(error)
     sys.exit(exit_code)
 

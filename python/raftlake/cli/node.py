@@ -1,4 +1,7 @@
-"""Commands that run nodes or look at their files: local, format, serve, dump."""
+"""Commands that run nodes or look at their files: local, format, serve, dump.
+
+`local` runs a whole quorum, and keeps the settings that it is given in its directory. `serve` runs one node, and keeps nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,14 @@ def local(
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Kafka port of the first node, the others follow.")] = LOCAL_PORT,
     http_port: Annotated[int, typer.Option(min=1, max=65535, help="HTTP port of the first node, the others follow.")] = 8092,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Set one setting on all nodes; may be given more than once. DIR keeps it; an empty VALUE takes it out.",
+        ),
+    ] = None,
 ) -> None:
     """Run a whole quorum in this terminal, one process per node; Ctrl-C stops it.
 
@@ -28,6 +39,7 @@ def local(
     `raftlake serve --config DIR/node-N/node.properties` starts it again.
     """
     from raftlake.local import LocalQuorum
+    from raftlake.runtime.settings.names import gather
     from raftlake.runtime.stop_signals import stop_signals
 
     stopping = threading.Event()
@@ -40,7 +52,8 @@ def local(
     for signum in signals:
         if signum != signal.SIGINT:
             signal.signal(signum, _interrupt)
-    with LocalQuorum(nodes=nodes, data_dir=data_dir, port=port, http_port=http_port) as quorum:
+    given = {each.spelling: each.value for each in gather(None, {}, settings or []).values()}
+    with LocalQuorum(nodes=nodes, data_dir=data_dir, port=port, http_port=http_port, settings=given, note=note) as quorum:
         for signum in signals:
             signal.signal(signum, stop)
         print(f"ready bootstrap.servers={quorum.bootstrap_servers} http.servers={quorum.http_servers}", flush=True)

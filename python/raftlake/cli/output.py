@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raftlake.cli.leader import LeaderWatch
+from raftlake.cli.streams import give_up
 
 if TYPE_CHECKING:
     from raftlake.client import Client
@@ -62,9 +63,12 @@ def print_table(headers: list[str], rows: list[list[str]]) -> None:
 
 def note(text: str) -> None:
     """A word to the person at the terminal, apart from the output."""
-    with contextlib.suppress(OSError):  # The terminal is closed, or its file full: no message can be written.
+    try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+    except OSError:
+        # The terminal is closed, or its file full: no message can be written.
+        give_up(2)
 
 
 def as_text(data: bytes | None) -> str | None:
@@ -86,3 +90,13 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def ask(question: str) -> str:
+    """The line that the operator types. Ctrl-D is an empty line."""
+    try:
+        return input(question)
+    except EOFError:
+        # The cursor still stands behind the question.
+        print()
+        return ""

@@ -69,8 +69,9 @@ def open_streams() -> None:
         sys.stdout = io.TextIOWrapper(output)
 
 
-def give_up_output() -> None:
-    """Throw away what standard output has not taken: the interpreter would try to write it once more as it ends."""
+def give_up(descriptor: int) -> None:
+    """Throw away what standard output (1) or standard error (2) has not taken: the interpreter would try to write it once more
+    as it ends, and make 120 of the exit code."""
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
+    os.dup2(null, descriptor)
     os.close(null)

@@ -43,10 +43,21 @@ class NodeAnswer:
     node_id: int
     place: str
     partitions: Sequence[Mapping[str, Any]] = ()
+    #: Why tables of deleted topics are not emptied.
+    deleted_topics: Sequence[str] = ()
+    #: What it cannot read for consumers.
+    unreadable: Sequence[Mapping[str, Any]] = ()
     error: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        return {"nodeId": self.node_id, "http": self.place, "partitions": len(self.partitions), "error": self.error}
+        return {
+            "nodeId": self.node_id,
+            "http": self.place,
+            "partitions": len(self.partitions),
+            "deletedTopics": list(self.deleted_topics),
+            "unreadable": list(self.unreadable),
+            "error": self.error,
+        }
 
 
 def read_quorum(client: Client) -> QuorumTier:
@@ -126,10 +137,38 @@ def ask_node(node_id: int, place: str | None, timeout_seconds: float) -> NodeAns
         if answer.status_code == httpx.codes.NOT_FOUND:
             return NodeAnswer(node_id, place, error="it has no remote tier: set tier.uri on all nodes")
         answer.raise_for_status()
-        partitions = answer.json()["partitions"]
-        return NodeAnswer(node_id, place, partitions=[each for each in partitions if {"topic", "partition"} <= set(each)])
+        told = answer.json()
+        return NodeAnswer(
+            node_id,
+            place,
+            partitions=[each for each in told["partitions"] if {"topic", "partition"} <= set(each)],
+            deleted_topics=[str(each) for each in told.get("deletedTopics", ())],
+            unreadable=[each for each in told.get("unreadable", ()) if {"topic", "partition", "error"} <= set(each)],
+        )
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         return NodeAnswer(node_id, place, error=f"no answer: {' '.join(str(error).split()) or type(error).__name__}")
+
+
+def rebuild(place: str, topic: str, partition: int, timeout_seconds: float) -> dict[str, Any]:
+    """Have the leader at `place` make the keys of a partition anew. What they say then; an error is part of the answer."""
+    import httpx
+
+    row: dict[str, Any] = {"topic": topic, "partition": partition}
+    row |= dict.fromkeys(("startOffset", "endOffset", "segments", "bytes", "error"))
+    try:
+        answer = httpx.post(
+            f"http://{place}/v1/tier/rebuild-metadata",
+            json={"topic": topic, "partition": partition},
+            timeout=timeout_seconds,
+            trust_env=False,
+        )
+        told = answer.json()
+        if answer.status_code == httpx.codes.OK:
+            return row | {name: told[name] for name in ("startOffset", "endOffset", "segments", "bytes")}
+        row["error"] = str(told.get("error", f"the node answers {answer.status_code}"))
+    except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
+        row["error"] = f"no answer from {place}: {' '.join(str(error).split()) or type(error).__name__}"
+    return row
 
 
 def partition_facts(quorum: QuorumTier, answers: Sequence[NodeAnswer]) -> list[dict[str, Any]]:
@@ -147,11 +186,25 @@ def partition_facts(quorum: QuorumTier, answers: Sequence[NodeAnswer]) -> list[d
         keys = quorum.keys.get(topic_id, {})
         for partition in sorted({*range(count), *keys}):
             said = told.get((name, partition), {}) if name is not None else {}
-            rows.append(_row(name or topic_id, partition, keys.get(partition, PartitionKeys()), said))
+            unread = [] if name is None else _unreadable(answers, name, partition)
+            rows.append(_row(name or topic_id, partition, keys.get(partition, PartitionKeys()), said, unread))
     return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
 
-def _row(topic: str, partition: int, keys: PartitionKeys, said: Mapping[str, Any]) -> dict[str, Any]:
+def _unreadable(answers: Sequence[NodeAnswer], topic: str, partition: int) -> list[str]:
+    """What nodes cannot read of a partition for consumers, one sentence for each reason."""
+    found: dict[str, str] = {}
+    for answer in answers:
+        for each in answer.unreadable:
+            if (each["topic"], each["partition"]) == (topic, partition):
+                first, last = each.get("firstOffset"), each.get("lastOffset")
+                what = "a time" if first is None else f"offset {first}" if first == last else f"offsets {first} to {last}"
+                reason = str(each["error"].get("reason"))
+                found.setdefault(reason, f"node {answer.node_id} cannot read {what} for consumers: {reason}")
+    return list(found.values())
+
+
+def _row(topic: str, partition: int, keys: PartitionKeys, said: Mapping[str, Any], unreadable: Sequence[str]) -> dict[str, Any]:
     tiered = keys.tiered if isinstance(keys.tiered, Tiered) else None
     copied = said.get("copiedEndOffset") if tiered is None else tiered.end_offset
     high_watermark = said.get("highWatermark")
@@ -168,7 +221,7 @@ def _row(topic: str, partition: int, keys: PartitionKeys, said: Mapping[str, Any
         "lagMs": said.get("lagMs"),
         "segments": 0 if tiered is None else tiered.segments,
         "bytes": 0 if tiered is None else tiered.size,
-        "error": error,
+        "error": "; ".join(each for each in (error, *unreadable) if each) or None,
     }
 
 
@@ -192,6 +245,7 @@ def report_facts(report: TableReport) -> dict[str, Any]:
         "table": report.table,
         "topic": report.topic,
         "version": report.version,
+        "isDropped": report.is_dropped,
         "partitions": [part_facts(part) for part in report.partitions],
         "findings": [
             {
@@ -200,7 +254,7 @@ def report_facts(report: TableReport) -> dict[str, Any]:
                 "offset": finding.offset,
                 "file": finding.file,
                 "what": finding.what,
-                "advice": finding.kind.advice,
+                "advice": finding.advice,
             }
             for finding in report.findings
         ],

@@ -40,7 +40,9 @@ from raftlake.client.producer import AsyncProducer
 from raftlake.client.sync import Client, Producer
 from raftlake.client.types import (
     EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
+    LATEST_TIERED,
     MAX_TIMESTAMP,
     Address,
     AppendRecord,
@@ -62,7 +64,9 @@ from raftlake.wire.quorum import QuorumDescription, ReplicaDescription
 
 __all__ = [
     "EARLIEST",
+    "EARLIEST_LOCAL",
     "LATEST",
+    "LATEST_TIERED",
     "MAX_TIMESTAMP",
     "Address",
     "AppendRecord",

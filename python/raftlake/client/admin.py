@@ -140,7 +140,7 @@ class Admin:
             protocol.node_configs_request(node_id),
             self._deadline(timeout_ms),
         )
-        return protocol.node_configs(answer).get(setting)
+        return protocol.configs_of(answer).get(setting)
 
     async def node_configs(self, node_id: int, timeout_ms: float | None = None) -> dict[str, str]:
         """The settings of one node, from that node itself where it can be reached (others know only its addresses)."""
@@ -156,7 +156,24 @@ class Admin:
             answer, _ = await self._cluster.ask_any(
                 ApiKey.DESCRIBE_CONFIGS, protocol.DESCRIBE_CONFIGS_VERSION, request, deadline
             )
-        return protocol.node_configs(answer)
+        return protocol.configs_of(answer)
+
+    async def topic_configs(self, topic: str, timeout_ms: float | None = None) -> dict[str, str]:
+        """The settings of a topic, as any node knows them; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) without one."""
+        deadline = self._deadline(timeout_ms)
+        backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
+        request = protocol.topic_configs_request(topic)
+        while True:
+            answer, _ = await self._cluster.ask_any(
+                ApiKey.DESCRIBE_CONFIGS, protocol.DESCRIBE_CONFIGS_VERSION, request, deadline
+            )
+            try:
+                return protocol.configs_of(answer)
+            except RequestRejected as refused:
+                # A node that may have missed topics says so.
+                if refused.code is not ErrorCode.LEADER_NOT_AVAILABLE:
+                    raise
+                await self._pause_or_raise(refused.code, f"settings of topic {topic!r}", backoff, deadline)
 
     def _quorum_candidates(self, cluster: ClusterDescription) -> list[Address]:
         """The controller first: of the metadata log it is the leader."""

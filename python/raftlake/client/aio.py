@@ -342,6 +342,10 @@ class AsyncClient:
         await self._admin.describe_cluster()
         return await self._admin.node_configs(node_id)
 
+    async def topic_configs(self, topic: str) -> dict[str, str]:
+        """The settings of a topic; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
+        return await self._admin.topic_configs(topic)
+
     @property
     def kv(self) -> AsyncKv:
         """The key-value space, over HTTP."""

@@ -37,7 +37,7 @@ DESCRIBE_CLUSTER_VERSION = 1
 METADATA_TOPIC = "__cluster_metadata"
 
 #: DescribeConfigs resource types (org.apache.kafka.common.config.ConfigResource).
-BROKER_RESOURCE = 4
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 
 
 def require_no_error(code: int, message: str | None, what: str) -> None:
@@ -111,15 +111,24 @@ def delete_topic_result(answer: DeleteTopicsResponse) -> tuple[ErrorCode, str]:
 
 
 def node_configs_request(node_id: int) -> DescribeConfigsRequest:
-    resource = DescribeConfigsResource(resource_type=i8(BROKER_RESOURCE), resource_name=str(node_id), configuration_keys=None)
+    return _configs_request(BROKER_RESOURCE, str(node_id))
+
+
+def topic_configs_request(topic: str) -> DescribeConfigsRequest:
+    return _configs_request(TOPIC_RESOURCE, topic)
+
+
+def _configs_request(kind: int, name: str) -> DescribeConfigsRequest:
+    resource = DescribeConfigsResource(resource_type=i8(kind), resource_name=name, configuration_keys=None)
     return DescribeConfigsRequest(resources=(resource,))
 
 
-def node_configs(answer: DescribeConfigsResponse) -> dict[str, str]:
-    """The settings of the node that was asked for."""
+def configs_of(answer: DescribeConfigsResponse) -> dict[str, str]:
+    """The settings of the node or the topic that was asked for."""
     configs: dict[str, str] = {}
     for result in answer.results:
-        require_no_error(result.error_code, result.error_message, f"settings of node {result.resource_name}")
+        kind = "node" if int(result.resource_type) == BROKER_RESOURCE else "topic"
+        require_no_error(result.error_code, result.error_message, f"settings of {kind} {result.resource_name}")
         configs.update({config.name: config.value for config in result.configs if config.value is not None})
     return configs
 

@@ -99,6 +99,7 @@ class Client:
     add_voter = blocking(AsyncClient.add_voter)
     remove_voter = blocking(AsyncClient.remove_voter)
     node_configs = blocking(AsyncClient.node_configs)
+    topic_configs = blocking(AsyncClient.topic_configs)
 
     # --- keys --------------------------------------------------------------------------------------------------------
 

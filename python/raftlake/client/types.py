@@ -18,6 +18,9 @@ from raftlake.errors import ConfigError
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
+#: The first offset on local disks; the last offset in the remote tier, -1 where that has none.
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
 
 #: The environment's word for the nodes to ask. The commands and the Spark connector read it, too.
 SERVERS_VARIABLES = ("RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS")

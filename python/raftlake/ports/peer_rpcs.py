@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.messages import Request, Response
-from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.raft.value import value
 
 
@@ -160,6 +160,37 @@ class FetchSnapshotReply:
 
 
 @value
+class LocalStartRpc:
+    """A replica asks its leader where the group's log begins, as ListOffsets has it: with timestamp -2 wherever it is, with
+    -4 on the leader's disk (KIP-405). Answered by an `OffsetReply` with the epoch of the record there."""
+
+    group: GroupId
+    replica_id: NodeId
+    #: The epoch that the replica follows.
+    leader_epoch: Epoch
+    timestamp: int
+
+
+@value
+class EpochEndRpc:
+    """A replica asks its leader for the largest epoch up to `epoch` and where it ends (OffsetForLeaderEpoch), wherever the
+    records are. Answered by an `OffsetReply`."""
+
+    group: GroupId
+    replica_id: NodeId
+    leader_epoch: Epoch
+    epoch: Epoch
+
+
+@value
+class OffsetReply:
+    """(-1, -1) where the leader does not know."""
+
+    error: ErrorCode
+    position: OffsetAndEpoch = OffsetAndEpoch(Offset(-1), Epoch(-1))
+
+
+@value
 class VoterRpc:
     """An AddRaftVoter, RemoveRaftVoter or UpdateRaftVoter (KIP-853) by which a node asks the leader about its own vote: the
     request as it is on the wire."""
@@ -174,5 +205,10 @@ class VoterReply:
     response: object
 
 
-PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc | VoterRpc
-PeerReply = ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply | VoterReply
+#: What a replica asks that builds its state from the remote tier.
+OffsetRpc = LocalStartRpc | EpochEndRpc
+
+PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc | VoterRpc | OffsetRpc
+PeerReply = (
+    ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply | VoterReply | OffsetReply
+)

@@ -6,14 +6,15 @@ compares the result with statistics by pandas.
 
 Reading order:
 
-- `tour`: the five steps in order, the comparison, and the exit code.
+- `tour`: the six steps in order, the comparison, and the exit code.
 - `data`: the data set, and the statistics that pandas computes from the data set itself.
 - `spark`: the Spark session, the write job, the streaming query and the count of the topic.
+- `history`: the Delta table of the flights: the wait for its last copy, its check, and one question in SQL.
 - `pulse`: a writer that makes the election visible as a pause between two acknowledged writes.
 - `stop`: Ctrl-C at any moment.
 
-Callers: `cli/main.py` calls `tour.run`. The package calls `local`, `client`, `wire` and `errors`. The package reaches the
-connector only through Spark, by `format("raftlake")`.
+Callers: `cli/main.py` calls `tour.run`. The package calls `local`, `client`, `wire` and `errors`, and `tier.reader` and
+`tier.verify`. The package reaches the connector only through Spark, by `format("raftlake")`.
 
 Invariants:
 

@@ -72,3 +72,9 @@ def expected_statistics(flights: pa.Table) -> pandas.DataFrame:
         distance_sum=("distance", "sum"),
     )
     return grouped.astype("int64").reset_index()
+
+
+def flights_by_carrier(flights: pa.Table) -> dict[str, int]:
+    """How many flights each carrier has, by pandas."""
+    counts = flights.select(["carrier"]).to_pandas()["carrier"].value_counts()
+    return {str(carrier): int(count) for carrier, count in counts.items()}

@@ -2,8 +2,8 @@
 
 Starts a quorum of three processes, writes the flights through the Spark sink, streams statistics out of the Spark source,
 kills the leader in the middle with SIGKILL, starts it again, and compares the result with the same statistics computed by
-pandas. Exit code 0 only when every number agrees and no record was lost, doubled or reordered. Leaves the data where it
-says, and no process behind.
+pandas. Meanwhile the nodes copy the flights to a Delta table, which is checked and asked in SQL. Exit code 0 only when every
+number agrees and no record was lost, doubled or reordered. Leaves the data where it says, and no process behind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rich.table import Table
 from raftlake.client import Client
 from raftlake.errors import ConfigError, MachineError, RaftlakeError
 from raftlake.local import LocalQuorum
-from raftlake.quickstart import data
+from raftlake.quickstart import data, history
 from raftlake.quickstart.pulse import Pulse
 from raftlake.quickstart.stop import Interrupted, Stop, run_stoppable
 from raftlake.wire.batches import decode_records
@@ -34,6 +34,7 @@ from raftlake.wire.quorum import replication_facts, status_lines
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -60,6 +61,7 @@ def run(data_dir: Path | None = None, rows: int | None = None) -> int:
     directory: Path | None = None
     try:
         require_spark()
+        history.require_packages()
         if rows is not None and rows < 1:
             raise ConfigError(f"--rows: must be at least 1, got {rows}")
         directory = _own_directory(data_dir)
@@ -107,7 +109,7 @@ def require_spark() -> None:
 
 
 class Tour:
-    """The five steps, in order, on one quorum and one Spark session."""
+    """The six steps, in order, on one quorum and one Spark session."""
 
     def __init__(self, console: Console, directory: Path, rows: int | None, stop: Stop) -> None:
         self.console = console
@@ -121,7 +123,11 @@ class Tour:
         work_dir = self.directory / "spark"
         work_dir.mkdir()
         began = time.perf_counter()
-        with LocalQuorum(nodes=3, data_dir=self.directory) as quorum, Client(quorum.bootstrap_servers) as client:
+        tier_uri = self.directory / "history"
+        with (
+            LocalQuorum(nodes=3, data_dir=self.directory, settings=history.settings(tier_uri)) as quorum,
+            Client(quorum.bootstrap_servers) as client,
+        ):
             self.stop.check()
             client.create_topic(TOPIC, partitions=PARTITIONS)
             client.create_topic(PULSE_TOPIC, partitions=1)
@@ -136,8 +142,12 @@ class Tour:
                 self._step(5, "The result against the same statistics by pandas, straight from the data set:")
                 self._compare(data.expected_statistics(flights), actual)
                 self._count(spark, quorum, flights.num_rows)
+            self._history(client, tier_uri, flights)
             self._describe(client)
-        self.console.print(f"The data lies in {self.directory} (node-1, node-2, node-3: Kafka's file formats).", soft_wrap=True)
+        self.console.print(
+            f"The data lies in {self.directory} (node-1, node-2, node-3: Kafka's file formats; history: Delta tables).",
+            soft_wrap=True,
+        )
 
     def _step(self, number: int, text: str) -> None:
         self.stop.check()
@@ -239,6 +249,28 @@ class Tour:
         if found.carriers_out_of_order:
             raise QuickstartFailed(f"the flights of {found.carriers_out_of_order} carriers are not in order of departure")
         self._say(f"the topic holds {rows:,} records, {rows:,} different flights, in order: none lost, none doubled")
+
+    def _history(self, client: Client, tier_uri: Path, flights: pyarrow.Table) -> None:
+        ends = client.read_offset(TOPIC, list(range(PARTITIONS)))
+        began = time.perf_counter()
+        with self.console.status(f"the nodes copy the last flights to the table of {TOPIC}"):
+            table = history.await_copied(tier_uri, TOPIC, ends, self.stop)
+            waited_s = time.perf_counter() - began
+            facts = history.examine(table)
+        self._step(6, f"A Delta table holds the flights' history (the tour waited {waited_s:.1f} s for the last copy):")
+        self._say(f"raftlake tier verify {facts.table}")
+        if facts.rows != sum(ends.values()) or facts.carriers != data.flights_by_carrier(flights):
+            raise QuickstartFailed(
+                f"the table should hold {sum(ends.values()):,} records and the flights of each carrier, but: {facts}"
+            )
+        log_mb = history.log_bytes(sorted(self.directory.glob("node-*")), TOPIC) / 1e6
+        self._say(
+            f"{facts.rows:,} records in {facts.files} files, each offset once: nothing wrong; "
+            f"{facts.size / 1e6:.1f} MB, the log has {log_mb:.1f} MB"
+        )
+        self._say(history.CARRIERS_SQL)
+        most = list(facts.carriers.items())[:3]
+        self._say(f"{', '.join(f'{carrier} {count:,}' for carrier, count in most)}, ...: as pandas counts them")
 
     def _describe(self, client: Client) -> None:
         """What `raftlake describe --status` and `--replication` print."""

@@ -151,6 +151,21 @@ class AbandonSnapshot:
 
 
 @value
+class BuildRemoteLogAux:
+    """The records that are missing here are in the remote tier, and no more in the log of `leader_id` (KIP-405). Make of what
+    the tier keeps a snapshot of all that lies before that log, and report `RemoteLogAuxBuilt` or `RemoteLogAuxFailed`. Our own
+    log is not touched meanwhile."""
+
+    leader_id: NodeId
+    leader_epoch: Epoch
+
+
+@value
+class AbandonRemoteLogAux:
+    """The leader that it was built for leads no more, or answers otherwise by now."""
+
+
+@value
 class ReleaseFetchRounds:
     """A read waits for proof of leadership: answer at once, even if empty, every Fetch round that is being held, and the next
     one of each replica whose round is not. Parked fetches of the core stay parked."""
@@ -221,6 +236,8 @@ Action = (
     | WriteSnapshot
     | FinishSnapshot
     | AbandonSnapshot
+    | BuildRemoteLogAux
+    | AbandonRemoteLogAux
     | ReleaseFetchRounds
     | AdvanceHighWatermark
     | AnswerRead

@@ -164,6 +164,38 @@ class SnapshotReceived:
 
 
 @value
+class HistoryTiered:
+    """The remote tier shows the records of this log from `start_offset` to `end_offset` (exclusive; both -1: nothing). All of
+    them are committed. Each replica is told, for any of them may lead next."""
+
+    start_offset: Offset
+    end_offset: Offset
+
+
+@value
+class RemoteLogAuxBuilt:
+    """What `BuildRemoteLogAux` asked for has been done: the snapshot of everything below `snapshot_id.offset` is durable here,
+    made of what the remote tier keeps."""
+
+    #: Of the action that asked. The snapshot holds no record of a later epoch.
+    leader_epoch: Epoch
+    snapshot_id: OffsetAndEpoch
+    #: The voters there; None for kraft.version 0.
+    voters: VoterSet | None
+
+
+@value
+class RemoteLogAuxFailed:
+    """`BuildRemoteLogAux` came to nothing, and changed nothing."""
+
+    leader_epoch: Epoch
+    #: The peer that was asked leads no more, or leads in another epoch: a Fetch tells.
+    is_refused: bool = False
+    #: This node can use no tier, so that another attempt would come to nothing too.
+    is_unusable: bool = False
+
+
+@value
 class VoterChangeRequested:
     """Someone wants the voters changed (KIP-853); answered by one `AnswerVoterChange`, now or when it is committed."""
 
@@ -198,6 +230,9 @@ Event = (
     | LogStartAdvanced
     | SnapshotTaken
     | SnapshotReceived
+    | HistoryTiered
+    | RemoteLogAuxBuilt
+    | RemoteLogAuxFailed
     | VoterChangeRequested
     | CampaignRequested
     | ResignRequested
@@ -205,7 +240,7 @@ Event = (
 
 __all__ = [
     "AppendRequested", "CampaignRequested", "DeadlineReached", "ErrorCode", "Event", "FailureReason", "FetchRequestReceived",
-    "LeaderConfirmed", "LogStartAdvanced", "PeerUnreachable", "ReadRequested", "RecordsFlushed", "ReplicaConfirmed",
-    "RequestFailed", "RequestReceived", "ResignRequested", "ResponseReceived", "SnapshotReceived", "SnapshotTaken", "Started",
-    "VoterChangeRequested",
+    "HistoryTiered", "LeaderConfirmed", "LogStartAdvanced", "PeerUnreachable", "ReadRequested", "RecordsFlushed",
+    "RemoteLogAuxBuilt", "RemoteLogAuxFailed", "ReplicaConfirmed", "RequestFailed", "RequestReceived", "ResignRequested",
+    "ResponseReceived", "SnapshotReceived", "SnapshotTaken", "Started", "VoterChangeRequested",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ leader asks the voters in turn, for "we piggyback current leader and epoch infor
 
 from __future__ import annotations
 
-from raftlake.raft.actions import SendRequest
+from raftlake.raft.actions import AbandonRemoteLogAux, SendRequest
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.roles import Follower, SnapshotDownload, Unattached
 from raftlake.raft.state import GroupState
@@ -66,6 +66,13 @@ def _send(group: GroupState, peer: NodeId, request: FetchRequest | FetchSnapshot
     group.fetch_in_flight = request
     group.fetch_peer = peer
     group.actions.append(SendRequest(destination=peer, request=request))
+
+
+def stop_building(group: GroupState, role: Follower) -> None:
+    """Nothing has to come from the remote tier any more, or not for this leader."""
+    if role.building is not None and role.building.is_under_way:
+        group.actions.append(AbandonRemoteLogAux())
+    role.building = None
 
 
 def retry_fetch_later(group: GroupState, now_ms: int) -> None:

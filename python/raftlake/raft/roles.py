@@ -38,6 +38,20 @@ class SnapshotDownload:
     is_complete: bool = False
 
 
+@dataclass(slots=True)
+class BuildingRemoteLogAux:
+    """The state before the leader's log on its way here from the remote tier (KIP-405)."""
+
+    #: Where the leader's own snapshot says the same; None where it has told none.
+    snapshot_id: OffsetAndEpoch | None = None
+    #: The driver is at it; else the last attempt failed.
+    is_under_way: bool = False
+    #: In a row.
+    failures: int = 0
+    #: No attempt begins before.
+    retry_at_ms: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class Unattached:
     """Knows no leader of this epoch that it could follow; fetches from the voters in turn to find one."""
@@ -93,6 +107,8 @@ class Follower:
     has_leader_resigned: bool = False
     #: Set while the state before the leader's log is fetched; no records are fetched meanwhile.
     download: SnapshotDownload | None = None
+    #: The same, where that state is in the remote tier. Never both.
+    building: BuildingRemoteLogAux | None = None
 
 
 class ReplicaProgress:

@@ -64,6 +64,8 @@ class GroupState:
         "snapshot_id",
         "told_epochs",
         "told_high_watermark",
+        "tiered_end",
+        "tiered_start",
         "voted_key",
         "voter_history",
         "voters",
@@ -120,6 +122,9 @@ class GroupState:
         self.told_high_watermark = Offset(-1)
         #: The newest finished snapshot here (KIP-630), never the bootstrap one.
         self.snapshot_id: OffsetAndEpoch | None = None
+
+        #: What of this log the remote tier shows: from here to there (exclusive), -1 where nothing.
+        self.tiered_start = self.tiered_end = UNKNOWN_OFFSET
 
         self.fetch_in_flight: FetchRequest | FetchSnapshotRequest | None = None
         self.fetch_peer: NodeId = NO_LEADER

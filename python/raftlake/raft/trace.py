@@ -109,6 +109,10 @@ def _describe_action(action: object) -> str | None:
             return f"finish snapshot {_position(action.snapshot_id)}"
         case do.AbandonSnapshot():
             return f"abandon snapshot {_position(action.snapshot_id)}"
+        case do.BuildRemoteLogAux():
+            return f"build remote log aux leader={action.leader_id} epoch={action.leader_epoch}"
+        case do.AbandonRemoteLogAux():
+            return "abandon remote log aux"
         case do.ReleaseFetchRounds():
             return "release fetch rounds"
         case do.AdvanceHighWatermark():
@@ -152,6 +156,12 @@ def _describe_event(event: object) -> str | None:
             return f"snapshot {_position(event.snapshot_id)} taken"
         case on.SnapshotReceived():
             return f"snapshot {_position(event.snapshot_id)} received{'' if event.is_intact else ' damaged'}"
+        case on.HistoryTiered():
+            return f"tiered {event.start_offset}..{event.end_offset}"
+        case on.RemoteLogAuxBuilt():
+            return f"remote log aux built {_position(event.snapshot_id)} epoch={event.leader_epoch}"
+        case on.RemoteLogAuxFailed():
+            return f"remote log aux failed epoch={event.leader_epoch}{_verdict(event)}"
         case on.VoterChangeRequested():
             change = event.change
             return f"voter change #{event.request_id} {type(change).__name__} {change.voter.id}"
@@ -159,6 +169,10 @@ def _describe_event(event: object) -> str | None:
             return type(event).__name__
         case _:
             return None
+
+
+def _verdict(event: on.RemoteLogAuxFailed) -> str:
+    return " refused" if event.is_refused else " unusable" if event.is_unusable else ""
 
 
 def _view(error: ErrorCode, leader_id: NodeId, epoch: int) -> str:

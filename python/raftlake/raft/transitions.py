@@ -11,7 +11,14 @@ from collections.abc import Mapping
 
 from raftlake.errors import ErrorCode, require
 from raftlake.raft import reads
-from raftlake.raft.actions import AbandonSnapshot, AnswerFetch, AnswerVoterChange, ReportRole, SaveElectionState
+from raftlake.raft.actions import (
+    AbandonRemoteLogAux,
+    AbandonSnapshot,
+    AnswerFetch,
+    AnswerVoterChange,
+    ReportRole,
+    SaveElectionState,
+)
 from raftlake.raft.quorum import Tally
 from raftlake.raft.roles import Candidate, Follower, Leader, Prospective, ReplicaProgress, Resigned, Role, Unattached
 from raftlake.raft.state import GroupState
@@ -195,6 +202,8 @@ def _enter(group: GroupState, role: Role, epoch: Epoch, leader_id: NodeId, voted
         _leave_leadership(group, old)
     elif isinstance(old, Follower) and old.download is not None and not old.download.is_complete:
         group.actions.append(AbandonSnapshot(snapshot_id=old.download.snapshot_id))
+    elif isinstance(old, Follower) and old.building is not None and old.building.is_under_way:
+        group.actions.append(AbandonRemoteLogAux())
 
 
 def _set_election(group: GroupState, epoch: Epoch, leader_id: NodeId, voted_key: ReplicaKey | None) -> None:

@@ -1,4 +1,7 @@
-"""What one node is told at start, as plain values; parsing and checking settings files belongs to `runtime.settings`."""
+"""What one node is told at start, as plain values.
+
+Parsing and checking settings files belongs to `runtime.settings`. Two settings that mean one thing are put together here.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ METADATA_TOPIC = "__cluster_metadata"
 #: Kafka's `Uuid(0, 1)`, the fixed id of the metadata topic.
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
-
-
+#: Of one cluster.
+PARTITIONS_MAX = 10_000
 #: Addresses whose node is not known have numbers from here downwards, as in Kafka.
 BOOTSTRAP_ID_MAX = -2
 
@@ -61,9 +64,12 @@ class NodeConfig:
     quorum_group: GroupId = METADATA_GROUP
     directory_id: DirectoryId = NO_DIRECTORY
     raft: RaftConfig = field(default_factory=RaftConfig)
-    #: Deleted are whole closed segments, below the high watermark only.
+    #: Deleted are whole closed segments, below the high watermark only; with a remote tier whole files of it too.
     retention_bytes: int = -1
     retention_ms: int = -1
+    #: What local disks keep of that with a remote tier; -2: the same.
+    local_retention_bytes: int = -2
+    local_retention_ms: int = -2
     retention_check_interval_ms: int = 5_000
     #: A snapshot of the key space is taken after so many bytes of records, or when this long has passed since the last one
     #: and there are any (Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms).
@@ -98,13 +104,27 @@ class NodeConfig:
     #: With a remote tier an open segment is closed when it is so large, or holds records for half of that long.
     tier_flush_bytes: int = 32 * 1024 * 1024
     tier_target_lag_ms: int = 60_000
+    #: What one call reads from the remote tier for consumers. The node keeps some of these pieces.
+    tier_piece_bytes: int = 4 * 1024 * 1024
+    #: Where the tables of the topics are, as clients are told. None: there is no remote tier, or it is not told.
+    tier_uri: str | None = None
     #: Topic partitions that one node will host.
-    partitions_max: int = 10_000
+    partitions_max: int = PARTITIONS_MAX
 
     @property
     def bootstrap_peers(self) -> tuple[NodeId, ...]:
         """The numbers that stand for `bootstrap_servers`."""
         return tuple(NodeId(BOOTSTRAP_ID_MAX - index) for index in range(len(self.bootstrap_servers)))
+
+    @property
+    def local_bytes(self) -> int:
+        """What local disks keep of a partition, in bytes."""
+        return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
+
+    @property
+    def local_ms(self) -> int:
+        """The same by age."""
+        return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
 
     @property
     def own_address(self) -> Endpoint:

@@ -13,8 +13,11 @@ from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import (
     ControlRpc,
     DescribeRpc,
+    EpochEndRpc,
     FetchRpc,
     FetchSnapshotRpc,
+    LocalStartRpc,
+    OffsetRpc,
     PeerReply,
     PeerRpc,
     ProposeRpc,
@@ -57,7 +60,7 @@ class Front:
     def receive(self, connection: PeerConnection, rpc: PeerRpc, reply: Callable[[PeerReply], None]) -> None:
         """An RPC of a peer (or a ReadOffset of a client)."""
         self._engine.begin_input()
-        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc | VoterRpc) else rpc.cluster_id
+        claimed = None if isinstance(rpc, ProposeRpc | DescribeRpc | VoterRpc | OffsetRpc) else rpc.cluster_id
         if claimed is not None and self._engine.cluster_id not in (None, claimed):
             reply(FOREIGN[type(rpc)])
             return
@@ -74,6 +77,8 @@ class Front:
                 self._kv.receive(rpc, connection.origin, reply)
             case DescribeRpc():
                 self._apis.describe_for_peer(rpc, reply)
+            case LocalStartRpc() | EpochEndRpc():
+                self._apis.offset_for_peer(rpc, reply)
             case VoterRpc():
                 self._apis.change_for_peer(rpc, reply)
             case _:

@@ -48,6 +48,11 @@ from raftlake.replica.snapshots.check import SnapshotCheck
 from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
+from raftlake.replica.tiering.read_tally import ReadTally
+from raftlake.replica.tiering.remote_log import RemoteLog
+from raftlake.replica.tiering.remote_log_aux import RemoteLogAux
+from raftlake.replica.tiering.remote_reads import RemoteReads
+from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.replica.tiering.tiering import Tiering
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import Housekeeping
@@ -87,8 +92,25 @@ class ReplicaNode:
         self._build_replication()
         self._build_state()
         self._build_groups()
-        self.tiering = Tiering(engine, kv=self.kv, disk=self.disk, findings=self.findings, tier=tier)
-        self._build_clients(aside or LaterTurns(engine))
+        self.remote_log = RemoteLog(engine, self.kv, is_on=tier is not None)
+        self.remote_log_aux = RemoteLogAux(
+            engine,
+            producers=self.producers,
+            disk=self.disk,
+            snapshots=self.snapshots,
+            remote_log=self.remote_log,
+            tier=tier,
+        )
+        self.tiering = Tiering(
+            engine,
+            kv=self.kv,
+            quorum=self.quorum,
+            disk=self.disk,
+            findings=self.findings,
+            remote_log=self.remote_log,
+            tier=tier,
+        )
+        self._build_clients(aside or LaterTurns(engine), tier)
         self._build_turn()
 
     def _build_ground(self) -> None:
@@ -157,11 +179,13 @@ class ReplicaNode:
             lambda partition: self.snapshot_transfer.abandon(partition.group),
         ]
 
-    def _build_clients(self, aside: Aside) -> None:
+    def _build_clients(self, aside: Aside, tier: RemoteTier | None) -> None:
         engine = self.engine
         self._allowance = Allowance()
-        self.record_checks = RecordChecks(engine, self._allowance, aside)
+        self.record_checks = RecordChecks(engine, self._allowance, aside, is_tiered=self.remote_log.is_on)
         self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside)
+        self.read_tally = ReadTally(engine)
+        self.remote_reads = RemoteReads(engine, self.remote_log, tier, self.read_tally, aside)
         self.services = Services(
             engine=engine,
             names=self.names,
@@ -174,7 +198,9 @@ class ReplicaNode:
             voter_changes=self.voter_changes,
             describer=self.describer,
             record_checks=self.record_checks,
-            time_searches=self.time_searches,
+            remote_log=self.remote_log,
+            remote_reads=self.remote_reads,
+            time_searches=RemoteSearches(engine, self.remote_log, self.time_searches, tier, self.read_tally),
         )
         apis = Apis(self.services)
         self.own_vote = OwnVote(engine, self.quorum, apis.change_for_peer)
@@ -199,6 +225,7 @@ class ReplicaNode:
             hosting=self.hosting,
             kv=self.kv,
             reads=self.reads,
+            remote_log_aux=self.remote_log_aux,
             reports=self.reports,
             snapshot_transfer=self.snapshot_transfer,
             voter_changes=self.voter_changes,
@@ -237,6 +264,7 @@ class ReplicaNode:
             self.kv.room.tick,
             self.disk.tick,
             self.tiering.tick,
+            self.remote_log_aux.tick,
         )
         self._housekeeping = Housekeeping(
             engine,
@@ -245,7 +273,7 @@ class ReplicaNode:
             scrub=self.scrub,
             snapshots=self.snapshots,
             ticking=ticking,
-            copied_end=self.tiering.copied_end,
+            table=self.tiering.table,
         )
 
     def _confirm_peers(self, partition: Partition) -> None:

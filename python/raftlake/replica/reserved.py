@@ -19,7 +19,7 @@ from raftlake.kv.keys import (
     TIER_PREFIX,
     TOPICS_PREFIX,
 )
-from raftlake.kv.machine import Entry
+from raftlake.kv.machine import Entry, StateMachine
 from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse, whole_number
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import RemoteSegment
@@ -153,6 +153,13 @@ def decode_incarnation(value: bytes) -> Incarnation | Refused:
         )
 
     return read_or_refuse(read)
+
+
+def recovery_of(machine: StateMachine) -> str:
+    """The name of the last recovery of the quorum, "" where there was none."""
+    entry = machine.get(INCARNATION_KEY)
+    found = None if entry is None else decode_incarnation(entry.value)
+    return "" if found is None or isinstance(found, Refused) else id_to_text(found.directory_id)
 
 
 def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refused:

@@ -18,7 +18,7 @@ refuses would take no effect on nodes of this release, and be lost to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, topic_key
 from raftlake.kv.keyspace import Entry
@@ -50,6 +50,11 @@ class ReservedRules:
         #: Of all topics together.
         self.partitions = 0
         self._names: dict[bytes, str] = {}
+
+    @property
+    def topic_ids(self) -> Container[bytes]:
+        """Of all topics."""
+        return self._names.keys()
 
     def take(self, key: str, value: bytes, version: int, standing: Entry | None) -> str | None:
         if key.startswith(TOPICS_PREFIX):

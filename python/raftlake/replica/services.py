@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raftlake.replica.aside.record_checks import RecordChecks
-from raftlake.replica.aside.time_searches import TimeSearches
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.engine import Engine
 from raftlake.replica.handover import Handover
@@ -13,6 +12,9 @@ from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
+from raftlake.replica.tiering.remote_log import RemoteLog
+from raftlake.replica.tiering.remote_reads import RemoteReads
+from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
 from raftlake.replica.voters.membership import Membership
@@ -31,4 +33,6 @@ class Services:
     voter_changes: VoterChanges
     describer: Describer
     record_checks: RecordChecks
-    time_searches: TimeSearches
+    remote_log: RemoteLog
+    remote_reads: RemoteReads
+    time_searches: RemoteSearches

@@ -18,6 +18,8 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.tiering.read_tally import ReadTally
+from raftlake.replica.tiering.remote_log_aux import AuxCounts
 from raftlake.replica.tiering.tiering import Tiering
 from raftlake.runtime.clock import SystemClock
 
@@ -209,6 +211,8 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_disk_full", full, value=disk.is_full)
         if self._node.tiering.is_on:
             yield from _tier(self._node.tiering)
+            yield from _recoveries(self._node.remote_log_aux.counts)
+            yield from _tier_reads(self._node.read_tally)
         applied = self._node.kv.machine.applied_offset
         yield GaugeMetricFamily("raftlake_kv_applied_offset", "Next offset of the metadata log to apply", value=applied)
         ignored, unasked = "Committed reserved entries that mean nothing", "Proposals that their sender may not make"
@@ -225,12 +229,38 @@ def _tier(tiering: Tiering) -> Iterator[Metric]:
     yield GaugeMetricFamily("raftlake_tier_lag_ms", "Age of the oldest committed record that is not in the tier", value=lag)
     offsets = sum(max(0, status.high_watermark - (status.copied_end or 0)) for status in statuses)
     yield GaugeMetricFamily("raftlake_tier_lag_offsets", "Committed offsets that are not in the tier", value=offsets)
+    unchecked = sum(status.unchecked for status in statuses)
+    yield GaugeMetricFamily("raftlake_tier_unchecked_offsets", "Copied offsets that are not read back yet", value=unchecked)
     failing = sum(status.error is not None for status in statuses)
-    yield GaugeMetricFamily("raftlake_tier_failing_partitions", "Partitions whose last copy failed", value=failing)
+    yield GaugeMetricFamily(
+        "raftlake_tier_failing_partitions", "Partitions whose last copy, check or removal failed", value=failing
+    )
     counts = tiering.counts
     yield CounterMetricFamily("raftlake_tier_segments", "Segments copied by this node", value=counts.segments)
     yield CounterMetricFamily("raftlake_tier_log_bytes", "Bytes of the log copied by this node", value=counts.log_bytes)
+    yield CounterMetricFamily("raftlake_tier_checks", "Copies read back as they were written", value=counts.checks)
+    yield CounterMetricFamily("raftlake_tier_damaged", "Copies found damaged when they were read back", value=counts.damaged)
+    yield CounterMetricFamily("raftlake_tier_deletions", "Removals of old files from tables", value=counts.deletions)
+    yield CounterMetricFamily("raftlake_tier_drops", "Tables of deleted topics that were emptied", value=counts.drops)
     yield CounterMetricFamily("raftlake_tier_failures", "Tries of this node that failed", value=counts.failures)
+
+
+def _recoveries(counts: AuxCounts) -> Iterator[Metric]:
+    """Of partitions whose leader's log begins behind ours."""
+    built = "Partitions of this node that began behind what the tier holds"
+    yield CounterMetricFamily("raftlake_tier_recoveries", built, value=counts.built)
+    failed = "Tries of this node to begin behind what the tier holds that failed"
+    yield CounterMetricFamily("raftlake_tier_recovery_failures", failed, value=counts.failures)
+
+
+def _tier_reads(tally: ReadTally) -> Iterator[Metric]:
+    """Of the consumers of offsets that are only in the tier."""
+    yield CounterMetricFamily("raftlake_tier_reads", "Pieces that this node has read from the tier", value=tally.reads)
+    yield CounterMetricFamily("raftlake_tier_read_bytes", "Bytes of them", value=tally.bytes)
+    hits = "Reads of consumers from pieces that were here already"
+    yield CounterMetricFamily("raftlake_tier_read_hits", hits, value=tally.hits)
+    yield CounterMetricFamily("raftlake_tier_searches", "Searches by time that the tier has answered", value=tally.searches)
+    yield CounterMetricFamily("raftlake_tier_read_failures", "Reads and searches that failed", value=tally.failures)
 
 
 class _NodeCollector(Collector):

@@ -142,11 +142,13 @@ class NodeServer:
         if location is None:
             return None
 
+        seconds = location.request_timeout_ms / 1000
+
         def settings() -> TierSettings:
             # A node that leads a partition knows its cluster.
-            return TierSettings(uri=location.uri, cluster_id=str(self.node.cluster_id))
+            return TierSettings(uri=location.uri, cluster_id=str(self.node.cluster_id), request_seconds=seconds)
 
-        return TierProcess(settings, timeout_seconds=location.request_timeout_ms / 1000, post=self._post)
+        return TierProcess(settings, timeout_seconds=seconds, post=self._post)
 
     @property
     def node(self) -> ReplicaNode:
@@ -168,8 +170,12 @@ class NodeServer:
             min_free_bytes=settings.min_free_bytes,
         )
         write_pid(settings.data_dir)
+        joins_anew = bool(settings.bootstrap_servers) and not self._logs.groups()
         bound = {name: bind(endpoint, setting) for name, (endpoint, setting) in _listening(settings).items()}
         self._build_node(meta)
+        if self._tier is not None and joins_anew:
+            # It begins where its leaders' disks begin, with what the tier tells of the records before.
+            self._tier.expect_reads()
         node, metrics = self.node, self._metrics
         assert metrics is not None
         node.start()

@@ -1,8 +1,11 @@
-"""`ports.RemoteTier` by a process beside the node: a store that is slow, or never answers, costs the event loop nothing.
+"""`ports.RemoteTier` by processes beside the node: a store that is slow, or never answers, costs the event loop nothing.
 
-A thread talks to the worker, one call at a time, and posts the answers to the loop. A call that has no answer in time is
-UNKNOWN, and its worker is killed: what that one has sent may still have its effect, which a claim settles. The next call starts
-a new worker, after a pause that doubles with each worker that fails.
+There are two lanes, each with a thread and a worker of its own. One makes the calls of leaders, of which a copy may take long.
+The other reads for consumers and followers, which do not wait for copies. A lane begins with its first call.
+
+The thread of a lane talks to its worker, one call at a time, and posts the answers to the loop. A call that has no answer in
+time is UNKNOWN, and its worker is killed: what that one has sent may still have its effect, which a claim settles. The next
+call starts a new worker, after a pause that doubles with each worker that fails.
 
 The node itself imports neither delta-rs nor pyarrow for this.
 """
@@ -23,11 +26,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from raftlake.ports.tier import CopyRequest, Lineage, LineageEnd, RemoteSegment, TierError, TierFailure
-from raftlake.raft.types import Epoch
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import (
+    AdoptRequest,
+    CopyRequest,
+    FoundRecord,
+    Lineage,
+    LineageEnd,
+    LineageFacts,
+    ReadRequest,
+    RemoteFile,
+    RemoteSegment,
+    RemoteState,
+    SearchRequest,
+    TierError,
+    TierFailure,
+)
+from raftlake.raft.types import Epoch, Offset
 from raftlake.runtime.aside import Post
 from raftlake.runtime.log import event
-from raftlake.tier.calls import ClaimRequest, TierCall, TierSettings, receive, send
+from raftlake.tier.calls import (
+    AcceptRequest,
+    CheckRequest,
+    ClaimRequest,
+    DeleteRequest,
+    DropRequest,
+    FactsRequest,
+    FindRequest,
+    OldestRequest,
+    TierCall,
+    TierSettings,
+    receive,
+    send,
+)
 
 logger = logging.getLogger("raftlake.tier")
 
@@ -103,22 +134,23 @@ class WorkerProcess:
 
 @dataclass(slots=True)
 class _Call:
-    what: TierCall
+    #: None only starts the worker.
+    what: TierCall | None
     done: Callable[[Any], None]
 
 
-class TierProcess:
-    """`settings` are asked for when a worker is started. `post` runs a callback on the driver's thread later
-    (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause` waits that many seconds or until `close`."""
+class Lane:
+    """A thread and its worker: calls are made one after another, in their order. See `TierProcess`."""
 
     def __init__(
         self,
         settings: Callable[[], TierSettings],
+        name: str,
         *,
         timeout_seconds: float,
         post: Post,
-        start: Callable[[TierSettings], Worker] = WorkerProcess,
-        pause: Callable[[float], object] | None = None,
+        start: Callable[[TierSettings], Worker],
+        pause: Callable[[float], object] | None,
     ) -> None:
         self._settings = settings
         self._uri = ""
@@ -132,16 +164,10 @@ class TierProcess:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._worker: Worker | None = None
-        self._thread = threading.Thread(target=self._run, name="raftlake-tier", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._is_started = False
 
     # --- the driver's thread ---
-
-    def copy(self, request: CopyRequest, done: Callable[[RemoteSegment | TierError], None]) -> None:
-        self._submit(_Call(request, done))
-
-    def claim(self, lineage: Lineage, leader_epoch: Epoch, done: Callable[[LineageEnd | TierError], None]) -> None:
-        self._submit(_Call(ClaimRequest(lineage, leader_epoch), done))
 
     def close(self) -> None:
         """End the worker and the thread. Calls that have no answer yet are told that they have none."""
@@ -152,10 +178,20 @@ class TierProcess:
         if worker is not None:
             worker.kill()
 
-    def _submit(self, call: _Call) -> None:
+    def submit(self, what: TierCall, done: Callable[[Any], None]) -> None:
+        """Make a call, behind those before it."""
+        call = _Call(what, done)
         if self._closing.is_set():
             self._post(lambda: call.done(TierError(TierFailure.UNKNOWN, _STOPPING)))
             return
+        self._line_up(call)
+
+    def warm(self) -> None:
+        """Start the worker before there is a call. One that cannot be started is no error yet."""
+        if not self._closing.is_set():
+            self._line_up(_Call(None, lambda _: None))
+
+    def _line_up(self, call: _Call) -> None:
         self._calls.put(call)
         if not self._is_started:
             # A node without a call needs no thread.
@@ -166,6 +202,10 @@ class TierProcess:
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
+            if call.what is None:
+                with contextlib.suppress(OSError):
+                    self._current()
+                continue
             answer = self._answer(call.what)
             # A loop that is closed takes no more callbacks.
             with contextlib.suppress(RuntimeError):
@@ -205,3 +245,78 @@ class TierProcess:
         if not self._closing.is_set():
             self._pause_seconds = min(max(2 * self._pause_seconds, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX)
             event(logger, logging.WARNING, "the tier's worker was given up", reason=reason, pause_seconds=self._pause_seconds)
+
+
+class TierProcess:
+    """`settings` are asked for when a worker is started. `post` runs a callback on the driver's thread later
+    (`loop.call_soon_threadsafe`). `start` makes a worker, and `pause` waits that many seconds or until `close`."""
+
+    def __init__(
+        self,
+        settings: Callable[[], TierSettings],
+        *,
+        timeout_seconds: float,
+        post: Post,
+        start: Callable[[TierSettings], Worker] = WorkerProcess,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        def lane(name: str) -> Lane:
+            return Lane(settings, name, timeout_seconds=timeout_seconds, post=post, start=start, pause=pause)
+
+        self.leaders = lane("raftlake-tier")
+        self.readers = lane("raftlake-tier-reads")
+
+    def expect_reads(self) -> None:
+        """Somebody will soon wait for a read: its worker starts now. It takes about as long as a node."""
+        self.readers.warm()
+
+    def close(self) -> None:
+        """End the workers. Calls that have no answer yet are told that they have none."""
+        self.leaders.close()
+        self.readers.close()
+
+    # --- calls of leaders ---
+
+    def copy(self, request: CopyRequest, done: Callable[[RemoteSegment | TierError], None]) -> None:
+        self.leaders.submit(request, done)
+
+    def claim(self, lineage: Lineage, leader_epoch: Epoch, done: Callable[[LineageEnd | TierError], None]) -> None:
+        self.leaders.submit(ClaimRequest(lineage, leader_epoch), done)
+
+    def check(self, lineage: Lineage, segment: RemoteSegment, done: Callable[[TierError | None], None]) -> None:
+        self.leaders.submit(CheckRequest(lineage, segment), done)
+
+    def delete(self, lineage: Lineage, leader_epoch: Epoch, until: Offset, done: Callable[[Offset | TierError], None]) -> None:
+        self.leaders.submit(DeleteRequest(lineage, leader_epoch, until), done)
+
+    def drop(self, group: GroupId, partitions: int, done: Callable[[TierError | None], None]) -> None:
+        self.leaders.submit(DropRequest(group, partitions), done)
+
+    def adopt(self, request: AdoptRequest, done: Callable[[LineageFacts | TierError], None]) -> None:
+        self.leaders.submit(request, done)
+
+    def accept(
+        self,
+        group: GroupId,
+        begin: Offset | None,
+        reach: Offset | None,
+        done: Callable[[LineageFacts | TierError], None],
+    ) -> None:
+        self.leaders.submit(AcceptRequest(group, begin, reach), done)
+
+    # --- calls that read for somebody who waits ---
+
+    def read(self, request: ReadRequest, done: Callable[[bytes | TierError], None]) -> None:
+        self.readers.submit(request, done)
+
+    def search(self, request: SearchRequest, done: Callable[[FoundRecord | TierError | None], None]) -> None:
+        self.readers.submit(request, done)
+
+    def find(self, lineage: Lineage, offset: Offset, done: Callable[[RemoteState | TierError], None]) -> None:
+        self.readers.submit(FindRequest(lineage, offset), done)
+
+    def oldest(self, lineage: Lineage, count: int, done: Callable[[tuple[RemoteFile, ...] | TierError], None]) -> None:
+        self.readers.submit(OldestRequest(lineage, count), done)
+
+    def facts(self, lineage: Lineage | GroupId, done: Callable[[LineageFacts | TierError], None]) -> None:
+        self.readers.submit(FactsRequest(lineage), done)

@@ -8,7 +8,7 @@ Reading order:
 - `machine`, `node_watch`: one machine with a disk and at most one `ReplicaNode`; what invariants see of that node.
 - `view`: what they see of all machines.
 - `clock`, `network`: simulated time and drifting clocks; RPCs between nodes as values.
-- `tier`: the remote tier of all nodes, whose calls stall or lose their answers.
+- `tier`: the remote tier of all nodes, whose calls stall or lose their answers; `tier_table`: what its tables show.
 - `disk` (a package): logs and election files in memory, with what a crash may take away.
 - `faults` (a package): what strikes a run. `clients` (a package): the traffic of a run.
 - `invariants` (a package): what the cluster must never show. `oracle`: what clients were promised.

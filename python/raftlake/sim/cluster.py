@@ -30,7 +30,7 @@ from raftlake.sim.faults.strikes import RoleTrap, Strike
 from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
-from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied
+from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied, undropped
 from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
@@ -43,7 +43,8 @@ from raftlake.wire.batches import Record, decode_records, parse_header
 #: How often the end of a phase is looked for.
 POLL_US = 100 * US_PER_MS
 #: After the faults a node that lags is given up when it has got nothing for so long, or when so much time is over altogether.
-STANDSTILL_US, GOING_ON_US_MAX = 5_000 * US_PER_MS, 120_000 * US_PER_MS
+#: A partition copies one segment after another, two in a second: of a log of five records a segment that is minutes.
+STANDSTILL_US, GOING_ON_US_MAX = 5_000 * US_PER_MS, 600_000 * US_PER_MS
 #: A cluster that makes more events than this in one `POLL_US` asks itself in circles. Traffic makes a few hundred.
 EVENTS_PER_POLL_MAX = 20_000
 
@@ -141,12 +142,15 @@ class Cluster:
             replica_fetch_wait_ms=self.settings.replica_fetch_wait_ms,
             replica_fetch_bytes_max=self.settings.replica_fetch_bytes_max,
             retention_bytes=self.settings.retention_bytes,
+            retention_ms=self.settings.retention_ms,
+            local_retention_bytes=self.settings.local_retention_bytes,
             retention_check_interval_ms=500,
             snapshot_bytes_between=self.settings.snapshot_bytes_between,
             snapshot_interval_ms=self.settings.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.settings.snapshot_fetch_bytes_max,
             min_free_bytes=MIN_FREE_BYTES,
             tier_target_lag_ms=self.settings.tier_lag_ms,
+            tier_piece_bytes=self.settings.tier_piece_bytes,
             propose_timeout_ms=3_000,
             read_timeout_ms=3_000,
         )
@@ -314,7 +318,7 @@ class Cluster:
                     if replica.is_leader:
                         self.invariants.on_leading(replica, now_us)
         if self.store is not None:
-            check_tier(self._running(), self.store.ends)
+            check_tier(self._running(), self.store.lineages, self.store.keys)
 
     def _running(self) -> list[ReplicaNode]:
         return [machine.node for machine in self.machines.values() if machine.node is not None]
@@ -322,8 +326,9 @@ class Cluster:
     def _uncopied(self) -> list[str]:
         if self.store is None:
             return []
-        lasting = {lineage: end for lineage, end in self.store.ends.items() if lineage.group.topic != SCRATCH}
-        return uncopied(self._running(), lasting, self.committed)
+        tables = self.store.lineages
+        lasting = {lineage: shown for lineage, shown in tables.items() if lineage.group.topic != SCRATCH}
+        return uncopied(self._running(), lasting, self.committed) + undropped(tables, self.store.keys)
 
     def heal(self) -> None:
         """End every fault: what follows must succeed."""
@@ -362,7 +367,7 @@ class Cluster:
         ):
             held = sum(int(replica.log.end_offset) for replica in self.replicas())
             if self.store is not None:
-                held += sum(len(shown.segments) for shown in self.store.lineages.values())
+                held += sum(shown.newest.end_offset for shown in self.store.lineages.values() if shown.newest is not None)
             if held > most:
                 most, end_us = held, min(max(end_us, self.scheduler.now_us + STANDSTILL_US), last_us)
             if self.scheduler.now_us >= end_us:

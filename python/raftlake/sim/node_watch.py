@@ -47,6 +47,8 @@ class NodeWatch:
         #: Groups that changed since the last turn ended.
         self._touched: list[ReplicaState] = []
         self._roles: dict[GroupId, str] = {}
+        #: Attempts to make the state of a group of what the tier keeps, with and without success.
+        self._built = self._not_built = 0
         node.reports.role_listeners.append(self._on_role)
 
     def look(self) -> None:
@@ -69,6 +71,7 @@ class NodeWatch:
         for what, is_so in (("low disk", disk.is_low), ("full disk", disk.is_full), ("majority low", disk.is_refusing)):
             if is_so:
                 self._coverage.note(f"turns with a {what}")
+        self._note_recoveries()
         if self._touched:
             touched, held = self._touched, disk.held
             self._touched = [replica for replica in touched if replica.group in held]
@@ -76,6 +79,13 @@ class NodeWatch:
                 # One whose group was begun anew before its state was saved has said nothing of it.
                 if replica.group not in held and self.replicas.get(replica.group) is replica:
                     self._invariants.on_turn(replica)
+
+    def _note_recoveries(self) -> None:
+        counts = self._node.remote_log_aux.counts
+        if counts.built > self._built or counts.failures > self._not_built:
+            self._coverage.note("built remote log aux", counts.built - self._built)
+            self._coverage.note("failed to build remote log aux", counts.failures - self._not_built)
+            self._built, self._not_built = counts.built, counts.failures
 
     def _find_groups(self) -> None:
         """Groups were opened or closed."""

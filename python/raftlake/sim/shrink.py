@@ -24,6 +24,8 @@ QUIET = {
     "flush_error_ppm": 0,
     "drift_ppm_max": 0,
     "retention_bytes": -1,
+    "local_retention_bytes": -2,
+    "retention_ms": -1,
     "churners": 0,
     "observers": 0,
     "partitions": 1,

@@ -16,10 +16,13 @@ from raftlake.ports.peer_rpcs import (
     ControlRpc,
     DescribeReply,
     DescribeRpc,
+    EpochEndRpc,
     FetchReply,
     FetchRpc,
     FetchSnapshotReply,
     FetchSnapshotRpc,
+    LocalStartRpc,
+    OffsetReply,
     PeerMessage,
     PeerReply,
     PeerRpc,
@@ -64,6 +67,10 @@ def describe_rpc(rpc: PeerRpc) -> str:
             return f"Propose bytes={len(batch)}"
         case DescribeRpc():
             return "DescribeQuorum"
+        case LocalStartRpc(group=group, timestamp=timestamp, leader_epoch=epoch):
+            return f"ListOffsets {group} timestamp={timestamp} epoch={epoch}"
+        case EpochEndRpc(group=group, epoch=asked, leader_epoch=epoch):
+            return f"OffsetForLeaderEpoch {group} of={asked} epoch={epoch}"
         case VoterRpc(request=request):
             return type(request).__name__
         case _:
@@ -84,6 +91,8 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
             return f"ProposeReply {error.name} base={base_offset}"
         case DescribeReply():
             return "DescribeQuorumReply"
+        case OffsetReply(error=error, position=position):
+            return f"OffsetReply {error.name} {position.offset}@{position.epoch}"
         case VoterReply(response=response):
             return f"{type(response).__name__} {response.error_code.name}"  # type: ignore[attr-defined]
         case _:

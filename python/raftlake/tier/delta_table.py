@@ -5,39 +5,58 @@ claimed. A copy compares both with what it expects, on the snapshot that it comm
 commit when another one has set the same `txn` since then. So of two copies from one snapshot one is shown, and no copy of an
 older leader comes behind the claim of a newer one.
 
+Nothing is committed where another program has added or removed rows of the partition (`as_left`). The table of a deleted topic
+is emptied all the same.
+
+A delete sets the epoch too, and removes whole files in the same commit. A drop sets an epoch that no leader has. So does an
+adoption for all older incarnations.
+
 A claim always commits, even where its epoch is known already. A commit of a process that was given up may still be on its way
 to the store: the claim takes the version that this commit would have, and so settles its fate.
 """
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TypeVar
-
-from deltalake.transaction import AddAction
 
 from raftlake.arrow.records import LOADER, KernelLoader
 from raftlake.errors import RequestRejected, WireError, one_line
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.ports.tier import CopyRequest, Lineage, LineageEnd, RemoteSegment, TierError, TierFailure
-from raftlake.raft.types import Epoch
+from raftlake.ports.tier import (
+    AdoptRequest,
+    CopyRequest,
+    Lineage,
+    LineageEnd,
+    LineageFacts,
+    RemoteSegment,
+    TierError,
+    TierFailure,
+)
+from raftlake.raft.types import Epoch, Offset
+from raftlake.tier.acceptance import accept_table
+from raftlake.tier.adoption import adopt_table
+from raftlake.tier.as_left import require_as_left
 from raftlake.tier.calls import TierSettings
-from raftlake.tier.failures import STORE_ERRORS, TierProblem, is_conflict, problem_of, words_of
+from raftlake.tier.commits import Action, add_action, commit_once, remove_action, require_newest
+from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of
+from raftlake.tier.known_copies import KnownCopies
 from raftlake.tier.last_segment import last_segment
-from raftlake.tier.remote_segments import SEGMENT_KEY, auxiliary_name, file_name, pack_auxiliary, to_json, unpack_auxiliary
-from raftlake.tier.schema import end_app, epoch_app
+from raftlake.tier.leftovers import Leftovers
+from raftlake.tier.lineage_facts import FactsReader
+from raftlake.tier.lineage_files import LineageFiles, lineage_files, removable
+from raftlake.tier.remote_segments import SEGMENT_KEY, auxiliary_name, file_name, pack_auxiliary, to_json
+from raftlake.tier.schema import LAST_EPOCH, begin_app, end_app, epoch_app, newest_incarnation
 from raftlake.tier.segment_file import SegmentFile, write_segment
-from raftlake.tier.topic_table import TopicTable
+from raftlake.tier.topic_table import TopicTable, never_shown
 
 T = TypeVar("T")
 
-#: How often a call judges anew after a commit of the same lineage came first.
-_ATTEMPTS_MAX = 5
 #: Tables that stay open: each has the list of its files in memory.
 _TABLES_MAX = 32
+#: How often a call looks again for files that somebody rewrote under its hands.
+_ROUNDS_MAX = 5
 
 
 class DeltaTier:
@@ -47,28 +66,60 @@ class DeltaTier:
         self._settings = settings
         self._loader = loader
         self._tables: OrderedDict[GroupId, TopicTable] = OrderedDict()
+        self._leftovers = Leftovers()
 
     def copy(self, request: CopyRequest) -> RemoteSegment | TierError:
         """See `RemoteTier.copy`."""
-        return self._answer(request.lineage, lambda table: self._copy(table, request))
+        return self._answer(request.lineage.group, lambda table: self._copy(table, request))
 
     def claim(self, lineage: Lineage, leader_epoch: Epoch) -> LineageEnd | TierError:
         """See `RemoteTier.claim`."""
-        return self._answer(lineage, lambda table: self._claim(table, lineage, leader_epoch))
+        return self._answer(lineage.group, lambda table: self._claim(table, lineage, leader_epoch))
 
-    def auxiliary(self, lineage: Lineage, segment_id: str) -> bytes | TierError:
-        """The auxiliary bytes of a copy."""
-        return self._answer(lineage, lambda table: _auxiliary(table, segment_id))
+    def delete(self, lineage: Lineage, leader_epoch: Epoch, until: Offset) -> Offset | TierError:
+        """See `RemoteTier.delete`."""
+        return self._answer(lineage.group, lambda table: self._delete(table, lineage, leader_epoch, until))
 
-    def _answer(self, lineage: Lineage, call: Callable[[TopicTable], T]) -> T | TierError:
-        table = self._table(lineage.group)
+    def drop(self, group: GroupId, partitions: int) -> TierError | None:
+        """See `RemoteTier.drop`. A table that is gone is made again: it has the fences that keep late copies out."""
+        self._tables.pop(group._replace(partition=0), None)
+        return self._answer(group, lambda table: self._drop(table, group, partitions))
+
+    def adopt(self, request: AdoptRequest) -> LineageFacts | TierError:
+        """See `RemoteTier.adopt`."""
+
+        def adopt(table: TopicTable) -> LineageFacts:
+            return self._facts(table, adopt_table(table, self._settings.cluster_id, request))
+
+        return self._answer(request.group, adopt)
+
+    def accept(self, group: GroupId, begin: Offset | None, reach: Offset | None) -> LineageFacts | TierError:
+        """See `RemoteTier.accept`."""
+
+        def accept(table: TopicTable) -> LineageFacts:
+            cluster_id = self._settings.cluster_id
+            newest = newest_incarnation(table.transaction, cluster_id, group)
+            lineage = Lineage(group, newest or 0)
+            if newest is not None:
+                accept_table(table, cluster_id, lineage, (begin, reach), self._loader)
+            return self._facts(table, lineage)
+
+        return self._answer(group, accept)
+
+    def _facts(self, table: TopicTable, lineage: Lineage) -> LineageFacts:
+        files = _files(table, lineage)
+        copies = KnownCopies(table.store, table.uri, lineage, files)
+        return FactsReader(table, self._settings.cluster_id, lineage, files, copies).facts()
+
+    def _answer(self, group: GroupId, call: Callable[[TopicTable], T]) -> T | TierError:
+        table = self._table(group)
         try:
             table.refresh()
             return call(table)
         except TierProblem as problem:
             return problem.error
         except (WireError, RequestRejected) as error:
-            return TierError(TierFailure.DAMAGED, f"cannot copy a segment of {lineage.group}: {one_line(error)}")
+            return TierError(TierFailure.DAMAGED, f"cannot copy a segment of {group}: {one_line(error)}")
         except STORE_ERRORS as error:
             return problem_of(error, "use the table", table.uri).error
 
@@ -93,16 +144,15 @@ class DeltaTier:
         try:
             written = self._write(table, request, paths)
             segment = written.segment
-            self._commit(
+            commit_once(
                 table,
-                request.segment_id,
-                lambda: self._require_next(table, request),
+                lambda: self._next_file(table, request, written),
                 transactions={
                     end_app(self._settings.cluster_id, lineage): request.end_offset - 1,
                     epoch_app(self._settings.cluster_id, lineage): request.leader_epoch,
                 },
-                adds=[_add_action(lineage, written)],
                 metadata={SEGMENT_KEY: to_json(lineage, segment)},
+                call=request.segment_id,
             )
         except (TierProblem, WireError, RequestRejected) as problem:
             if not isinstance(problem, TierProblem) or problem.error.failure is not TierFailure.UNKNOWN:
@@ -129,94 +179,91 @@ class DeltaTier:
             raise problem_of(error, "write to the table", table.uri) from error
         return written
 
+    def _next_file(self, table: TopicTable, request: CopyRequest, written: SegmentFile) -> list[Action]:
+        self._require_next(table, request)
+        return [add_action(request.lineage, written)]
+
     def _require_next(self, table: TopicTable, request: CopyRequest) -> None:
         """TierProblem unless this copy is the next one of its lineage, and its leader the newest."""
-        self._require_newest(table, request.lineage, request.leader_epoch)
+        self._require_mine(table, request.lineage, request.leader_epoch)
         last = table.transaction(end_app(self._settings.cluster_id, request.lineage))
+        if last is None and request.is_continued:
+            raise never_shown(table.uri, request.lineage.group)
         if last is not None and last + 1 != request.base_offset:
             raise TierProblem(
                 TierFailure.ELSEWHERE,
                 f"{table.uri} shows {request.lineage.group} up to offset {last + 1}, the copy begins at {request.base_offset}",
             )
 
-    def _require_newest(self, table: TopicTable, lineage: Lineage, leader_epoch: Epoch) -> None:
-        newest = table.transaction(epoch_app(self._settings.cluster_id, lineage))
-        if newest is not None and newest > leader_epoch:
-            raise TierProblem(
-                TierFailure.FENCED,
-                f"{table.uri}: a leader of epoch {newest} has {lineage.group}, that of epoch {leader_epoch} writes no more",
-            )
+    def _require_mine(self, table: TopicTable, lineage: Lineage, leader_epoch: Epoch) -> None:
+        """TierProblem unless the leader is the newest, and nobody else has changed the partition."""
+        require_newest(table, self._settings.cluster_id, lineage, leader_epoch)
+        require_as_left(table, self._settings.cluster_id, lineage)
 
     # --- claim -------------------------------------------------------------------------------------------------------------
 
     def _claim(self, table: TopicTable, lineage: Lineage, leader_epoch: Epoch) -> LineageEnd:
-        self._require_newest(table, lineage, leader_epoch)
-        self._commit(
+        commit_once(
             table,
-            str(uuid.uuid4()),
-            lambda: self._require_newest(table, lineage, leader_epoch),
+            lambda: self._nothing(table, lineage, leader_epoch),
             transactions={epoch_app(self._settings.cluster_id, lineage): leader_epoch},
         )
+        cluster_id = self._settings.cluster_id
+        last = table.transaction(end_app(cluster_id, lineage))
+        if last is None or (last == table.transaction(begin_app(cluster_id, lineage)) and not _files(table, lineage).files):
+            return LineageEnd(None)
+        return LineageEnd(last_segment(table, lineage, last))
+
+    def _nothing(self, table: TopicTable, lineage: Lineage, leader_epoch: Epoch) -> list[Action]:
+        self._require_mine(table, lineage, leader_epoch)
+        return []
+
+    # --- delete and drop ---------------------------------------------------------------------------------------------------
+
+    def _delete(self, table: TopicTable, lineage: Lineage, leader_epoch: Epoch, until: Offset) -> Offset:
+        def removals() -> list[Action]:
+            self._require_mine(table, lineage, leader_epoch)
+            return [remove_action(file) for file in removable(_files(table, lineage), lineage.incarnation, until)]
+
+        before = _files(table, lineage)
+        for _ in range(_ROUNDS_MAX):
+            commit_once(
+                table,
+                removals,
+                transactions={epoch_app(self._settings.cluster_id, lineage): leader_epoch},
+            )
+            # delta-rs takes it for no conflict that somebody rewrote the files meanwhile.
+            after = _files(table, lineage)
+            if not removable(after, lineage.incarnation, until):
+                break
         last = table.transaction(end_app(self._settings.cluster_id, lineage))
-        return LineageEnd(None if last is None else last_segment(table, lineage, last))
+        start = after.start if after.start is not None else 0 if last is None else last + 1
+        self._leftovers.sweep(table.store, lineage, leader_epoch, before, after, start)
+        return Offset(start)
 
-    # --- commits -----------------------------------------------------------------------------------------------------------
-
-    def _commit(
-        self,
-        table: TopicTable,
-        call: str,
-        judge: Callable[[], None],
-        *,
-        transactions: Mapping[str, int],
-        adds: Sequence[AddAction] = (),
-        metadata: Mapping[str, str] | None = None,
-    ) -> None:
-        """Commit once, or raise TierProblem. The table is refreshed when this returns."""
-        table.refresh()
-        for _ in range(_ATTEMPTS_MAX):
-            judge()
-            seen = table.version
-            failed: BaseException | None = None
-            try:
-                table.commit(call, adds, transactions, metadata or {})
-            except STORE_ERRORS as error:
-                failed = error
-            if self._is_committed(table, call, seen, failed):
+    def _drop(self, table: TopicTable, group: GroupId, partitions: int) -> None:
+        cluster_id = self._settings.cluster_id
+        listed = table.all_files()
+        groups = [
+            group._replace(partition=partition)
+            for partition in sorted({*range(partitions), *(file.partition for file in listed)})
+        ]
+        newest = max((newest_incarnation(table.transaction, cluster_id, one) or 0 for one in groups), default=0)
+        lineages = [Lineage(one, incarnation) for one in groups for incarnation in range(newest + 1)]
+        fences = {epoch_app(cluster_id, lineage): LAST_EPOCH for lineage in lineages}
+        for _ in range(_ROUNDS_MAX):
+            if not listed and all(table.transaction(app) == LAST_EPOCH for app in fences):
                 return
-        raise TierProblem(TierFailure.UNKNOWN, f"{table.uri}: other writers came first {_ATTEMPTS_MAX} times")
-
-    def _is_committed(self, table: TopicTable, call: str, seen: int, failed: BaseException | None) -> bool:
-        """Whether a commit is in the table after all. False only where it can never come there."""
-        try:
-            table.refresh()
-            if table.commit_of(call, seen) is not None:
-                table.sync(seen)
-                return True
-        except (TierProblem, *STORE_ERRORS) as error:
-            raise TierProblem(TierFailure.UNKNOWN, f"{table.uri}: a commit may be done: {words_of(error)}") from error
-        if failed is not None and is_conflict(failed):
-            return False
-        words = "it is not in the table" if failed is None else words_of(failed)
-        raise TierProblem(TierFailure.UNKNOWN, f"{table.uri}: a commit may be done or come later: {words}") from failed
+            commit_once(
+                table,
+                lambda: [remove_action(file) for file in table.all_files()],
+                transactions=fences,
+            )
+            listed = table.all_files()
+        if listed:
+            raise TierProblem(TierFailure.UNKNOWN, f"{table.uri}: {len(listed)} files came while all were to go")
 
 
-def _add_action(lineage: Lineage, written: SegmentFile) -> AddAction:
-    return AddAction(
-        path=written.segment.file,
-        size=written.segment.size,
-        partition_values={"partition": str(lineage.group.partition)},
-        modification_time=time.time_ns() // 1_000_000,
-        data_change=True,
-        stats=written.statistics,
-    )
-
-
-def _auxiliary(table: TopicTable, segment_id: str) -> bytes:
-    name = auxiliary_name(segment_id)
-    data = table.store.read(name)
-    unpacked = None if data is None else unpack_auxiliary(data)
-    if unpacked is None:
-        what = "is missing" if data is None else "is damaged"
-        raise TierProblem(TierFailure.DAMAGED, f"{table.uri}/{name} {what}: restore it from a copy of the store")
-    return unpacked[1]
+def _files(table: TopicTable, lineage: Lineage) -> LineageFiles:
+    files = table.files(lineage.group.partition)
+    return lineage_files(table.store, table.uri, files, lineage.incarnation)

@@ -28,7 +28,6 @@ class _Copy:
 
     base_offset: int
     end_offset: int
-    incarnation: int
     path: str
 
 
@@ -61,9 +60,9 @@ class FileChecks:
                 self.drop(file, problem)
             else:
                 self.good.append(file)
-        self._copies.sort(key=lambda copy: (copy.incarnation, copy.base_offset))
+        self._copies.sort(key=lambda copy: (copy.base_offset, copy.end_offset))
         for earlier, later in pairwise(self._copies):
-            if earlier.incarnation == later.incarnation and earlier.end_offset > later.base_offset:
+            if earlier.end_offset > later.base_offset:
                 what = f"it overlaps {earlier.path}, which holds the offsets up to {earlier.end_offset - 1}"
                 self._findings.add(Kind.OVERLAP, what, offset=later.base_offset, file=later.path)
 
@@ -72,7 +71,7 @@ class FileChecks:
         self.good = [other for other in self.good if other is not file]
         self.bad.append(file)
         if self._history.is_still_shown(file):
-            what = problem.error.reason.removeprefix(f"{self._history.uri}/{file.path} ")
+            what = problem.what.removeprefix(f"{self._history.uri}/{file.path} ")
             held = "" if not file.has_range else f"; it held the offsets {file.offset_min} to {file.offset_max}"
             self._findings.add(Kind.FILE, f"the file {what}{held}", offset=file.offset_min, file=file.path)
 
@@ -97,7 +96,7 @@ class FileChecks:
             self.is_rewritten = True
         else:
             segment = written.segment
-            self._copies.append(_Copy(segment.base_offset, segment.end_offset, written.incarnation, file.path))
+            self._copies.append(_Copy(segment.base_offset, segment.end_offset, file.path))
         self._check_statistics(file, written)
 
     def _require_bytes(self, file: TableFile, beside: NamedSegment, crc: int) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from raftlake.tier.foreign_commits import UNDO, undo_advice
+
 #: Findings of one kind in one partition that are told one by one.
 TOLD_MAX = 20
 
@@ -13,21 +15,28 @@ TOLD_MAX = 20
 class Kind(Enum):
     """A rule, and what to do where it is broken."""
 
-    GAP = "gap", "put back the file or the version of the table that had them: DESCRIBE HISTORY names who removed rows"
-    TWICE = "twice", "another program has added rows, or put back an old file: restore the version before it"
-    EPOCH = "epoch", "another program has changed rows: restore the version before it"
-    BATCH = "batch", "another program has changed rows: restore the version before it"
+    GAP = "gap", f"another program has removed rows: {UNDO}"
+    TWICE = "twice", f"another program has added rows, or put back an old file: {UNDO}"
+    EPOCH = "epoch", f"another program has changed rows: {UNDO}"
+    BATCH = "batch", f"another program has changed rows: {UNDO}"
     CRC = "crc", "the rows are not what was produced: put back the file from a copy of the store, or copy the table anew"
     FILE = "file", "put it back from a copy of the store"
-    OVERLAP = "overlap", "one of them is no file of this table: restore the version before it was added"
-    FOREIGN = "foreign", "another program has added rows: restore the version before it"
-    END = "end", "another program has added or removed rows: restore the version before it"
+    OVERLAP = "overlap", f"one of them is no file of this table: {UNDO}"
+    FOREIGN = "foreign", f"another program has added rows: {UNDO}"
+    END = "end", f"another program has added or removed rows: {UNDO}"
+    CHANGED = "changed", UNDO
+    PLACE = "place", "put back the table that was here: its topic goes on copying only there"
     TABLE = "table", "nothing of it can be read: move away what is no table of raftlake, restore what was one"
     KEYS = "keys", "`raftlake tier rebuild-metadata` makes the quorum's keys anew from the table"
 
     def __init__(self, word: str, advice: str) -> None:
         self.word = word
         self.advice = advice
+
+    @property
+    def is_to_be_undone(self) -> bool:
+        """What others have done is to be taken back."""
+        return UNDO in self.advice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +53,18 @@ class Finding:
     file: str | None = None
     what: str
 
+    @property
+    def advice(self) -> str:
+        """What to do."""
+        return undo_advice(self.table, self.kind.advice)
+
     def line(self) -> str:
         """All of it in one line."""
         at = "" if self.offset is None else f" offset {self.offset}"
         file = "" if self.file is None else f" {self.file}"
         partition = "" if self.partition is None else f" partition {self.partition}"
-        return f"{self.table}:{partition}{at}{file}: {self.what}: {self.kind.advice}"
+        where = partition + at + file
+        return f"{self.table}:{where}{':' * bool(where)} {self.what}: {self.advice}"
 
 
 class Findings:

@@ -1,7 +1,8 @@
 """The rules between the quorum's keys and the table: both tell the same copies. Pure: values in, findings out.
 
 Copies go on while a table is read. So the keys are read before the table is opened, and again after that: the table shows at
-least what the first ones say, and at most what the second ones say, with the copy that is under way.
+least what the first ones say, and at most what the second ones say, with the copy that is under way. Where old files are being
+removed, the table may begin before the keys' start, and its counts are between two that the keys told.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ def check_keys(findings: Findings, before: PartitionKeys, after: PartitionKeys, 
     known = [tiered for tiered in (first, last) if tiered is not None]
     same = next((tiered for tiered in known if tiered.end_offset == shown.end), None)
     if same is not None:
-        _check_same(findings, same, shown)
+        _check_same(findings, same, last, shown, is_removing=_is_removing(known))
     elif not _is_under_way(first, last, shown.end):
         findings.add(Kind.KEYS, f"the quorum's key says that the table ends at {last.end_offset}, and it ends at {shown.end}")
     for base, segment in after.segments.items():
         if isinstance(segment, Refused):
             findings.add(Kind.KEYS, f"the quorum's key of this copy cannot be read: {segment.reason}", offset=base)
-        elif segment.end_offset <= shown.end:
+        elif last.start_offset < segment.end_offset <= shown.end:
             _check_segment(findings, segment, shown)
 
 
@@ -79,16 +80,30 @@ def _is_under_way(first: Tiered | None, last: Tiered, end: int) -> bool:
     return end in ends or low < end < last.end_offset
 
 
-def _check_same(findings: Findings, tiered: Tiered, shown: Shown) -> None:
-    pairs = [
-        ("incarnation", tiered.incarnation, shown.incarnation),
-        ("first offset", tiered.start_offset, shown.start),
-        ("number of copies", tiered.segments, tiered.segments if shown.segments is None else shown.segments),
-        ("bytes", tiered.size, tiered.size if shown.size is None else shown.size),
-    ]
+def _is_removing(known: list[Tiered]) -> bool:
+    """Old files are on their way out of the table, or were when it was opened."""
+    return any(tiered.deleting is not None for tiered in known) or known[0].start_offset != known[-1].start_offset
+
+
+def _check_same(findings: Findings, tiered: Tiered, last: Tiered, shown: Shown, *, is_removing: bool) -> None:
+    pairs = [("incarnation", tiered.incarnation, shown.incarnation)]
+    if is_removing and shown.start > last.start_offset:
+        pairs.append(("first offset", last.start_offset, shown.start))
+    elif not is_removing:
+        pairs += _counts(tiered, shown)
     for what, said, found in pairs:
         if said != found:
             findings.add(Kind.KEYS, f"{what}: the quorum's key says {said}, and the table shows {found}")
+
+
+def _counts(tiered: Tiered, shown: Shown) -> list[tuple[str, int, int]]:
+    # A file that somebody has rewritten may begin before the keys' start. The file goes as a whole, later.
+    begins_before = shown.size is None and shown.start < tiered.start_offset
+    return [
+        ("first offset", tiered.start_offset, tiered.start_offset if begins_before else shown.start),
+        ("number of copies", tiered.segments, tiered.segments if shown.segments is None else shown.segments),
+        ("bytes", tiered.size, tiered.size if shown.size is None else shown.size),
+    ]
 
 
 def _words(epochs: Iterable[tuple[int, int]]) -> str:

@@ -1,7 +1,8 @@
 """The last copy that a table shows of a lineage, whoever rewrote the files since then.
 
 Normally the newest file of the partition is as its leader wrote it, and the file of auxiliary bytes beside it has all facts.
-After OPTIMIZE rows of several copies are in one file: then the rows tell.
+After OPTIMIZE rows of several copies are in one file: then the rows tell which copy it is. The file of auxiliary bytes has the
+facts of that copy as it was written, and the quorum's keys go by these: a file of OPTIMIZE may be gone tomorrow.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from raftlake.arrow.records import segment_schema
 from raftlake.ports.tier import Lineage, RemoteSegment, TierFailure
 from raftlake.raft.types import Epoch, Offset
 from raftlake.tier.failures import TierProblem
+from raftlake.tier.foreign_commits import PUT_BACK
 from raftlake.tier.remote_segments import SEGMENT_KEY, NamedSegment, auxiliary_name, file_name, from_json, unpack_auxiliary
 from raftlake.tier.table_files import TableFile
 from raftlake.tier.topic_table import TopicTable
@@ -34,15 +36,15 @@ def last_segment(table: TopicTable, lineage: Lineage, last_offset: int) -> Remot
     """The copy that ends with `last_offset`, the version of the lineage's `txn`. TierProblem where the table does not show it:
     somebody has removed rows, or added some."""
     partition = lineage.group.partition
-    files = [file for file in table.files(partition) if _may_hold(file, lineage.incarnation)]
+    files = [file for file in table.files(partition) if file.may_hold(lineage.incarnation)]
     behind = next((file for file in files if file.offset_max is not None and file.offset_max > last_offset), None)
-    if behind is not None and behind.incarnation_min == behind.incarnation_max == lineage.incarnation:
+    if behind is not None and behind.is_of(lineage.incarnation):
         raise _foreign(table, f"{behind.path} has rows of partition {partition} behind offset {last_offset}, the last one")
     for file in files:
         if file.offset_max is not None and file.offset_max < last_offset:
             break
         named = _as_written(table, file)
-        if named is not None and named.belongs_to(lineage) and named.segment.end_offset - 1 == last_offset:
+        if named is not None and named.is_shown_by(lineage) and named.segment.end_offset - 1 == last_offset:
             return named.segment
     for file in files:
         if (segment := _from_rows(table, lineage, file, files, last_offset)) is not None:
@@ -50,15 +52,8 @@ def last_segment(table: TopicTable, lineage: Lineage, last_offset: int) -> Remot
     raise _foreign(table, f"the rows of partition {partition} up to offset {last_offset} are not in it any more")
 
 
-def _may_hold(file: TableFile, incarnation: int) -> bool:
-    if file.incarnation_min is None or file.incarnation_max is None:
-        return True
-    return file.incarnation_min <= incarnation <= file.incarnation_max
-
-
 def _foreign(table: TopicTable, what: str) -> TierProblem:
-    advice = "another program has changed the table: put back what is missing, or restore an earlier version"
-    return TierProblem(TierFailure.UNUSABLE, f"the table at {table.uri} is not as it was left: {what}: {advice}")
+    return TierProblem(TierFailure.UNUSABLE, f"the table at {table.uri} is not as it was left: {what}: {PUT_BACK}")
 
 
 def _as_written(table: TopicTable, file: TableFile) -> NamedSegment | None:
@@ -94,6 +89,10 @@ def _from_rows(
     if not ends.num_rows:
         return None
     segment_id = ends["segment_id"][0].as_py()
+    known = _auxiliary(table, segment_id)
+    if known is not None and known.is_shown_by(lineage) and known.segment.end_offset - 1 == last_offset:
+        # As it was written: a check compares it with these facts, and asks the rows where the file is gone.
+        return known.segment
     # Rows of one copy may be in several files.
     parts = [rows, *(_rows(table, lineage, other) for other in files if other is not file)]
     rows = pa.concat_tables(parts).filter(pc.equal(pc.field("segment_id"), segment_id)).sort_by("offset")
@@ -101,7 +100,6 @@ def _from_rows(
     for epoch, offset in zip(rows["leader_epoch"].to_pylist(), rows["offset"].to_pylist(), strict=True):
         if not epochs or epochs[-1][0] != epoch:
             epochs.append((Epoch(epoch), Offset(offset)))
-    known = _auxiliary(table, segment_id)
     return RemoteSegment(
         segment_id=segment_id,
         base_offset=Offset(rows["offset"][0].as_py()),
@@ -120,4 +118,4 @@ def _rows(table: TopicTable, lineage: Lineage, file: TableFile) -> Arrow:
     with table.store.open(file.path) as source:
         # Other writers have other types of text.
         rows = pq.ParquetFile(source).read(columns=_SCHEMA.names).select(_SCHEMA.names).cast(_SCHEMA)
-    return rows.filter(pc.equal(rows["incarnation"], lineage.incarnation))
+    return rows.filter(pc.less_equal(rows["incarnation"], lineage.incarnation))

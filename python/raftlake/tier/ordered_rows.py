@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from raftlake.arrow.records import segment_schema
 from raftlake.ports.tier import TierFailure
-from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of, words_of
+from raftlake.tier.failures import RESTORE, STORE_ERRORS, TierProblem, problem_of, words_of
 from raftlake.tier.store import Store
 from raftlake.tier.table_files import TableFile, groups_by_overlap
 
@@ -40,9 +40,11 @@ _BUFFER_BYTES = 4 << 20
 class FileProblem(TierProblem):
     """A file is not as the table's log says: gone, of another size, or no Parquet."""
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(TierFailure.DAMAGED, reason)
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(TierFailure.DAMAGED, f"{what}: {RESTORE}")
         self.path = path
+        #: The reason without what to do.
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ class Rows:
 
     def path_of(self, row: int) -> str:
         return self.paths[0 if self.origins is None else int(self.origins[row])]
+
+    def of_incarnation(self, incarnation: int) -> Rows:
+        """Those that an incarnation may show: its own, and what it took over of older ones."""
+        is_one = pc.less_equal(self.batch.column("incarnation"), incarnation).fill_null(False)
+        if pc.all(is_one).as_py():
+            return self
+        origins = None if self.origins is None else self.origins[np.asarray(is_one)]
+        return Rows(self.batch.filter(is_one), self.paths, origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +105,19 @@ def _problem(store: Store, uri: str, file: TableFile, error: BaseException) -> T
 
 
 def rows_in_order(
-    store: Store, uri: str, files: Sequence[TableFile], start: int, end: int, columns: Sequence[str] | None = None
+    store: Store,
+    uri: str,
+    files: Sequence[TableFile],
+    start: int,
+    end: int,
+    columns: Sequence[str] | None = None,
+    rows_together: int | None = None,
 ) -> Iterator[Rows]:
-    """The rows of one partition's files with offsets from `start` to below `end`, in their order. What is missing, or is there
-    twice, is so here too. `columns` are some of `segment_schema`, or all. Raises FileProblem or TierProblem."""
+    """The rows of one partition's files with offsets from `start` to below `end`, in their order, at most `rows_together` at a
+    time. What is missing, or is there twice, is so here too. `columns` are some of `segment_schema`, or all. Raises FileProblem
+    or TierProblem."""
     names = segment_schema().names if columns is None else columns
-    reader = _Reader(store, uri, start, end, [name for name in segment_schema().names if name in names])
+    reader = _Reader(store, uri, start, end, [name for name in segment_schema().names if name in names], rows_together)
     ranges: list[tuple[int, int, int]] = []
     for number, file in enumerate(files):
         if file.offset_min is not None and file.offset_max is not None:
@@ -124,12 +141,15 @@ def row_groups(store: Store, uri: str, file: TableFile) -> list[RowGroup]:
 
 
 class _Reader:
-    def __init__(self, store: Store, uri: str, start: int, end: int, names: list[str]) -> None:
+    def __init__(
+        self, store: Store, uri: str, start: int, end: int, names: list[str], rows_together: int | None = None
+    ) -> None:
         self._store = store
         self._uri = uri
         self._start = start
         self._end = end
         self._names = names
+        self._rows_together = rows_together or _ROWS_TOGETHER
         self._read = [name for name in dict.fromkeys([*names, "offset"]) if name != "partition"]
         self._schema = pa.schema([segment_schema().field(name) for name in names])
         #: The file that was used last stays open.
@@ -138,7 +158,8 @@ class _Reader:
     def _parquet(self, file: TableFile) -> Arrow:
         if self._open is None or self._open[0] != file.path:
             # Without threads of its own: they would call Python's file while the interpreter ends.
-            parquet = pq.ParquetFile(self._store.open(file.path), buffer_size=_BUFFER_BYTES, pre_buffer=False)
+            source = self._store.open(file.path)
+            parquet = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False, page_checksum_verification=True)
             self._open = (file.path, parquet)
         return self._open[1]
 
@@ -172,7 +193,7 @@ class _Reader:
 
     def _wanted(self, group: RowGroup, start: int, end: int) -> Iterator[tuple[Arrow, npt.NDArray[np.int64]]]:
         """The rows of a group within a range of offsets, and their offsets."""
-        rows = max(1, min(_ROWS_TOGETHER, _BYTES_TOGETHER // group.row_bytes))
+        rows = max(1, min(self._rows_together, _BYTES_TOGETHER // group.row_bytes))
         with judged(self._store, self._uri, group.file):
             for batch in self._batches(group.file, group.index, self._read, rows):
                 offsets = offsets_of(batch)

@@ -67,6 +67,10 @@ class NamedSegment:
     def belongs_to(self, lineage: Lineage) -> bool:
         return (self.partition, self.incarnation) == (lineage.group.partition, lineage.incarnation)
 
+    def is_shown_by(self, lineage: Lineage) -> bool:
+        """A lineage may show the copy: it is of this partition, and of this incarnation or an older one."""
+        return self.partition == lineage.group.partition and self.incarnation <= lineage.incarnation
+
 
 def from_json(text: str | bytes, **place: Any) -> NamedSegment | None:
     """The facts of a copy; None for what is no such JSON. `place` gives what a footer does not know: size, crc, file."""

@@ -66,9 +66,18 @@ class Span:
 class PartitionCheck:
     """The rules for the rows of one partition."""
 
-    def __init__(self, topic: str, findings: Findings, wanted: Iterable[str] = (), loader: KernelLoader = LOADER) -> None:
+    def __init__(
+        self,
+        topic: str,
+        findings: Findings,
+        wanted: Iterable[str] = (),
+        loader: KernelLoader = LOADER,
+        *,
+        newest_incarnation: int = 0,
+    ) -> None:
         self._topic = topic
         self._findings = findings
+        self._newest_incarnation = newest_incarnation
         self._loader = loader
         #: Ranges of offsets whose absence is told already: their file cannot be read. Both ends belong to them.
         self.excused: list[tuple[int, int]] = []
@@ -123,7 +132,11 @@ class PartitionCheck:
         for name, what in (("leader_epoch", "leader epoch"), ("incarnation", "incarnation")):
             for row in np.flatnonzero(piece.steps(name) < 0).tolist():
                 now = int(piece[name][row])
-                text = f"the {what} goes back from {now - int(piece.steps(name)[row])} to {now}"
+                before = now - int(piece.steps(name)[row])
+                if name == "incarnation" and before < self._newest_incarnation:
+                    # A later election brought back what an earlier one had superseded.
+                    continue
+                text = f"the {what} goes back from {before} to {now}"
                 self._findings.add(Kind.EPOCH, text, offset=int(offsets[row]), file=piece.path_of(row))
 
     def is_excused(self, first: int, last: int) -> bool:

@@ -7,12 +7,14 @@ version 2, and no feature above them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from deltalake import DeltaTable, Schema
 
 from raftlake.arrow.records import segment_schema
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import Lineage
+from raftlake.wire import ids
 from raftlake.wire.ids import id_to_text
 
 FORMAT = "1"
@@ -20,13 +22,17 @@ CLUSTER_PROPERTY, TOPIC_ID_PROPERTY, TOPIC_PROPERTY = "raftlake.clusterId", "raf
 PARTITION_COLUMNS = ["partition"]
 #: Columns with statistics: what queries filter by, and what finds the last copy after OPTIMIZE.
 STATISTICS_COLUMNS = ("offset", "timestamp", "kind", "leader_epoch", "incarnation", "segment_id")
+#: Of a topic that is dropped, and of an incarnation that is over. Leaders have lower ones.
+LAST_EPOCH = 2**31 - 1
+#: An unclean recovery counts incarnations up by one.
+_INCARNATIONS_BEYOND = 16
 #: Delta may be told to forget old `txn` versions. The fences of this table are such versions.
 _FORGETS_FENCES = "delta.setTransactionRetentionDuration"
 
 
 def table_uri(tier_uri: str, group: GroupId) -> str:
-    """Where the table of a topic is. A topic that is deleted and created again has another table."""
-    return f"{tier_uri.rstrip('/')}/{group.topic}-{id_to_text(group.topic_id)}"
+    """Where the table of a topic is."""
+    return ids.table_uri(tier_uri, group.topic, group.topic_id)
 
 
 def delta_schema() -> Schema:
@@ -57,6 +63,30 @@ def end_app(cluster_id: str, lineage: Lineage) -> str:
 def epoch_app(cluster_id: str, lineage: Lineage) -> str:
     """The `txn` whose version is the highest leader epoch of a lineage."""
     return f"{end_app(cluster_id, lineage)}/epoch"
+
+
+def begin_app(cluster_id: str, lineage: Lineage) -> str:
+    """The `txn` whose version is the last offset before those that an incarnation shows first by itself."""
+    return f"{end_app(cluster_id, lineage)}/begin"
+
+
+def recovery_app(cluster_id: str, group: GroupId, recovery: str) -> str:
+    """The `txn` whose version is the incarnation that a recovery began."""
+    return f"{cluster_id}/{id_to_text(group.topic_id)}/{group.partition}/recovery/{recovery}"
+
+
+def newest_incarnation(transaction: Callable[[str], int | None], cluster_id: str, group: GroupId) -> int | None:
+    """The newest incarnation that a table knows: its leader has shown a row, or has fenced the leaders before it. None where
+    there is none. `transaction` gives the version of a `txn`."""
+    newest: int | None = None
+    incarnation = 0
+    while incarnation < (newest or 0) + _INCARNATIONS_BEYOND:
+        lineage = Lineage(group, incarnation)
+        # Each commit of a leader sets its epoch.
+        if transaction(epoch_app(cluster_id, lineage)) is not None or transaction(end_app(cluster_id, lineage)) is not None:
+            newest = incarnation
+        incarnation += 1
+    return newest
 
 
 def difference(table: DeltaTable, cluster_id: str, group: GroupId) -> str | None:

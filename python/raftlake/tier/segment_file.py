@@ -6,7 +6,8 @@ Row groups hold 100,000 rows at most, or one piece of decoded batches: 64 MiB. R
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any, TypeAlias
@@ -21,7 +22,7 @@ from raftlake.ports.tier import CopyRequest, RemoteSegment
 from raftlake.tier.batch_source import source_bytes, windows
 from raftlake.tier.remote_segments import SEGMENT_KEY, file_name, footer_json
 from raftlake.tier.schema import STATISTICS_COLUMNS
-from raftlake.tier.store import Store, sink
+from raftlake.tier.store import OutputFile, Store, sink
 
 #: pyarrow ships no types.
 Arrow: TypeAlias = Any
@@ -74,19 +75,9 @@ def write_segment(store: Store, request: CopyRequest, loader: KernelLoader = LOA
         base_offset=request.base_offset,
         loader=loader,
     )
-    ranges = _Ranges()
+    ranges = Ranges("timestamp", "kind", "leader_epoch")
     file = store.create(name)
-    with pq.ParquetWriter(
-        sink(file),
-        file_schema(),
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=_DICTIONARY_COLUMNS,
-        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
-        write_statistics=list(STATISTICS_COLUMNS),
-        write_page_index=True,
-        store_schema=False,
-    ) as writer:
+    with parquet_writer(file) as writer:
         for window in chain.from_iterable(map(windows, request.sources)):
             for rows in decoder.decode(window):
                 ranges.add(rows)
@@ -107,12 +98,29 @@ def write_segment(store: Store, request: CopyRequest, loader: KernelLoader = LOA
         )
         writer.add_key_value_metadata({SEGMENT_KEY: footer_json(lineage, segment)})
     file.finish()
-    return SegmentFile(_with_file(segment, file.size, file.crc), ranges.statistics(request))
+    known = {
+        "offset": (request.base_offset, request.end_offset - 1),
+        "incarnation": (lineage.incarnation,) * 2,
+        "segment_id": (request.segment_id,) * 2,
+    }
+    return SegmentFile(replace(segment, size=file.size, crc=file.crc), ranges.statistics(known))
 
 
-def _with_file(segment: RemoteSegment, size: int, crc: int) -> RemoteSegment:
-    facts = {name: getattr(segment, name) for name in RemoteSegment.__slots__}
-    return RemoteSegment(**facts | {"size": size, "crc": crc})
+def parquet_writer(file: OutputFile) -> Arrow:
+    """Writes rows of a table as all files of the tier have them."""
+    return pq.ParquetWriter(
+        sink(file),
+        file_schema(),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_DICTIONARY_COLUMNS,
+        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+        write_statistics=list(STATISTICS_COLUMNS),
+        write_page_index=True,
+        # A byte that is not as it was is found by who reads a page, also where a batch has no CRC that can be made again.
+        write_page_checksum=True,
+        store_schema=False,
+    )
 
 
 def _require_epochs(request: CopyRequest, decoder: SegmentDecoder) -> None:
@@ -123,31 +131,31 @@ def _require_epochs(request: CopyRequest, decoder: SegmentDecoder) -> None:
         raise CorruptBatch(f"a batch is of leader epoch {found[-1][0]}, after that of its copy, {request.leader_epoch}")
 
 
-class _Ranges:
-    """The least and the largest value of columns over all pieces."""
+class Ranges:
+    """The least and the largest value of columns over all pieces. Times are in microseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
+        self._names = names
         self._rows = 0
         self._ranges: dict[str, tuple[Any, Any]] = {}
 
     def add(self, rows: Arrow) -> None:
+        """The next rows."""
         self._rows += rows.num_rows
-        for name in ("timestamp", "kind", "leader_epoch"):
+        for name in self._names:
             column = rows.column(name)
-            found = pc.min_max(column.cast(pa.int64())).as_py()
+            found = pc.min_max(column.cast(pa.int64()) if name == "timestamp" else column).as_py()
             low, high = self._ranges.get(name, (found["min"], found["max"]))
             self._ranges[name] = (min(low, found["min"]), max(high, found["max"]))
 
     @property
     def timestamp_ms_max(self) -> int:
+        """-1 where no record has a time."""
         return max(int(self._ranges["timestamp"][1]) // 1000, -1)
 
-    def statistics(self, request: CopyRequest) -> str:
-        ranges = self._ranges | {
-            "offset": (request.base_offset, request.end_offset - 1),
-            "incarnation": (request.lineage.incarnation,) * 2,
-            "segment_id": (request.segment_id,) * 2,
-        }
+    def statistics(self, known: Mapping[str, tuple[Any, Any]]) -> str:
+        """Delta's statistics, as JSON; `known` are ranges of other columns."""
+        ranges = {**self._ranges, **known}
         times = ranges["timestamp"]
         try:
             ranges["timestamp"] = (_iso(times[0]), _iso(times[1]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -74,8 +75,19 @@ class Store:
         file.write(data)
         file.finish()
 
+    def duplicate(self, path: str, to: str) -> None:
+        """The same bytes as another file."""
+        file = self.create(to)
+        with self.open(path) as source:
+            while part := source.read(_READ_BYTES):
+                file.write(part)
+        file.finish()
+
     def open(self, path: str) -> Arrow:
         """A file to read from, as pyarrow has them. FileNotFoundError where there is none."""
+        if self._local is not None:
+            # Through Python each piece would be copied once more: a fifth of the time of reading rows.
+            return pa.OSFile(os.path.join(self._local, path))
         return self._files.open_input_file(path)
 
     def read(self, path: str) -> bytes | None:
@@ -89,6 +101,11 @@ class Store:
     def size(self, path: str) -> int | None:
         info = self._files.get_file_info(path)
         return int(info.size) if info.type is FileType.File else None
+
+    def names(self, directory: str) -> list[str]:
+        """The names of the files in a directory; none where it is not there."""
+        found = self._files.get_file_info(FileSelector(directory, allow_not_found=True))
+        return [posixpath.basename(info.path) for info in found if info.type is FileType.File]
 
     def directories(self) -> list[str]:
         """The names of the directories that lie directly here."""
@@ -115,7 +132,8 @@ class Store:
             return
         files = [self._local / path for path in paths]
         files += [path for path in (self._local / path for path in where_there) if path.exists()]
-        for path in [*files, *sorted({path.parent for path in files}), self._local, self._local.parent]:
+        parents = {parent for path in files for parent in path.parents if parent.is_relative_to(self._local)}
+        for path in [*files, *sorted(parents | {self._local}, reverse=True), self._local.parent]:
             with _descriptor(path) as descriptor:
                 os.fsync(descriptor)
 
@@ -135,6 +153,12 @@ def local_path(uri: str) -> Path | None:
         return Path(uri)
     parts = urllib.parse.urlsplit(uri)
     return Path(urllib.parse.unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def absolute(uri: str) -> str:
+    """A URI that means the same wherever a process runs."""
+    place = local_path(uri)
+    return uri.rstrip("/") if place is None else str(place.absolute())
 
 
 def sink(file: OutputFile) -> Arrow:

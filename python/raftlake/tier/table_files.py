@@ -27,11 +27,36 @@ class TableFile:
     offset_max: int | None
     incarnation_min: int | None
     incarnation_max: int | None
+    epoch_min: int | None = None
+    epoch_max: int | None = None
+    #: Microseconds since 1970.
+    time_min: int | None = None
+    time_max: int | None = None
+    segment_min: str | None = None
+    segment_max: str | None = None
 
     @property
     def has_range(self) -> bool:
         """The statistics say which offsets the file holds."""
         return self.offset_min is not None and self.offset_max is not None
+
+    @property
+    def segment_id(self) -> str | None:
+        """The copy that all rows of the file are of, where the statistics tell one."""
+        return self.segment_min if self.segment_min == self.segment_max else None
+
+    def may_have(self, segment_id: str) -> bool:
+        """The statistics do not say that no row is of this copy."""
+        return self.segment_min is None or self.segment_max is None or self.segment_min <= segment_id <= self.segment_max
+
+    def may_hold(self, incarnation: int) -> bool:
+        """The statistics do not say that all rows are of later incarnations. What an incarnation shows of older ones is its
+        own history."""
+        return self.incarnation_min is None or self.incarnation_min <= incarnation
+
+    def is_of(self, incarnation: int) -> bool:
+        """The statistics say that no row is of a later incarnation."""
+        return self.incarnation_max is not None and self.incarnation_max <= incarnation
 
 
 #: Columns of delta-rs, in the order of the fields.
@@ -44,6 +69,12 @@ _COLUMNS = {
     "offset_max": "max.offset",
     "incarnation_min": "min.incarnation",
     "incarnation_max": "max.incarnation",
+    "epoch_min": "min.leader_epoch",
+    "epoch_max": "max.leader_epoch",
+    "time_min": "min.timestamp",
+    "time_max": "max.timestamp",
+    "segment_min": "min.segment_id",
+    "segment_max": "max.segment_id",
 }
 
 
@@ -53,14 +84,21 @@ def list_files(table: DeltaTable) -> Arrow:
     if not actions.num_rows:
         return pa.table({name: [] for name in _COLUMNS})
     nothing = pa.nulls(actions.num_rows, pa.int64())
-    return pa.table({name: actions[of] if of in actions.column_names else nothing for name, of in _COLUMNS.items()})
+    found = {name: actions[of] if of in actions.column_names else nothing for name, of in _COLUMNS.items()}
+    return pa.table({name: _microseconds(column) if name.startswith("time_") else column for name, column in found.items()})
+
+
+def _microseconds(times: Arrow) -> Arrow:
+    return times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()) if pa.types.is_timestamp(times.type) else times
 
 
 def files_of(listed: Arrow, partition: int) -> list[TableFile]:
     """The files of one partition, in no order."""
     if not listed.num_rows:
         return []
-    return [TableFile(**row) for row in listed.filter(pc.equal(listed["partition"], partition)).to_pylist()]
+    found = listed.filter(pc.equal(listed["partition"], partition))
+    columns = {name: found[name].to_pylist() for name in _COLUMNS}
+    return [TableFile(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
 def groups_by_overlap(ranges: Iterable[tuple[int, int, int]]) -> Iterator[list[int]]:

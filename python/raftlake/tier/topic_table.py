@@ -11,20 +11,25 @@ from collections.abc import Mapping, Sequence
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import TierFailure
 from raftlake.tier.calls import TierSettings
+from raftlake.tier.commit_watch import CommitWatch
 from raftlake.tier.failures import STORE_ERRORS, TierProblem, problem_of
+from raftlake.tier.foreign_commits import CALL_KEY, CLEAN_KEY
 from raftlake.tier.schema import PARTITION_COLUMNS, delta_schema, difference, table_properties, table_uri
 from raftlake.tier.store import Store
 from raftlake.tier.table_files import TableFile, files_of, list_files
 
-#: In each commit of ours: what tells it from all others.
-CALL_KEY = "raftlake.call"
 #: How often delta-rs itself goes behind a commit of another lineage.
-_RETRIES_MAX = 20
+RETRIES_MAX = 20
+#: What to do about a table that is gone. Its share may only be not mounted.
+PUT_BACK = (
+    "mount its share, or put it back: copies then go on by themselves. Only where it is lost for good, delete and create the "
+    "topic: that gives up every record that only the table has"
+)
 
 
 def commit_name(version: int) -> str:
@@ -37,19 +42,30 @@ def checkpoint_name(version: int) -> str:
     return f"_delta_log/{version:020d}.checkpoint.parquet"
 
 
+def never_shown(uri: str, group: GroupId) -> TierProblem:
+    """A table that knows of no copy of a partition, where the quorum's keys tell of some."""
+    return TierProblem(
+        TierFailure.UNUSABLE,
+        f"the table at {uri} never showed a row of {group}, and the quorum's keys tell of copies: the table that has them is "
+        f"gone: {PUT_BACK}",
+    )
+
+
 class TopicTable:
     """One table. Every method but `refresh` speaks of what the last `refresh` has seen."""
 
-    def __init__(self, settings: TierSettings, group: GroupId) -> None:
+    def __init__(self, settings: TierSettings, group: GroupId, *, may_create: bool = True) -> None:
         self._settings = settings
-        self._options = dict(settings.storage_options)
+        self._options = settings.options()
         self._group = group
         self.uri = table_uri(settings.uri, group)
         self._table: DeltaTable | None = None
         self._store: Store | None = None
+        self._may_create = may_create
         self._was_seen = False
         #: The content of the newest commit that was seen. Where it is another one, the table is another one.
         self._newest: bytes | None = None
+        self._watch = CommitWatch()
 
     @property
     def table(self) -> DeltaTable:
@@ -66,13 +82,14 @@ class TopicTable:
         return self.table.version()
 
     def refresh(self) -> None:
-        """See the newest commits; create the table where there never was one. Raises TierProblem."""
+        """See the newest commits; create the table where there never was one and it may be. Raises TierProblem."""
         try:
             if self._table is not None and (self._newest is None or self._commit_content() != self._newest):
                 self._table = None
             if self._table is None:
                 self._table = self._open()
                 self._store = Store(self.uri, self._options)
+                self._watch = CommitWatch()
             else:
                 self._table.update_incremental()
             found = difference(self._table, self._settings.cluster_id, self._group)
@@ -90,14 +107,20 @@ class TopicTable:
     def _commit_content(self) -> bytes | None:
         return self.store.read(commit_name(self.version))
 
+    def watch(self) -> CommitWatch:
+        """What its commits tell of other programs, up to this version."""
+        newest, version = self._newest, self.version
+        self._watch.look(version, lambda number: newest if number == version else self.store.read(commit_name(number)))
+        return self._watch
+
     def _open(self) -> DeltaTable:
         try:
             table = DeltaTable(self.uri, storage_options=self._options)
         except TableNotFoundError as error:
             if self._was_seen:
-                raise TierProblem(
-                    TierFailure.UNUSABLE, f"the table at {self.uri} is gone: put it back, or delete and create the topic"
-                ) from error
+                raise TierProblem(TierFailure.UNUSABLE, f"the table at {self.uri} is gone: {PUT_BACK}") from error
+            if not self._may_create:
+                raise TierProblem(TierFailure.ABSENT, f"there is no table at {self.uri}") from error
             table = self._create()
         self._was_seen = True
         return table
@@ -129,18 +152,25 @@ class TopicTable:
         return self.table.transaction_version(app)
 
     def commit(
-        self, call: str, adds: Sequence[AddAction], transactions: Mapping[str, int], metadata: Mapping[str, str]
+        self,
+        call: str,
+        actions: Sequence[AddAction | RemoveAction],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, str],
+        retries_max: int = RETRIES_MAX,
     ) -> None:
         """Commit on top of what was seen. delta-rs goes behind commits that others made since then, unless they set one of the
-        same transactions. Raises one of STORE_ERRORS, also after a commit that is in the table: `holds` tells."""
+        same transactions. Raises one of STORE_ERRORS, also after a commit that is in the table: `commit_of` tells."""
+        clean_to = self._watch.clean_to
+        known = {} if clean_to is None else {CLEAN_KEY: str(clean_to)}
         self.table.create_write_transaction(
-            list(adds),
+            list(actions),
             mode="append",
             schema=self.table.schema(),
             partition_by=PARTITION_COLUMNS,
             commit_properties=CommitProperties(
-                custom_metadata={CALL_KEY: call, **metadata},
-                max_commit_retries=_RETRIES_MAX,
+                custom_metadata={CALL_KEY: call, **known, **metadata},
+                max_commit_retries=retries_max,
                 app_transactions=[Transaction(app, version) for app, version in transactions.items()],
             ),
         )
@@ -169,3 +199,8 @@ class TopicTable:
         """The files of a partition, those of the largest offsets first; before them those that do not say."""
         files = files_of(list_files(self.table), partition)
         return sorted(files, key=lambda file: (file.offset_max is not None, -(file.offset_max or 0)))
+
+    def all_files(self) -> list[TableFile]:
+        """The files of all partitions."""
+        listed = list_files(self.table)
+        return [file for partition in listed["partition"].unique().to_pylist() for file in files_of(listed, partition)]

@@ -10,15 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from raftlake.ports.tier import RemoteSegment
+from raftlake.tier.commit_watch import CommitWatch
 from raftlake.tier.entries import PartitionKeys, Tiered
 from raftlake.tier.file_checks import FileChecks
 from raftlake.tier.findings import Finding, Findings, Kind
+from raftlake.tier.foreign_commits import Change
 from raftlake.tier.key_checks import Shown, check_keys
 from raftlake.tier.ordered_rows import FileProblem, rows_in_order
 from raftlake.tier.probe import Probe
 from raftlake.tier.reader import TopicHistory
 from raftlake.tier.row_checks import PartitionCheck
 from raftlake.tier.table_files import TableFile
+from raftlake.tier.topic_table import commit_name
 
 OFFSET_END = 2**63 - 1
 
@@ -60,6 +63,8 @@ class TableReport:
     version: int | None
     partitions: tuple[PartitionReport, ...]
     findings: tuple[Finding, ...]
+    #: Its topic was deleted, and the tier has emptied it.
+    is_dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,11 @@ class QuorumKeys:
 def verify_table(
     history: TopicHistory, keys: QuorumKeys | None = None, tell: Callable[[Progress], None] = lambda progress: None
 ) -> TableReport:
-    """Read all of a table. Raises TierProblem where the store does not answer."""
+    """Read all of a table. Raises TierProblem where the store does not answer. `keys` is None for a topic that is deleted."""
+    if (elsewhere := history.elsewhere) is not None:
+        return _unread(history, Finding(kind=Kind.PLACE, table=history.uri, partition=None, what=elsewhere))
+    if keys is None and history.is_dropped:
+        return _unread(history)
     partitions = {*history.partitions(), *history.partitions_begun()}
     if keys is not None:
         partitions |= {*keys.before, *keys.after}
@@ -93,10 +102,29 @@ def verify_table(
     )
 
 
+def _unread(history: TopicHistory, *findings: Finding) -> TableReport:
+    """The report of a table whose rows need not be read: it is another topic's, or none are left of a deleted one."""
+    return TableReport(
+        table=history.uri,
+        topic=history.topic,
+        version=history.version,
+        partitions=(),
+        findings=findings,
+        is_dropped=not findings,
+    )
+
+
 def unreadable(uri: str, why: str) -> TableReport:
     """The report of what is no table, or one of somebody else."""
     finding = Finding(kind=Kind.TABLE, table=uri, partition=None, what=why)
     return TableReport(table=uri, topic=None, version=None, partitions=(), findings=(finding,))
+
+
+def _change(history: TopicHistory, partition: int) -> Change | None:
+    """What others have done to a partition, as the commits of the table tell it."""
+    watch = CommitWatch()
+    watch.look(history.version, lambda version: history.store.read(commit_name(version)))
+    return watch.change(partition)
 
 
 class _Verifier:
@@ -119,7 +147,10 @@ class _Verifier:
         self.findings = Findings(history.uri, partition)
         newest = [segment for segment in self._after.segments.values() if isinstance(segment, RemoteSegment)]
         self._files = FileChecks(history, self.findings, probe, [segment.file for segment in newest])
-        self._rows = PartitionCheck(history.topic, self.findings, [segment.segment_id for segment in newest])
+        self._newest = history.newest_incarnation(partition)
+        self._rows = PartitionCheck(
+            history.topic, self.findings, [segment.segment_id for segment in newest], newest_incarnation=self._newest
+        )
         self._listed = history.files(partition)
         self._total = sum(file.rows or 0 for file in self._listed)
 
@@ -131,7 +162,7 @@ class _Verifier:
         self._rows.finish()
         self._check_end()
         if self._has_keys:
-            check_keys(self.findings, self._before, self._after, self._shown())
+            self._check_keys()
         rows = self._rows
         return PartitionReport(
             partition=self._partition,
@@ -176,12 +207,15 @@ class _Verifier:
         return True
 
     def _check_end(self) -> None:
-        """The last row of each incarnation is the one that its `txn` names. Of older ones the table may show less."""
+        """The last row is the one that the `txn` of the newest incarnation names, whatever incarnation copied it. No row of an
+        older one is behind what that one has shown."""
         lasts = self._rows.last_of
-        newest = max(self._incarnations(), default=None)
+        newest = max(self._newest, *lasts, 0)
         for incarnation in self._incarnations():
             last, said = lasts.get(incarnation), self._history.last_offset(self._partition, incarnation)
-            if last is None and (said is None or incarnation != newest or self._is_empty_by_keys()):
+            if incarnation == newest:
+                last = max(lasts.values(), default=None)
+            if last is None and (said is None or incarnation != newest or self._is_empty(newest, said)):
                 continue
             if said is None:
                 what = f"its last offset is {last}, and no commit of the tier shows a row of incarnation {incarnation}"
@@ -197,12 +231,26 @@ class _Verifier:
 
     def _incarnations(self) -> list[int]:
         keys = [keys.tiered.incarnation for keys in (self._before, self._after) if isinstance(keys.tiered, Tiered)]
-        return sorted({0, *self._rows.last_of, *keys})
+        return sorted({0, self._newest, *self._rows.last_of, *keys})
 
-    def _is_empty_by_keys(self) -> bool:
-        """Retention has removed all that was copied, as the quorum's key says."""
+    def _is_empty(self, incarnation: int, said: int) -> bool:
+        """An election left nothing; or retention has removed all that was copied, as the quorum's key says."""
         tiered = self._after.tiered
-        return isinstance(tiered, Tiered) and tiered.start_offset == tiered.end_offset
+        is_empty_by_keys = isinstance(tiered, Tiered) and tiered.start_offset == tiered.end_offset
+        return is_empty_by_keys or said == self._history.begin_offset(self._partition, incarnation)
+
+    def _check_keys(self) -> None:
+        """Where another program has changed the table, keys are not to be made anew from it: it is told once what to do."""
+        told = Findings(self._history.uri, self._partition)
+        check_keys(told, self._before, self._after, self._shown())
+        differs = [finding for finding in told if finding.kind is Kind.KEYS]
+        change = _change(self._history, self._partition) if differs else None
+        is_told = any(finding.kind.is_to_be_undone for finding in self.findings)
+        for finding in told:
+            if finding.kind is not Kind.KEYS or (change is None and not is_told):
+                self.findings.add(finding.kind, finding.what, offset=finding.offset, file=finding.file)
+        if change is not None and not is_told:
+            self.findings.add(Kind.CHANGED, f"{change.words(self._partition)}: {differs[0].what}")
 
     def _shown(self) -> Shown | None:
         rows, files = self._rows, self._files
@@ -211,7 +259,7 @@ class _Verifier:
         if not firsts:
             return None
         return Shown(
-            incarnation=max(rows.last_of, default=0),
+            incarnation=max(self._newest, max(rows.last_of, default=0)),
             start=min(firsts),
             end=max(ends),
             segments=None if files.bad else rows.segments,

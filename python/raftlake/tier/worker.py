@@ -15,10 +15,28 @@ import os
 import signal
 import socket
 import sys
-from typing import assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
-from raftlake.ports.tier import CopyRequest, LineageEnd, RemoteSegment, TierError, TierFailure
-from raftlake.tier.calls import ClaimRequest, TierCall, TierSettings, receive, send
+from raftlake.ports.tier import AdoptRequest, CopyRequest, ReadRequest, SearchRequest, TierError, TierFailure
+from raftlake.tier.calls import (
+    AcceptRequest,
+    CheckRequest,
+    ClaimRequest,
+    DeleteRequest,
+    DropRequest,
+    FactsRequest,
+    FindRequest,
+    OldestRequest,
+    TierCall,
+    TierSettings,
+    receive,
+    send,
+)
+from raftlake.tier.store_log import quiet
+
+if TYPE_CHECKING:
+    from raftlake.tier.delta_table import DeltaTier
+    from raftlake.tier.table_reads import TableReads
 
 #: By how much the node's own work comes first where both want the processor.
 _NICENESS = 10
@@ -26,25 +44,55 @@ MISSING_PACKAGE = "the tier needs the package {}: pip install 'raftlake[tier]'"
 
 
 class Calls:
-    """The answers to calls. delta-rs is imported at the first one, so that its absence is an answer too."""
+    """The answers to calls. The absence of delta-rs is an answer too."""
 
     def __init__(self, settings: TierSettings) -> None:
         self._settings = settings
-        self._tier: object | None = None
+        self._tier: DeltaTier | None = None
+        self._reads: TableReads | None = None
 
-    def answer(self, call: TierCall) -> RemoteSegment | LineageEnd | TierError:
-        """Make one call."""
+    def get_ready(self) -> TierError | None:
+        """Import delta-rs, which takes as long as a small call. The error is that of every call."""
         try:
             from raftlake.tier.delta_table import DeltaTier
+            from raftlake.tier.table_reads import TableReads
         except ModuleNotFoundError as error:
             return TierError(TierFailure.UNUSABLE, MISSING_PACKAGE.format(error.name))
-        if not isinstance(self._tier, DeltaTier):
-            self._tier = DeltaTier(self._settings)
+        self._tier = self._tier or DeltaTier(self._settings)
+        self._reads = self._reads or TableReads(self._settings)
+        return None
+
+    def answer(self, call: TierCall) -> Any:
+        """Make one call. The answer is what `RemoteTier` gives to its `done`."""
+        if (error := self.get_ready()) is not None:
+            return error
+        tier, reads = self._tier, self._reads
+        assert tier is not None and reads is not None
         match call:
             case CopyRequest():
-                return self._tier.copy(call)
+                return tier.copy(call)
             case ClaimRequest():
-                return self._tier.claim(call.lineage, call.leader_epoch)
+                return tier.claim(call.lineage, call.leader_epoch)
+            case DeleteRequest():
+                return tier.delete(call.lineage, call.leader_epoch, call.until)
+            case DropRequest():
+                return tier.drop(call.group, call.partitions)
+            case AdoptRequest():
+                return tier.adopt(call)
+            case AcceptRequest():
+                return tier.accept(call.group, call.begin, call.reach)
+            case CheckRequest():
+                return reads.check(call.lineage, call.segment)
+            case ReadRequest():
+                return reads.read(call)
+            case SearchRequest():
+                return reads.search(call)
+            case FindRequest():
+                return reads.find(call.lineage, call.offset)
+            case OldestRequest():
+                return reads.oldest(call.lineage, call.count)
+            case FactsRequest():
+                return reads.facts(call.of)
             case _:
                 assert_never(call)
 
@@ -52,6 +100,8 @@ class Calls:
 def serve(connection: socket.socket) -> None:
     """Answer calls until the other end closes: EOFError or another OSError."""
     ours = Calls(receive(connection))
+    # Before the first call: it may be on its way, or come soon.
+    ours.get_ready()
     while True:
         send(connection, ours.answer(receive(connection)))
 
@@ -76,6 +126,7 @@ def main() -> None:
         os.nice(_NICENESS)
     # delta-rs takes as many threads as there are processors unless it is told otherwise.
     os.environ.setdefault("TOKIO_WORKER_THREADS", "2")
+    quiet(os.environ)
     with contextlib.suppress(EOFError, OSError):
         serve(socket.socket(fileno=int(sys.argv[1])))
 

@@ -16,9 +16,11 @@ from kio.static.constants import uuid_zero
 from raftlake.errors import WireError
 from raftlake.wire.primitives import ID_BYTES, ZERO_ID
 
-__all__ = ["ZERO_ID", "KioId", "id_from_kio", "id_from_text", "id_to_kio", "id_to_text"]
+__all__ = ["ZERO_ID", "KioId", "id_from_kio", "id_from_text", "id_to_kio", "id_to_text", "table_of", "table_uri"]
 
 _T = TypeVar("_T")
+#: Of an id as text.
+_ID_CHARS = 22
 
 
 class KioId(Protocol):
@@ -58,3 +60,20 @@ def id_from_text(text: str) -> bytes:
     if len(raw) != ID_BYTES or id_to_text(raw) != text:
         raise WireError(f"{text!r} is not an id of {ID_BYTES} bytes")
     return raw
+
+
+def table_uri(tier_uri: str, topic: str, topic_id: bytes) -> str:
+    """Where the Delta table of a topic is. A topic that is deleted and created again has another table."""
+    return f"{tier_uri.rstrip('/')}/{topic}-{id_to_text(topic_id)}"
+
+
+def table_of(uri: str) -> tuple[str, bytes] | None:
+    """Name and id of the topic whose table a place is named after; None where it is named after none. See `table_uri`."""
+    name = uri.rstrip("/").rpartition("/")[2]
+    topic, dash, topic_id = name[: -_ID_CHARS - 1], name[-_ID_CHARS - 1 : -_ID_CHARS], name[-_ID_CHARS:]
+    if not topic or dash != "-":
+        return None
+    try:
+        return topic, id_from_text(topic_id)
+    except WireError:
+        return None

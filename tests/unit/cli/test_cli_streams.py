@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,9 @@ def shell(tail: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`raftlake ARGUMENTS` with what a shell user writes behind it; the exit code is the command's own."""
     command = f'"$@" {tail}'
     line = ["bash", "-o", "pipefail", "-c", command, "bash", sys.executable, "-m", "raftlake", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    # With PYTHONUNBUFFERED nothing would be left to write when the interpreter ends.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, env=env)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,13 +25,15 @@ from raftlake.cli import main as cli
 from raftlake.cli import tier as cli_tier
 from raftlake.cli import tier_facts
 from raftlake.cli.tier_facts import NodeAnswer, QuorumTier, partition_facts, read_quorum, tier_keys
+from raftlake.client.errors import NoReachableNode
 from raftlake.client.types import KvEntry, KvPage
-from raftlake.errors import MachineError, WrongState
+from raftlake.errors import ConfigError, ErrorCode, MachineError, RaftlakeError, RequestRejected, WrongState
 from raftlake.kv.keys import CLUSTER_KEY, node_key, tier_key, tier_segment_key, topic_key
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import Offset
 from raftlake.tier.calls import TierSettings
+from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.entries import PartitionKeys, Tiered, encode_segment, encode_tiered
 from raftlake.tier.verify import Progress
 from raftlake.wire.ids import id_to_text
@@ -164,6 +167,27 @@ def test_a_row_tells_what_key_and_leader_say() -> None:
     ]
 
 
+def test_a_row_tells_what_nodes_cannot_read_for_consumers() -> None:
+    """Whoever leads the partition: a follower serves consumers too."""
+
+    def part(reason: str, first: int | None, last: int | None, partition: int = 0) -> dict[str, Any]:
+        known = {"topic": "orders", "partition": partition, "firstOffset": first, "lastOffset": last, "sinceMs": 7}
+        return known | {"error": {"failure": "damaged", "reason": reason}}
+
+    led = answer_for("orders", 1, 8, 8, error={"failure": "unusable", "reason": "no room"})
+    answers = [
+        NodeAnswer(1, "h:1", [led], unreadable=[part("a is gone", 3, 3), part("b is gone", 4, 9), part("c", None, None, 1)]),
+        NodeAnswer(2, "h:2", [answer_for("orders", 0, 8, 8)], unreadable=[part("a is gone", 5, 5)]),
+    ]
+    rows = {(row["topic"], row["partition"]): row["error"] for row in partition_facts(quorum_of({}), answers)}
+    assert rows["orders", 0] == (
+        "node 1 cannot read offset 3 for consumers: a is gone; node 1 cannot read offsets 4 to 9 for consumers: b is gone"
+    )
+    assert rows["orders", 1] == "no room; node 1 cannot read a time for consumers: c"
+    assert rows["fares", 0] is None
+    assert answers[1].facts()["unreadable"] == [part("a is gone", 5, 5)]
+
+
 def test_the_newest_leader_is_believed() -> None:
     quorum = quorum_of({"i": {0: tiered(0, 30)}})
     answers = [
@@ -217,7 +241,9 @@ def test_segments_are_told_with_their_partition(settings: TierSettings) -> None:
 def test_status_asks_every_node_and_tells_which_did_not_answer(keys: Keys) -> None:
     keys.put_topic("orders", OTHER_ID, 1)
     keys.put_tier(OTHER_ID, 0, tiered(0, 30, 3, 700))
-    body = json.dumps({"partitions": [answer_for("orders", 0, 30, 42, lagMs=7), {"broken": 1}]}).encode()
+    told = {"partitions": [answer_for("orders", 0, 30, 42, lagMs=7), {"broken": 1}], "deletedTopics": ["fares stays"]}
+    told["unreadable"] = [{"broken": 1}]
+    body = json.dumps(told).encode()
     with front(200, body) as good, front(404, b"{}") as without, front(200, b"no JSON") as broken:
         for node_id, port in enumerate((good, without, broken, 1), 1):
             keys.put_node(node_id, ("127.0.0.1", port))
@@ -226,13 +252,15 @@ def test_status_asks_every_node_and_tells_which_did_not_answer(keys: Keys) -> No
         facts = json.loads(run("status", "--json"))
     assert lines[0].split() == cli_tier.COLUMNS
     assert lines[1].split() == ["orders", "0", "30", "42", "12", "7", "3", "700", "-"]
+    assert lines.pop(2) == f"node 1 (127.0.0.1:{good}): fares stays"
     assert lines[2] == f"node 2 (127.0.0.1:{without}): it has no remote tier: set tier.uri on all nodes"
     assert lines[3].startswith(f"node 3 (127.0.0.1:{broken}): no answer: ")
     assert lines[4].startswith("node 4 (127.0.0.1:1): no answer: ") and "refused" in lines[4]
     assert lines[5] == "node 5 (no http.listener): the partitions that it leads are not known here"
     assert len(lines) == 6
     assert facts["partitions"][0]["lag"] == 12
-    assert [node["nodeId"] for node in facts["nodes"] if node["error"] is None] == [1]
+    (answered,) = (node for node in facts["nodes"] if node["error"] is None)
+    assert (answered["nodeId"], answered["deletedTopics"]) == (1, ["fares stays"])
 
 
 def test_a_node_that_does_not_answer_in_time_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +272,90 @@ def test_a_node_that_does_not_answer_in_time_is_a_line(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(httpx, "get", get)
     assert tier_facts.ask_node(1, "h:1", 0.5) == NodeAnswer(1, "h:1", error="no answer: timed out")
+
+
+# --- rebuild-metadata ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def leader(keys: Keys, monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, dict[str, Any]]) -> Iterator[list[Any]]:
+    """Node 1 leads, and answers so, one after another. The bodies of what it was asked."""
+    asked: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/tier/rebuild-metadata"
+            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            status, body = answers[len(asked) - 1]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    keys.put_node(1, ("127.0.0.1", server.server_address[1]))
+    monkeypatch.setattr(keys, "describe_quorum", lambda: SimpleNamespace(leader_id=1), raising=False)
+    try:
+        yield asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+MADE = {"startOffset": 0, "endOffset": 30, "segments": 3, "bytes": 700}
+
+
+def test_the_keys_of_all_partitions_are_made_anew(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.put_topic("orders", OTHER_ID, 2)
+    keys.put_topic("fares", TOPIC_ID, 1)
+    with leader(keys, monkeypatch, (200, MADE), (200, MADE), (200, MADE | {"endOffset": 31})) as asked:
+        lines = run("rebuild-metadata").splitlines()
+    assert asked == [
+        {"topic": "fares", "partition": 0},
+        {"topic": "orders", "partition": 0},
+        {"topic": "orders", "partition": 1},
+    ]
+    assert lines[0].split() == cli_tier.REBUILT_COLUMNS
+    assert lines[3].split() == ["orders", "1", "0", "31", "3", "700", "-"]
+
+
+def test_one_partition_is_made_anew(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.put_topic("orders", OTHER_ID, 2)
+    keys.put_topic("fares", TOPIC_ID, 2)
+    with leader(keys, monkeypatch, (200, MADE)) as asked:
+        facts = json.loads(run("rebuild-metadata", "--topic", "orders", "--partition", "1", "--json"))
+    assert asked == [{"topic": "orders", "partition": 1}]
+    assert facts == {"partitions": [{"topic": "orders", "partition": 1, **MADE, "error": None}]}
+
+
+def test_a_partition_whose_keys_stay_is_an_error_of_the_command(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys.put_topic("orders", OTHER_ID, 2)
+    with leader(keys, monkeypatch, (409, {"error": "never showed a row"}), (200, MADE)):
+        output, error = failed("rebuild-metadata")
+    assert isinstance(error, cli_tier.TableWrong) and str(error) == "the keys of 1 of 2 partitions were not changed"
+    assert "never showed a row" in output and "700" in output
+
+
+def test_what_cannot_be_made_anew_is_one_line(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "describe_quorum", lambda: SimpleNamespace(leader_id=1), raising=False)
+    keys.put_node(1, None)
+    _, error = failed("rebuild-metadata")
+    assert str(error) == "there are no topics"
+    keys.put_topic("orders", OTHER_ID, 1)
+    _, error = failed("rebuild-metadata", "--topic", "else")
+    assert str(error) == "there is no such topic or partition"
+    _, error = failed("rebuild-metadata")
+    assert str(error).startswith("node 1 leads the quorum and has no http.listener")
+    keys.put_node(1, ("127.0.0.1", 1))
+    output, _ = failed("rebuild-metadata")
+    assert "no answer from 127.0.0.1:1: " in output
+    outcome = CliRunner().invoke(cli_tier.app, ["rebuild-metadata", "--partition", "1"])
+    assert outcome.exit_code == 2 and "--topic" in outcome.output
 
 
 # --- verify ----------------------------------------------------------------------------------------------------------------
@@ -295,6 +407,13 @@ def test_one_table_that_is_none_is_an_error_in_one_line(tmp_path: Path) -> None:
     assert output == "" and isinstance(error, WrongState) and "\n" not in str(error)
 
 
+@pytest.mark.parametrize("place", ["s3://me:pa55@b/t", "az://c/t?sig=pa55"])
+@pytest.mark.parametrize("option", [[], ["--sql"], ["--tier-uri"]])
+def test_a_secret_in_a_place_is_refused_and_not_repeated(place: str, option: list[str]) -> None:
+    output, error = failed("verify", *option, place)
+    assert output == "" and isinstance(error, WrongState) and "environment" in str(error) and "pa55" not in str(error)
+
+
 def test_the_keys_of_a_quorum_are_compared(settings: TierSettings, keys: Keys) -> None:
     made = fill(settings)
     keys.put_topic("flights", TOPIC_ID, 3)
@@ -305,6 +424,33 @@ def test_the_keys_of_a_quorum_are_compared(settings: TierSettings, keys: Keys) -
     output, _ = failed("verify", str(root_of(settings)), "-b", "h:1")
     assert f"the quorum's key says that the table ends at 22, and it ends at {END}" in output
     assert "all is well" in run("verify", str(root_of(settings)))
+
+
+@pytest.mark.parametrize("variable", ["RAFTLAKE_BOOTSTRAP_SERVER", "RAFTLAKE_BOOTSTRAP_SERVERS"])
+@pytest.mark.parametrize("error", [NoReachableNode(["h:1"], {}), RequestRejected(ErrorCode.REQUEST_TIMED_OUT, "no leader")])
+def test_tables_are_read_where_the_environments_nodes_do_not_answer(
+    settings: TierSettings, keys: Keys, monkeypatch: pytest.MonkeyPatch, error: RaftlakeError, variable: str
+) -> None:
+    """The first step after the loss of all disks, with README's variable in the environment."""
+    fill(settings)
+    (Path(settings.uri) / f"trains-{OTHER_ID}").mkdir()
+    asked: list[str] = []
+
+    def connect(bootstrap_server: str, timeout_ms: int) -> Any:
+        asked.append(bootstrap_server)
+        raise error
+
+    monkeypatch.setattr(cli_tier, "connect", connect)
+    monkeypatch.setenv(variable, "h:1")
+    outcome = CliRunner().invoke(cli_tier.app, ["verify", "--tier-uri", settings.uri, "--topic", "flights"])
+    assert (outcome.exit_code, outcome.stdout.splitlines()[-1]) == (0, "all is well")
+    assert outcome.stderr == f"the quorum's keys are not compared, only the tables are read: {error}\n"
+    asked.clear()
+    outcome = CliRunner().invoke(cli_tier.app, ["verify", "--tier-uri", settings.uri])
+    assert outcome.exit_code == 1 and isinstance(outcome.exception, cli_tier.TableWrong)
+    assert asked == ["h:1"] and outcome.stderr.count("\n") == 1
+    output, raised = failed("verify", "--tier-uri", settings.uri, "-b", "h:1")
+    assert output == "" and raised is error
 
 
 def test_copies_may_go_on_while_keys_are_read(settings: TierSettings, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +476,33 @@ def test_a_table_of_another_cluster_and_one_of_a_topic_that_is_gone(settings: Ti
     assert str(error) == f"{root_of(settings)} is of cluster {CLUSTER_ID}, the nodes are of {OTHER_ID}"
 
 
+def test_the_table_of_a_deleted_topic_is_no_finding(settings: TierSettings, keys: Keys) -> None:
+    made = fill(settings)
+    assert DeltaTier(settings).drop(GROUP, 3) is None
+    lines = run("verify", "--tier-uri", settings.uri, "--topic", "flights").splitlines()
+    assert lines[1:] == ["its topic was deleted, and it has no row any more", "all is well"]
+    facts = json.loads(run("verify", "--tier-uri", settings.uri, "--json"))
+    assert facts["ok"] is True and facts["tables"][0]["isDropped"] is True
+    # The keys go after the rows.
+    keys.put_tier(TOPIC_ID, 2, keys_of(made))
+    assert "all is well" in run("verify", str(root_of(settings)), "-b", "h:1")
+    keys.put_topic("flights", TOPIC_ID, 3)
+    output, _ = failed("verify", str(root_of(settings)), "-b", "h:1")
+    assert "it has no row" in output and "was deleted" not in output
+
+
+def test_another_topics_table_is_a_finding_whatever_the_keys_say(settings: TierSettings, keys: Keys) -> None:
+    made = fill(settings)
+    keys.put_topic("flights", TOPIC_ID, 3)
+    keys.put_tier(TOPIC_ID, 2, keys_of(made[:1]))
+    place = Path(settings.uri) / f"trains-{OTHER_ID}"
+    shutil.copytree(root_of(settings), place)
+    for more in ([], ["-b", "h:1"]):
+        output, error = failed("verify", "--tier-uri", settings.uri, "--topic", "trains", *more)
+        assert str(error) == "1 findings in 1 of 1 tables"
+        assert f"{place}: the table here is that of topic flights" in output and "rebuild-metadata" not in output
+
+
 def test_sql_is_printed_and_nothing_is_read(settings: TierSettings) -> None:
     fill(settings)
     root = root_of(settings)
@@ -339,10 +512,56 @@ def test_sql_is_printed_and_nothing_is_read(settings: TierSettings) -> None:
     assert f"delta.`{root}`" in output and "HAVING COUNT(*) > 1" in output
     assert run("verify", "--tier-uri", settings.uri, "--sql") == output
     assert DeltaTable(root).version() == 4
+    # A store may be one that only the engine can read.
+    assert "delta.`s3://bucket/t`" in run("verify", "s3://bucket/t", "--sql")
+
+
+def test_sql_names_a_table_that_is_there_from_everywhere(settings: TierSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(settings)
+    root = root_of(settings)
+    monkeypatch.chdir(root.parent)
+    assert f"delta.`{root}`" in run("verify", root.name, "--sql")
+    assert f"delta.`{root}`" in run("verify", "--tier-uri", ".", "--sql")
+    output, error = failed("verify", "nowhere", "--sql")
+    assert output == "" and isinstance(error, WrongState) and "there is no Delta table at" in str(error)
+
+
+@pytest.mark.parametrize(("arguments", "key"), [(["--tier-uri"], "--tier-uri"), ([], "TABLE")])
+def test_a_store_that_there_is_none_of_is_told_with_those_that_there_are(arguments: list[str], key: str) -> None:
+    for more in ([], ["--sql"]):
+        _, error = failed("verify", *arguments, "ftp://x/y", *more)
+        assert isinstance(error, ConfigError) and str(error).startswith(f"{key}=ftp://x/y: unknown scheme ftp; accepted is")
+
+
+@pytest.mark.parametrize("more", [[], ["--sql"]])
+def test_the_place_of_the_tables_given_as_one_table(settings: TierSettings, more: list[str]) -> None:
+    fill(settings)
+    output, error = failed("verify", settings.uri, *more)
+    assert output == "" and isinstance(error, WrongState)
+    assert str(error).endswith(f"there are tables below it: give --tier-uri {settings.uri}")
+    _, error = failed("verify", str(root_of(settings) / "partition=2"), *more)
+    assert "--tier-uri" not in str(error)
+
+
+def test_a_table_given_as_the_place_of_the_tables(settings: TierSettings) -> None:
+    """Its own directories are no tables: nobody shall move them away."""
+    fill(settings)
+    for more in ([], ["--topic", "flights"], ["--sql"]):
+        output, error = failed("verify", "--tier-uri", str(root_of(settings)), *more)
+        assert output == "" and isinstance(error, WrongState)
+        assert str(error) == f"{root_of(settings)} is a table itself, and not the place of the tables (tier.uri)"
 
 
 @pytest.mark.parametrize(
-    "arguments", [["verify"], ["verify", "x", "--tier-uri", "y"], ["verify", "x", "--topic", "t"], ["verify", "--sql"]]
+    "arguments",
+    [
+        ["verify"],
+        ["verify", "x", "--tier-uri", "y"],
+        ["verify", "x", "--topic", "t"],
+        ["verify", "--sql"],
+        ["verify", ""],
+        ["verify", "--tier-uri", ""],
+    ],
 )
 def test_wrong_usage(arguments: list[str]) -> None:
     assert CliRunner().invoke(cli.app, ["tier", *arguments]).exit_code == 2

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kio.schema.errors import ErrorCode as KioError
 from kio.schema.types import TopicName
+from kio.static.primitive import i8
 
 from clientkit import DROP, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE, create_topics
@@ -38,6 +47,43 @@ def test_a_create_whose_answer_was_lost_finds_its_own_work_done() -> None:
 
             quorum.nodes[1].once(ApiKey.CREATE_TOPICS, create_and_drop)
             assert (await client.create_topic("t")).name == "t"
+
+    run(test())
+
+
+def _configs(code: KioError, **configs: str) -> DescribeConfigsResponse:
+    told = tuple(
+        DescribeConfigsResourceResult(
+            name=name, value=value, read_only=True, is_sensitive=False, synonyms=(), documentation=None
+        )
+        for name, value in configs.items()
+    )
+    result = DescribeConfigsResult(error_code=code, error_message=None, resource_type=i8(2), resource_name="t", configs=told)
+    return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=(result,))
+
+
+def test_settings_of_a_topic_are_asked_again_while_a_node_may_have_missed_it() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            asked: list[tuple[int, str]] = []
+
+            def answer(code: KioError) -> Callable[[object, Any], DescribeConfigsResponse]:
+                def told(_: object, message: Any) -> DescribeConfigsResponse:
+                    asked.extend((int(each.resource_type), each.resource_name) for each in message.resources)
+                    return _configs(code, color="red")
+
+                return told
+
+            for node in quorum.nodes.values():
+                node.once(ApiKey.DESCRIBE_CONFIGS, answer(KioError.leader_not_available))
+                node.once(ApiKey.DESCRIBE_CONFIGS, answer(KioError.none))
+            assert await client.topic_configs("t") == {"color": "red"}
+            assert len(asked) > 1 and set(asked) == {(2, "t")}
+            for node in quorum.nodes.values():
+                for _ in range(2):
+                    node.once(ApiKey.DESCRIBE_CONFIGS, answer(KioError.unknown_topic_or_partition))
+            with pytest.raises(RequestRejected, match="topic t"):
+                await client.topic_configs("t")
 
     run(test())
 

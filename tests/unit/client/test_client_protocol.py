@@ -58,9 +58,9 @@ def test_settings_of_a_node_or_why_not() -> None:
         )
         return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=(result,))
 
-    assert protocol.node_configs(answer(KioError.none)) == {}
+    assert protocol.configs_of(answer(KioError.none)) == {}
     with pytest.raises(RequestRejected, match="node 9: no such node"):
-        protocol.node_configs(answer(KioError.invalid_request))
+        protocol.configs_of(answer(KioError.invalid_request))
 
 
 def test_an_answer_about_something_else_is_a_wire_error() -> None:

@@ -101,6 +101,18 @@ def test_a_lone_voter_leads_the_next_epoch_at_once(leader: int | None, voted: in
     assert (replica.saved.epoch, replica.saved.leader_id) == (7, 1)
 
 
+def test_a_lone_voter_that_is_to_wait_leads_when_the_wait_is_over() -> None:
+    """Its disk was full when it began its epoch, and would be at once. Simulator seed 809001978 led 62 epochs in one turn."""
+    replica = Replica(voters=(1,), epoch=6, log=LOG, start=False)
+    replica.step(on.Started(election_delay_ms=700))
+    assert replica.view == ("Unattached", 6, -1)
+    assert replica.core.next_deadline_ms() == replica.now_ms + 700
+    replica.pass_time(699)
+    assert replica.view == ("Unattached", 6, -1)
+    replica.pass_time(1)
+    assert replica.view == ("Leader", 7, 1)
+
+
 def test_an_observer_of_a_lone_voter_does_not_lead() -> None:
     observer = Replica(local=9, voters=(1,))
     assert observer.role == "Unattached"

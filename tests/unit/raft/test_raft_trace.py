@@ -120,6 +120,8 @@ ACTIONS: dict[str, do.Action] = {
     "write snapshot 50@2 at byte 7": do.WriteSnapshot(snapshot_id=position(50, 2), position=7, data=b"abc"),
     "finish snapshot 50@2": do.FinishSnapshot(snapshot_id=position(50, 2)),
     "abandon snapshot 50@2": do.AbandonSnapshot(snapshot_id=position(50, 2)),
+    "build remote log aux leader=1 epoch=4": do.BuildRemoteLogAux(leader_id=NodeId(1), leader_epoch=Epoch(4)),
+    "abandon remote log aux": do.AbandonRemoteLogAux(),
     "release fetch rounds": do.ReleaseFetchRounds(),
     "high watermark 9": do.AdvanceHighWatermark(high_watermark=Offset(9)),
     "answer read #7 offset=9 leader=1 epoch=4": do.AnswerRead(
@@ -157,6 +159,11 @@ EVENTS: dict[str, on.Event] = {
     "snapshot 50@2 taken": on.SnapshotTaken(snapshot_id=position(50, 2)),
     "snapshot 50@2 received": on.SnapshotReceived(snapshot_id=position(50, 2), is_intact=True),
     "snapshot 50@2 received damaged": on.SnapshotReceived(snapshot_id=position(50, 2), is_intact=False),
+    "tiered 3..9": on.HistoryTiered(start_offset=Offset(3), end_offset=Offset(9)),
+    "remote log aux built 50@2 epoch=4": on.RemoteLogAuxBuilt(leader_epoch=Epoch(4), snapshot_id=position(50, 2), voters=None),
+    "remote log aux failed epoch=4": on.RemoteLogAuxFailed(leader_epoch=Epoch(4)),
+    "remote log aux failed epoch=4 refused": on.RemoteLogAuxFailed(leader_epoch=Epoch(4), is_refused=True),
+    "remote log aux failed epoch=4 unusable": on.RemoteLogAuxFailed(leader_epoch=Epoch(4), is_unusable=True),
     "voter change #7 RemoveVoter 3": on.VoterChangeRequested(request_id=7, change=RemoveVoter(voter=key(3))),
     "log start 5": on.LogStartAdvanced(log_start_offset=Offset(5)),
 }

@@ -17,7 +17,7 @@ from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import ApiKey
 from raftlake.wire.find_quorum import FindQuorumRequest
-from raftlake.wire.ids import id_from_kio, id_to_kio
+from raftlake.wire.ids import id_from_kio, id_to_kio, id_to_text
 from raftlake.wire.quorum import max_follower_lag, replication_facts
 from raftlake.wire.topic_lists import TopicPartitions
 from replica_cluster import Cluster
@@ -286,3 +286,29 @@ def test_a_broker_is_named_by_an_id_as_nodes_write_it(cluster: Cluster, name: st
     assert "named by its node id" in asked(name).error_message
     assert [int(asked(known).error_code) for known in ("1", "2", "3", "")] == [0] * 4
     assert "not part of this quorum" in asked("0").error_message and "not part" in asked("2147483647").error_message
+
+
+def _topic_configs(cluster: Cluster, node: ReplicaNode, topic: str) -> dict[str, str]:
+    schema = _schema("describe_configs", 4)
+    resource = schema.DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=None)
+    request = schema.DescribeConfigsRequest(resources=(resource,))
+    (told,) = cluster.ask(node, ApiKey.DESCRIBE_CONFIGS, request, version=4).results
+    assert int(told.error_code) == ErrorCode.NONE and all(config.read_only for config in told.configs)
+    return {config.name: config.value for config in told.configs}
+
+
+def test_a_topic_tells_readers_where_its_table_is() -> None:
+    """The connector reads history there. A node without a tier says nothing of one, whatever its settings are."""
+    cluster = Cluster(tier_uri="s3://history/raftlake")
+    (group,) = cluster.create_topic("flights", 1)
+    node = cluster.leader()
+    assert not {"remote.storage.enable", "raftlake.tier.table.uri"} & _topic_configs(cluster, node, "flights").keys()
+    node.remote_log.is_on = True
+    told = _topic_configs(cluster, node, "flights")
+    assert told["remote.storage.enable"] == "true"
+    assert told["raftlake.tier.table.uri"] == f"s3://history/raftlake/flights-{id_to_text(group.topic_id)}"
+    cluster = Cluster()
+    cluster.create_topic("flights", 1)
+    cluster.leader().remote_log.is_on = True
+    told = _topic_configs(cluster, cluster.leader(), "flights")
+    assert told["remote.storage.enable"] == "true" and "raftlake.tier.table.uri" not in told

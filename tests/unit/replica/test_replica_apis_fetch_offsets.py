@@ -88,6 +88,26 @@ def test_a_consumer_that_read_a_tail_which_was_cut_learns_where_it_diverged() ->
     assert (diverging.epoch, diverging.end_offset) == (old_epoch, 2)
 
 
+def test_a_consumer_at_the_end_that_read_another_tail_is_told_without_a_wait() -> None:
+    """KIP-320: the records that it has were replaced by as many others. A new one may never come."""
+    cluster = Cluster()
+    (group,) = cluster.create_topic("t")
+    old_epoch = cluster.leader(group).partitions[group].core.epoch
+    cluster.stop(cluster.leader(group).config.node_id)
+    leader = cluster.leader(group)
+    end = cluster.produce(group, batch(b"y")).base_offset + 1
+    assert leader.partitions[group].high_watermark == end
+    before_ms = leader.engine.now_ms
+    diverging = cluster.fetch(leader, group, end, wait_ms=5_000, last_fetched_epoch=old_epoch).diverging_epoch
+    assert diverging is not None and (diverging.epoch, diverging.end_offset) == (old_epoch, 1)
+    assert leader.engine.now_ms - before_ms < 5_000
+    current = leader.partitions[group].core.epoch
+    assert cluster.fetch(leader, group, end, last_fetched_epoch=current).diverging_epoch is None
+    follower = cluster.followers(group)[0]
+    behind = cluster.fetch(follower, group, follower.partitions[group].high_watermark, last_fetched_epoch=current + 1)
+    assert (behind.error, behind.diverging_epoch) == (ErrorCode.NONE, None), "the leader knows better"
+
+
 def test_read_committed_gets_an_empty_list_of_aborted_transactions(cluster: Cluster) -> None:
     (group,) = cluster.create_topic("committed")
     result = cluster.fetch(cluster.leader(group), group, 0, isolation_level=1)

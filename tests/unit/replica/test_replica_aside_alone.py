@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from asidekit import Held
 from enginekit import ORDERS, Ground
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports.driver import ClientConnection
+from raftlake.ports.tier import TIME_MS_MAX
 from raftlake.replica.aside.allowance import TURN_BYTES, Allowance
 from raftlake.replica.aside.check_line import AT_ONCE, Asker, CheckLine
 from raftlake.replica.aside.later_turns import LATER_MS, LaterTurns
@@ -93,3 +96,27 @@ def test_a_time_is_searched_within_the_allowance_of_the_turn() -> None:
     assert len(found) == 1, "it waits for a later turn"
     ground.run(1)
     assert found[1] == NOTHING and held.jobs == []
+
+
+@pytest.mark.parametrize("time_ms", [TIME_MS_MAX, -TIME_MS_MAX, -1, TIME_MS_MAX + 1, -TIME_MS_MAX - 1, 2**63 - 1])
+@pytest.mark.parametrize("is_large", [False, True], ids=["at once", "aside"])
+def test_with_a_tier_times_that_its_tables_cannot_hold_are_refused(time_ms: int, is_large: bool) -> None:
+    """One such record would end the copies of its partition for ever. Without a tier all times are fine."""
+    ground, held = Ground(), Held()
+    partition = ground.host(ORDERS)
+    value = bytes(INLINE_BYTES + 1 if is_large else 1)
+    data = build_batch([Record(timestamp_ms=time_ms, key=None, value=value)], timestamp_ms=time_ms)
+    answers = []
+    for is_tiered in (False, True):
+        told: list[object] = []
+        checks = RecordChecks(ground.engine, Allowance(), held, is_tiered=is_tiered)
+        checks.check(partition, asker(), RequestBudget(len(data)), data, told.append)
+        held.finish_all()
+        answers += told
+    plain, tiered = answers
+    assert isinstance(plain, list)
+    if abs(time_ms) <= TIME_MS_MAX:
+        assert isinstance(tiered, list)
+    else:
+        assert isinstance(tiered, RequestRejected) and tiered.code is ErrorCode.INVALID_TIMESTAMP
+        assert str(time_ms) in tiered.message

@@ -13,7 +13,7 @@ from raftlake.kv.machine import StateMachine
 from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import Epoch, NodeId, Offset
 from raftlake.replica.kv.tier_gate import refusal_of_tier
-from raftlake.tier.entries import Copying, Tiered, encode_segment, encode_tiered
+from raftlake.tier.entries import Copying, Deleting, Tiered, encode_segment, encode_tiered
 from raftlake.wire.ids import id_to_text
 
 TWO = NodeId(2)
@@ -66,6 +66,98 @@ def test_what_its_condition_will_refuse_passes() -> None:
     assert refusal(put(STARTED), standing=None, version=3) is None
 
 
+THREE_COPIES = replace(
+    FINISHED,
+    end_offset=Offset(30),
+    segments=3,
+    size=60,
+    log_bytes=30,
+    epochs=((Epoch(1), Offset(5)),),
+    checked_offset=Offset(9),
+)
+DELETING = Deleting(leader_epoch=Epoch(1), node_id=TWO)
+ENDED = THREE_COPIES.start_deleting(Offset(20), DELETING)
+LEFT = replace(ENDED, segments=1, size=20, log_bytes=10, deleting=None)
+OLD, NEW = Delete(tier_segment_key(TOPIC, 0, 5)), Delete(tier_segment_key(TOPIC, 0, 20))
+
+
+def test_copies_are_checked_with_their_end_or_later() -> None:
+    assert refusal(put(FINISHED.check(SEGMENT)), SHOWN, standing=STARTED) is None
+    assert refusal(put(FINISHED.check(SEGMENT)), standing=FINISHED) is None
+    assert refusal(put(replace(THREE_COPIES, checked_offset=Offset(30))), standing=THREE_COPIES) is None
+    copying = replace(COPYING, base_offset=Offset(30), end_offset=Offset(31))
+    under_way = THREE_COPIES.start(copying)
+    assert refusal(put(replace(under_way, checked_offset=Offset(30))), standing=under_way) is None
+
+
+def test_a_hold_begins_and_ends_beside_anything() -> None:
+    for standing in (STARTED, THREE_COPIES, ENDED):
+        held = replace(standing, is_held=True)
+        assert refusal(put(held), standing=standing) is None
+        assert refusal(put(standing), standing=held) is None
+    assert refusal(put(replace(THREE_COPIES, is_held=True, checked_offset=Offset(30))), standing=THREE_COPIES) is not None
+    assert refusal(put(replace(THREE_COPIES, is_held=True, end_offset=Offset(40))), standing=THREE_COPIES) is not None
+    assert refusal(put(replace(FINISHED, is_held=True)), SHOWN, standing=STARTED) is not None
+    held = replace(THREE_COPIES, is_held=True)
+    assert refusal(put(replace(held, checked_offset=Offset(30))), standing=held) is None, "others go on"
+
+
+def test_the_check_of_a_copy_does_not_cover_one_before_it() -> None:
+    copying = replace(COPYING, base_offset=Offset(9), end_offset=Offset(12))
+    later = replace(SEGMENT, base_offset=Offset(9), end_offset=Offset(12), epochs=((Epoch(1), Offset(9)),))
+    standing = FINISHED.start(copying)
+    shown = Put(tier_segment_key(TOPIC, 0, 9), encode_segment(later))
+    assert refusal(put(standing.finish(later)), shown, standing=standing) is None
+    assert refusal(put(replace(standing.finish(later), checked_offset=Offset(12))), shown, standing=standing) is not None
+
+
+def test_removals_begin_and_end_also_beside_a_copy() -> None:
+    copying = replace(COPYING, base_offset=Offset(30), end_offset=Offset(31))
+    for standing, ended, left in (
+        (THREE_COPIES, ENDED, LEFT),
+        (THREE_COPIES.start(copying), ENDED.start(copying), LEFT.start(copying)),
+    ):
+        assert refusal(put(ended), standing=standing) is None
+        assert refusal(put(left), standing=ended) is None
+        assert refusal(put(left), OLD, standing=ended, source=NodeId(1)) is None, "the next leader ends it"
+    assert refusal(put(ENDED.start(copying)), standing=ENDED) is None, "a copy begins beside a removal"
+
+
+WRONG_STEPS: list[Callable[[], str | None]] = [
+    # CHECKED
+    lambda: refusal(put(replace(THREE_COPIES, checked_offset=Offset(8))), standing=THREE_COPIES),
+    lambda: refusal(put(replace(THREE_COPIES, checked_offset=Offset(0))), standing=THREE_COPIES),
+    lambda: refusal(put(replace(THREE_COPIES, checked_offset=Offset(12), size=1)), standing=THREE_COPIES),
+    lambda: refusal(put(replace(THREE_COPIES, checked_offset=Offset(31))), standing=THREE_COPIES),
+    lambda: refusal(put(replace(THREE_COPIES, checked_offset=Offset(12))), OLD, standing=THREE_COPIES),
+    lambda: refusal(put(replace(FINISHED, checked_offset=Offset(8))), SHOWN, standing=STARTED),
+    # DELETE_STARTED
+    lambda: refusal(put(ENDED), standing=THREE_COPIES, source=NodeId(1)),
+    lambda: refusal(put(replace(ENDED, deleting=None)), standing=THREE_COPIES),
+    lambda: refusal(put(THREE_COPIES.start_deleting(Offset(30), DELETING)), standing=THREE_COPIES),
+    lambda: refusal(put(THREE_COPIES), standing=ENDED),
+    lambda: refusal(put(replace(ENDED, start_offset=Offset(6), epochs=((Epoch(1), Offset(6)),))), standing=ENDED),
+    lambda: refusal(put(replace(ENDED, segments=1)), standing=THREE_COPIES),
+    lambda: refusal(put(replace(ENDED, end_offset=Offset(31))), standing=THREE_COPIES),
+    lambda: refusal(put(ENDED), OLD, standing=THREE_COPIES),
+    lambda: refusal(put(ENDED), standing=None),
+    # DELETE_FINISHED
+    lambda: refusal(put(replace(LEFT, start_offset=Offset(21), epochs=((Epoch(1), Offset(21)),))), standing=ENDED),
+    lambda: refusal(put(replace(LEFT, end_offset=Offset(31))), standing=ENDED),
+    lambda: refusal(put(replace(LEFT, checked_offset=Offset(30))), standing=ENDED),
+    lambda: refusal(put(replace(LEFT, topic="x")), standing=ENDED),
+    lambda: refusal(put(LEFT), NEW, standing=ENDED),
+    lambda: refusal(put(LEFT), Delete(tier_segment_key(TOPIC, 1, 5)), standing=ENDED),
+    lambda: refusal(put(LEFT), OLD, Put(tier_segment_key(TOPIC, 0, 7), b""), standing=ENDED),
+    lambda: refusal(put(LEFT), Delete("/users/key"), standing=ENDED),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG_STEPS)))
+def test_a_step_that_changes_anything_else_is_refused(number: int) -> None:
+    assert WRONG_STEPS[number]() is not None
+
+
 WRONG: list[Callable[[], str | None]] = [
     lambda: refusal(put(STARTED), standing=None, source=NodeId(1)),
     lambda: refusal(put(replace(STARTED, size=7)), standing=None),
@@ -104,3 +196,10 @@ WRONG: list[Callable[[], str | None]] = [
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_anything_else_is_refused(number: int) -> None:
     assert WRONG[number]() is not None
+
+
+def test_a_start_behind_another_end_than_that_of_the_copies_is_refused() -> None:
+    """It is no error of the leader that judges it."""
+    ahead = replace(COPYING, base_offset=Offset(9), end_offset=Offset(12))
+    assert refusal(put(replace(NOTHING, end_offset=Offset(9)).start(ahead)), standing=NOTHING) is not None
+    assert refusal(put(replace(THREE_COPIES, end_offset=Offset(40))), standing=THREE_COPIES) is not None

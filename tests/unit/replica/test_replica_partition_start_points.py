@@ -232,12 +232,34 @@ def test_a_reset_forgets_everything(world: World) -> None:
     assert world.points == [] and len(world.facts.producers) == 0
 
 
+@pytest.mark.parametrize("how", ["reset", "start", "cut"])
+def test_a_log_whose_beginning_nobody_tells_of_has_forgotten_producers(world: World, how: str) -> None:
+    """Simulator seed 812000852: there was no room for the point where retention made the log begin. After a start, the next
+    snapshot told what the rest of the log says as if it were all."""
+    assert world.facts.producers.has_forgotten is False, "of a whole log all is known"
+    world.log.reset(OffsetAndEpoch(Offset(500), Epoch(1)))
+    world.history.reset(Offset(500), voter_set(4))
+    world.facts.reset(None)
+    world.write(9, 0)
+    if how == "start":
+        world.kill()
+    elif how == "cut":
+        world.facts.restore(0, with_voters=False)
+    assert world.facts.producers.has_forgotten
+    world.facts.save(world.log.end_offset)
+    saved = world.facts.producers_at(world.log.end_offset)
+    assert saved is not None and saved.has_forgotten
+    world.kill()
+    assert world.facts.producers.has_forgotten, "the point says so"
+
+
 def test_a_reset_behind_a_snapshot_that_tells_the_producers_forgets_none(world: World) -> None:
     known = world.facts.producers_at(Offset(world.points[-1]))
     assert known is not None and [known] == [KnownProducers.decode(record) for record in known.records()]
     world.log.reset(OffsetAndEpoch(Offset(500), Epoch(1)))
     world.history.reset(Offset(500), voter_set(4))
     world.facts.reset(known)
+    assert not world.facts.producers.has_forgotten
     expected = world.facts.producers.at(Offset(500))
     assert expected == producer_snapshot.decode(known.encoded) != []
     # A cut reads the log anew, and so does a start.
@@ -251,7 +273,7 @@ def test_a_reset_behind_a_snapshot_that_tells_the_producers_forgets_none(world: 
     # Once the log begins elsewhere, the snapshot at its old start tells nothing of it.
     world.log.reset(OffsetAndEpoch(Offset(900), Epoch(1)))
     again.restore(0, with_voters=False)
-    assert again.producers.at(Offset(900)) == []
+    assert again.producers.at(Offset(900)) == [] and again.producers.has_forgotten
 
 
 def test_what_a_point_cannot_tell_is_not_told(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from copierkit import Keys, Tier
 from enginekit import METADATA_GROUP, ORDERS, Ground, Noted
+from raftlake.errors import DiskFull
 from raftlake.kv.commands import Put, Txn
-from raftlake.kv.keys import tier_key
+from raftlake.kv.keys import INCARNATION_KEY, tier_key
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.disk.findings import Findings
+from raftlake.replica.partition.retention import TableBounds
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.tiering import BUSY_MAX, LOOK_INTERVAL_MS, SEEN_MAX, Tiering
-from raftlake.tier.entries import OFFSET_MAX, Tiered, encode_tiered
+from raftlake.tier.entries import Tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
 
 
@@ -27,8 +32,10 @@ class World:
         self.tiering = Tiering(
             self.ground.engine,
             kv=keys,
+            quorum=Quorum(self.ground.engine),
             disk=disk,
             findings=Findings(self.ground.engine),
+            remote_log=RemoteLog(self.ground.engine, keys, is_on=with_tier),
             tier=self.tier if with_tier else None,
         )
 
@@ -63,6 +70,29 @@ def test_a_segment_is_closed_when_its_records_have_waited_for_half_of_the_lag() 
     world.ground.append(partition, b"x")
     world.tick()
     assert len(partition.log.segments()) == 3, "not with the segment"
+
+
+def test_a_closed_segment_whose_state_found_no_room_is_copied_without_another_append() -> None:
+    """Simulator seed 809004282: the last segment of a partition waited for ever, for nothing more was appended."""
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    real = partition.log.start_points.save
+
+    def refuse(*told: Any, **more: Any) -> None:
+        raise DiskFull("no room")
+
+    partition.log.start_points.save = refuse  # type: ignore[method-assign]
+    world.tick()
+    assert [segment.base_offset for segment in partition.log.segments()] == [0, 2]
+    world.tick()
+    assert world.keys.proposed == [], "a replica cannot begin there"
+    partition.log.start_points.save = real  # type: ignore[method-assign]
+    world.tick()
+    world.keys.commit()
+    assert [request.end_offset for request, _ in world.tier.copies] == [2]
+    world.tick()
+    assert partition.log.start_points.offsets == [2]
 
 
 def test_a_large_segment_is_closed_at_once() -> None:
@@ -100,31 +130,67 @@ def test_without_a_tier_nothing_happens() -> None:
     partition = world.ground.lead(ORDERS)
     world.tick()
     world.tick(60_000)
-    assert len(partition.log.segments()) == 1 and world.tiering.copied_end(partition) == OFFSET_MAX
+    assert len(partition.log.segments()) == 1 and world.tiering.table(partition) is None and world.tiering.warnings == ()
 
 
-def test_a_led_partition_is_copied_and_its_end_is_told() -> None:
+def test_a_led_partition_is_copied_and_what_is_read_back_may_be_deleted_here() -> None:
     world = World()
     partition = world.ground.lead(ORDERS)
     world.ground.append(partition, b"x" * 600)
-    assert world.tiering.copied_end(partition) == 0, "nothing of it may be deleted yet"
+    assert world.tiering.table(partition) == TableBounds(0, 0), "nothing of it may be deleted yet"
     world.tick()
     world.keys.commit()
-    assert world.tiering.copied_end(partition) == 0
     world.tier.copied()
     world.keys.commit()
-    assert world.tiering.copied_end(partition) == 2
+    (status,) = world.tiering.statuses()
+    assert (status.start_offset, status.copied_end, status.checked_end) == (0, 2, 0)
+    assert world.tiering.table(partition) == TableBounds(0, 0), "it is copied, and not read back"
+    world.tier.checked()
+    world.keys.commit()
+    assert world.tiering.table(partition) == TableBounds(0, 2)
+    assert world.tiering.counts.checks == 1
 
 
 def test_nothing_is_deleted_where_the_key_is_spoilt() -> None:
     world = World()
     partition = world.ground.lead(ORDERS)
     world.keys.apply(Txn((), (Put(tier_key(id_to_text(ORDERS.topic_id), 0), b"garbage"),)))
-    assert world.tiering.copied_end(partition) == partition.log.start_offset
+    assert world.tiering.table(partition) == TableBounds(0, partition.log.start_offset)
     world.ground.append(partition, b"x" * 600)
     world.tick()
     (status,) = world.tiering.statuses()
     assert status.copied_end is None and status.error is not None
+
+
+def test_after_a_recovery_nothing_is_deleted_here_before_the_table_is_taken_over() -> None:
+    """What was read back is of a history that the new leader may not share: its own records may be nowhere else."""
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    partition.roll()
+    key = tier_key(id_to_text(ORDERS.topic_id), 0)
+    lost = Tiered(start_offset=Offset(1), end_offset=Offset(9), checked_offset=Offset(9))
+    world.keys.apply(Txn((), (Put(key, encode_tiered(lost)),)))
+    assert world.tiering.table(partition) == TableBounds(1, 9)
+    recovery = id_to_text(b"the-one-recovery")
+    told = {"directoryId": recovery, "nodeId": 1, "epoch": 1001}
+    world.keys.apply(Txn((), (Put(INCARNATION_KEY, json.dumps(told).encode()),)))
+    assert world.tiering.table(partition) == TableBounds(0, partition.log.start_offset)
+    own = Tiered(incarnation=1, recovery=recovery, start_offset=Offset(0), end_offset=Offset(2), checked_offset=Offset(2))
+    world.keys.apply(Txn((), (Put(key, encode_tiered(own)),)))
+    assert world.tiering.table(partition) == TableBounds(0, 2)
+
+
+def test_while_the_table_is_changed_by_others_nothing_is_deleted_here() -> None:
+    """What was read back may be gone from there."""
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    partition.roll()
+    key = tier_key(id_to_text(ORDERS.topic_id), 0)
+    held = Tiered(start_offset=Offset(1), end_offset=Offset(9), checked_offset=Offset(9), is_held=True)
+    world.keys.apply(Txn((), (Put(key, encode_tiered(held)),)))
+    assert world.tiering.table(partition) == TableBounds(1, 1)
 
 
 def test_a_few_partitions_are_copied_at_a_time_those_that_waited_longest_first() -> None:
@@ -138,6 +204,10 @@ def test_a_few_partitions_are_copied_at_a_time_those_that_waited_longest_first()
     world.tier.copied()
     while world.keys.proposed:
         world.keys.commit()
+    world.tick()
+    assert world.keys.proposed == [], "one of them is read back"
+    world.tier.checked()
+    world.keys.commit()
     world.tick()
     assert [txn.compares[0].key.rpartition("/")[2] for txn, _ in world.keys.proposed] == ["1"]
 
@@ -182,14 +252,14 @@ def test_a_copier_ends_with_the_leadership_that_it_was_made_for(how: str) -> Non
     world.ground.append(partition, b"x" * 600)
     world.tick()
     (watched,) = world.tiering._watched.values()
-    copier = watched.copier
-    assert copier is not None
+    led = watched.led
+    assert led is not None
     match how:
         case "deleted":
             world.ground.engine.partitions.pop(ORDERS)
             world.ground.engine.forget(partition)
         case "new epoch":
-            copier.epoch = copier.epoch - 1  # type: ignore[assignment]
+            led.epoch = led.epoch - 1  # type: ignore[assignment]
             world.tick()
         case "resigns":
             world.ground.engine.is_resigning = True
@@ -197,3 +267,18 @@ def test_a_copier_ends_with_the_leadership_that_it_was_made_for(how: str) -> Non
     world.keys.commit()
     assert world.tier.copies == [], "what it asked for is of no interest any more"
     assert len(world.tiering.statuses()) == (how == "new epoch")
+
+
+def test_a_partition_with_an_error_is_looked_at_until_the_error_is_gone() -> None:
+    """Nothing waits to be copied, and nothing else is due: only the look finds that the key is whole again."""
+    world = World()
+    partition = world.ground.lead(ORDERS)
+    world.ground.append(partition, b"x" * 600)
+    key = tier_key(id_to_text(ORDERS.topic_id), 0)
+    world.keys.apply(Txn((), (Put(key, b"spoilt"),)))
+    world.tick()
+    assert world.tiering.statuses()[0].error is not None and world.tiering.warnings != ()
+    whole = Tiered(start_offset=Offset(0), end_offset=Offset(2), checked_offset=Offset(2))
+    world.keys.apply(Txn((), (Put(key, encode_tiered(whole)),)))
+    world.tick()
+    assert world.tiering.statuses()[0].error is None and world.tiering.warnings == ()

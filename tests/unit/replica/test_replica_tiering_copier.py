@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,15 +13,17 @@ from raftlake.kv.commands import Compare, Delete, Put, Txn
 from raftlake.kv.keys import tier_key, tier_segment_key
 from raftlake.ports.tier import LineageEnd, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch, NodeId, Offset
-from raftlake.replica.kv.outcomes import ProposeStatus
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.tiering.copier import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS, Copier
+from raftlake.replica.tiering.copier import Copier
+from raftlake.replica.tiering.step import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
 from raftlake.tier.entries import SEGMENT_KEYS_MAX, Copying, Tiered, decode_segment, decode_tiered, encode_tiered
 from raftlake.wire.batches import iterate_headers
 from raftlake.wire.ids import id_to_text
 
 TOPIC_ID = id_to_text(ORDERS.topic_id)
 KEY = tier_key(TOPIC_ID, 0)
+EPOCHS = ((Epoch(1), Offset(0)),)
 LOST = TierError(TierFailure.UNKNOWN, "no answer")
 
 
@@ -79,6 +82,12 @@ def world() -> World:
     return world
 
 
+def copied_up_to(end_offset: int, segments: int) -> Tiered:
+    """What the key says after so many copies of the kit's tier."""
+    counts = {"segments": segments, "size": 100 * segments, "log_bytes": 10 * segments}
+    return Tiered(topic="orders", start_offset=Offset(0), end_offset=Offset(end_offset), epochs=EPOCHS, **counts)
+
+
 def shown(base_offset: int, end_offset: int) -> RemoteSegment:
     """A copy that another leader made."""
     return RemoteSegment(
@@ -113,18 +122,26 @@ def test_a_closed_segment_is_announced_copied_and_finished(world: World) -> None
     copied = world.tier.copied()
     finished = world.keys.commit()
     assert [type(operation) for operation in finished.ops] == [Put, Put]
-    assert world.tiered == Tiered(start_offset=Offset(0), end_offset=Offset(3), segments=1, size=100)
+    assert world.tiered == copied_up_to(3, 1)
     entry = world.keys.machine.get(tier_segment_key(TOPIC_ID, 0, 0))
     assert entry is not None and decode_segment(entry.value) == copied
     assert not world.copier.is_busy and (world.keys.proposed, world.tier.copies) == ([], [])
 
 
 def test_the_next_segment_follows_where_the_last_copy_ended(world: World) -> None:
-    world.copy_one()
+    world.go_on()
+    world.keys.commit()
+    assert not world.tier.copies[0][0].is_continued
+    world.tier.copied()
+    world.keys.commit()
     world.close_segment(3)
-    copied = world.copy_one()
+    world.go_on()
+    world.keys.commit()
+    assert world.tier.copies[0][0].is_continued, "a table that knows of no copy is not the one"
+    copied = world.tier.copied()
+    world.keys.commit()
     assert (copied.base_offset, copied.end_offset) == (3, 6)
-    assert world.tiered == Tiered(start_offset=Offset(0), end_offset=Offset(6), segments=2, size=200)
+    assert world.tiered == copied_up_to(6, 2)
 
 
 def test_segments_that_wait_are_copied_one_after_another_without_a_pause(world: World) -> None:
@@ -187,7 +204,7 @@ def test_a_copy_that_is_shown_though_its_answer_was_lost_is_not_made_twice(world
     world.tier.claimed(LineageEnd(copied))
     assert world.tier.copies == []
     world.keys.commit()
-    assert world.tiered == Tiered(start_offset=Offset(0), end_offset=Offset(3), segments=1, size=100)
+    assert world.tiered == copied_up_to(3, 1)
 
 
 def test_the_copy_of_a_former_leader_is_finished_where_it_is_shown(world: World) -> None:
@@ -255,6 +272,7 @@ def test_a_log_that_begins_above_the_copies_is_not_copied(world: World) -> None:
     world.go_on()
     assert world.keys.proposed == [] and world.copier.error is not None
     assert "the table ends at 0, and the log begins at 3" in world.copier.error.reason
+    assert "raftlake tier undo" in world.copier.error.reason and "gone" not in world.copier.error.reason
 
 
 @pytest.mark.parametrize("is_applied", [False, True])
@@ -325,6 +343,31 @@ def test_retries_come_ever_later_and_a_success_forgets_them(world: World) -> Non
     assert waits[0] == RETRY_BACKOFF_MS and waits[1] == 2 * RETRY_BACKOFF_MS and waits[-1] == RETRY_BACKOFF_MAX_MS
     assert world.copier.failures == 9 and world.copier.error == LOST
     world.tier.claimed(LineageEnd(None))
+    world.keys.commit()
+    world.tier.copied()
+    assert world.copier.failures == 0 and world.copier.error is None
+
+
+@pytest.mark.parametrize("error", [LOST, TierError(TierFailure.DAMAGED, "a batch is not as it was written")])
+def test_a_copy_that_fails_each_time_is_told_also_where_claims_go_well(world: World, error: TierError) -> None:
+    """A store may take small commits in time, and no file. Each claim is a commit: they come ever later."""
+    since_ms, waits = world.ground.engine.clock.wall_ms(), []
+    world.go_on()
+    for _ in range(9):
+        world.keys.commit()
+        world.tier.fail_copy(error)
+        wait = 0
+        while not world.tier.claims:
+            assert world.copier.error == error and world.copier.failing_since_ms == since_ms
+            wait += 100
+            world.go_on(100)
+        waits.append(wait)
+        world.tier.claimed(LineageEnd(None))
+        assert world.copier.error == error, "the next copy is to tell"
+    assert waits[0] == RETRY_BACKOFF_MS and waits[1] == 2 * RETRY_BACKOFF_MS and waits[-1] == RETRY_BACKOFF_MAX_MS
+    assert world.copier.failures == 9
+    world.keys.commit()
+    world.tier.copied()
     assert world.copier.failures == 0 and world.copier.error is None
 
 
@@ -349,3 +392,80 @@ def test_a_finish_drops_the_oldest_key_and_no_other(world: World) -> None:
     world.tier.copied()
     txn = world.keys.commit()
     assert [operation.key for operation in txn.ops if isinstance(operation, Delete)] == [tier_segment_key(TOPIC_ID, 0, 0)]
+
+
+def test_an_announcement_that_the_log_does_not_fit_any_more_is_replaced_without_a_claim(world: World) -> None:
+    """No call was made for it, so there is nothing to fence off: a claim is a commit."""
+    world.go_on()
+    announced, done = world.keys.proposed.pop()
+    world.partition.log.start_points.delete([Offset(3)])
+    done(world.keys.apply(announced))
+    world.go_on()
+    assert world.tier.copies == [] and world.tier.claims == [] and world.keys.proposed == []
+    world.close_segment(1)
+    world.go_on()
+    world.keys.commit()
+    (request, _), *_ = world.tier.copies
+    assert (request.base_offset, request.end_offset) == (0, 4) and world.tier.claims == []
+
+
+@pytest.mark.parametrize("read_back", [None, LOST])
+def test_a_copy_of_the_past_is_never_finished_in_a_table_that_was_cut_short_to_its_start(
+    world: World, read_back: TierError | None
+) -> None:
+    """RESTORE, then `rebuild-metadata`: the table ends where the last copy began. That copy is not in it any more."""
+    first = world.copy_one()
+    world.close_segment()
+    world.go_on()
+    world.keys.commit()
+    gone = world.tier.copied(read_back)
+    world.keys.commit()
+    assert gone.base_offset == first.end_offset
+    cut = replace(copied_up_to(first.end_offset, 1), checked_offset=first.end_offset)
+    world.keys.apply(Txn((), (Put(KEY, encode_tiered(cut)), Delete(tier_segment_key(TOPIC_ID, 0, gone.base_offset)))))
+    world.go_on()
+    announced = world.keys.commit()
+    assert len(announced.ops) == 1, "nothing is finished that no call has made since"
+    assert world.tiered is not None and (world.tiered.end_offset, world.tiered.safe_offset) == (3, 3)
+    again = world.tier.copied(None)
+    world.keys.commit()
+    assert again.base_offset == 3 and again.segment_id != gone.segment_id
+    assert world.tiered.end_offset == world.tiered.safe_offset == 5
+
+
+@pytest.mark.parametrize("is_read_back", [False, True])
+def test_a_copy_is_not_finished_over_keys_that_were_made_anew_meanwhile(world: World, is_read_back: bool) -> None:
+    """Others may have removed it between its call and the word of the operator: the table is asked again."""
+    world.go_on()
+    world.keys.commit()
+    request, done = world.tier.copies.pop()
+    done(segment_of(request))
+    _, _, checked = world.tier.checks.pop()
+    empty = Tiered(topic="orders", start_offset=Offset(0), end_offset=Offset(0))
+    if is_read_back:
+        checked(None)
+        world.keys.proposed.clear()
+    world.keys.apply(Txn((), (Put(KEY, encode_tiered(empty)),)))
+    if is_read_back:
+        world.copier._on_outcome(ProposeOutcome(ProposeStatus.UNKNOWN))
+        world.go_on(RETRY_BACKOFF_MS)
+    else:
+        checked(None)
+    announced = world.keys.commit()
+    assert len(announced.ops) == 1 and world.tiered is not None and world.tiered.end_offset == 0
+
+
+def test_a_copy_is_not_made_twice_under_one_name_after_its_key_was_held(world: World) -> None:
+    """What the table shows by then is told by a claim."""
+    world.go_on()
+    world.keys.commit()
+    request, done = world.tier.copies.pop()
+    done(segment_of(request))
+    assert world.tiered is not None
+    world.keys.apply(Txn((), (Put(KEY, encode_tiered(replace(world.tiered, is_held=True))),)))
+    _, _, checked = world.tier.checks.pop()
+    checked(TierError(TierFailure.CHANGED, "removed"))
+    assert world.tier.copies == [] and world.keys.proposed == []
+    world.tier.claimed(LineageEnd(segment_of(request)))
+    world.keys.commit()
+    assert world.tiered.end_offset == 3 and world.tiered.safe_offset == 0 and world.tiered.is_held

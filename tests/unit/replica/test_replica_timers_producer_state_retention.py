@@ -258,6 +258,31 @@ def test_a_segment_that_one_limit_keeps_may_go_by_the_other() -> None:
     assert first_offset_to_keep(segments, _config(**settings, retention_bytes=200), 100_000, 40) == 30
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"retention_bytes": 200, "local_retention_bytes": 100}, 20),
+        ({"retention_bytes": 200, "local_retention_bytes": -2}, 10),
+        ({"retention_bytes": 200, "local_retention_bytes": -1}, 0),
+        ({"local_retention_bytes": 0}, 20),
+        ({"retention_ms": 1_500, "local_retention_ms": 100}, 20),
+        ({"retention_ms": 1_500, "local_retention_ms": -2}, 10),
+        ({"local_retention_ms": 1_500}, 10),
+    ],
+)
+def test_local_retention_goes_before_the_total_one(settings: dict[str, int], expected: int) -> None:
+    assert first_offset_to_keep(_segments(100, 100, 100), _config(**settings), 2000, 30) == expected
+
+
+@pytest.mark.parametrize(
+    ("ended", "below", "expected"), [(0, 40, 0), (9, 40, 0), (10, 40, 10), (25, 40, 20), (40, 40, 30), (40, 15, 10)]
+)
+def test_what_total_retention_has_ended_goes_whatever_local_disks_keep(ended: int, below: int, expected: int) -> None:
+    assert (
+        first_offset_to_keep(_segments(100, 100, 100, 100), _config(retention_bytes=10_000), 99_999, below, ended) == expected
+    )
+
+
 def test_nothing_is_to_keep_of_no_segment() -> None:
     assert first_offset_to_keep([], _config(retention_ms=0), 100_000, 40) == 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from enginekit import ME, METADATA_GROUP, ORDERS, TWO, Ground, Noted
 from raftlake.errors import DamagedData
 from raftlake.ports.driver import SegmentInfo
@@ -12,6 +14,7 @@ from raftlake.raft import actions as do
 from raftlake.raft.messages import EndQuorumEpochRequest, FetchRequest
 from raftlake.raft.types import ElectionState, Epoch, Offset, ReplicaKey
 from raftlake.replica.disk.findings import Findings
+from raftlake.replica.partition.retention import TableBounds
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import INTERVAL_MS, Housekeeping
@@ -20,8 +23,8 @@ from raftlake.replica.turn.restart import Restarts
 END = EndQuorumEpochRequest(leader_id=ME, leader_epoch=Epoch(1), preferred_candidates=())
 BROKEN = DamagedData("batch 3 is not what was written", offset=3)
 SERVICES = (
-    "control", "damage", "fetch_server", "fetchers", "handover", "hosting", "kv", "reads", "reports", "snapshot_transfer",
-    "voter_changes",
+    "control", "damage", "fetch_server", "fetchers", "handover", "hosting", "kv", "reads", "remote_log_aux", "reports",
+    "snapshot_transfer", "voter_changes",
 )  # fmt: skip
 
 
@@ -45,6 +48,23 @@ def test_a_new_role_is_told_to_waiting_clients_then_to_fetchers_then_to_all() ->
         assert noted["fetchers"].calls == [("on_role", (METADATA_GROUP, TWO))]
         assert noted["reports"].calls == [("role", (METADATA_GROUP, report))]
     assert refused == [1], "what a stopping node holds goes on waiting"
+
+
+def test_a_new_leader_is_told_what_the_remote_tier_shows() -> None:
+    ground = Ground()
+    partition = ground.lead(ORDERS)
+    actions, noted = performer()
+    actions.perform(partition, do.ReportRole(role="Leader", epoch=Epoch(1), leader_id=ME, reason="test"))
+    assert noted["remote_log_aux"].calls == [("tell", (partition,))]
+
+
+def test_what_comes_from_the_remote_tier_is_built_and_abandoned_there() -> None:
+    partition = Ground(3).host(ORDERS)
+    actions, noted = performer()
+    wanted = [do.BuildRemoteLogAux(leader_id=TWO, leader_epoch=Epoch(1)), do.AbandonRemoteLogAux()]
+    for action in wanted:
+        actions.perform(partition, action)
+    assert noted["remote_log_aux"].calls == [("perform", (partition, action)) for action in wanted]
 
 
 def test_clients_see_of_the_metadata_log_what_is_applied_and_of_others_what_is_committed() -> None:
@@ -158,11 +178,54 @@ def test_the_house_ticks_in_order_and_answers_what_is_overdue() -> None:
         scrub=Noted(),  # type: ignore[arg-type]
         snapshots=Noted(),  # type: ignore[arg-type]
         ticking=[lambda: ticks.append("first"), lambda: ticks.append("second")],
-        copied_end=lambda partition: 1 << 62,
+        table=lambda partition: None,
     )
     house.run()
     ground.run(INTERVAL_MS)
     assert ticks == ["first", "second"] * 2 and expired == [0, INTERVAL_MS]
+
+
+@pytest.mark.parametrize(
+    ("table", "trimmed"),
+    [
+        (TableBounds(start=0, safe=4), [4]),
+        (TableBounds(start=0, safe=3), []),
+        (TableBounds(start=0, safe=1 << 40), [4]),
+        (None, [4]),
+    ],
+)
+def test_local_disks_keep_what_the_table_did_not_give_back(table: TableBounds | None, trimmed: list[int]) -> None:
+    assert _trimmed(table, retention_bytes=1 << 40, local_retention_bytes=1) == trimmed
+
+
+@pytest.mark.parametrize(("start", "trimmed"), [(0, []), (3, []), (4, [4])])
+def test_what_has_left_the_table_leaves_local_disks(start: int, trimmed: list[int]) -> None:
+    assert _trimmed(TableBounds(start=start, safe=9), retention_bytes=1 << 40) == trimmed
+
+
+def _trimmed(table: TableBounds | None, **settings: Any) -> list[int]:
+    """Where a log of [0, 4), [4, 9) and an active segment begins after retention."""
+    ground = Ground(retention_check_interval_ms=1_000, **settings)
+    orders = ground.lead(ORDERS)
+    orders.high_watermark = Offset(10)
+    orders.log.segments = lambda: [  # type: ignore[method-assign]
+        SegmentInfo(base_offset=Offset(0), end_offset=Offset(4), size=100, timestamp_ms_max=1),
+        SegmentInfo(base_offset=Offset(4), end_offset=Offset(9), size=100, timestamp_ms_max=1),
+    ]
+    orders.log.start_points.save(Offset(4), b"", b"")
+    snapshots = Noted()
+    house = Housekeeping(
+        ground.engine,
+        findings=Findings(ground.engine),
+        producers=ProducerCare(ground.engine),
+        scrub=Noted(),  # type: ignore[arg-type]
+        snapshots=snapshots,  # type: ignore[arg-type]
+        ticking=[],
+        table=lambda partition: table,
+    )
+    house.run()
+    ground.run(1_000)
+    return [given[1] for name, given in snapshots.calls if name == "trim"]
 
 
 def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> None:
@@ -183,7 +246,7 @@ def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> 
         scrub=scrub,  # type: ignore[arg-type]
         snapshots=snapshots,  # type: ignore[arg-type]
         ticking=[],
-        copied_end=lambda partition: 1 << 62,
+        table=lambda partition: None,
     )
     house.run()
     ground.run(1_000)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -14,6 +15,9 @@ import pytest
 from raftlake.errors import StorageError
 from raftlake.kv.commands import put
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import TierError, TierFailure
+from raftlake.raft.types import Offset
+from raftlake.replica.tiering.tiering import TierStatus
 from raftlake.runtime.admission import AddressLimit
 from raftlake.runtime.http.base import HttpError, Response, head_bytes
 from raftlake.runtime.http.connection import HEAD_BYTES_MAX, HEAD_SECONDS, STALL_SECONDS
@@ -53,6 +57,48 @@ def test_a_quorum_of_another_log_has_no_keys() -> None:
     run(main())
 
 
+def test_what_the_tier_holds_of_each_partition() -> None:
+    error = TierError(TierFailure.DAMAGED, "partition=0/x.parquet is not as it was written")
+    status = TierStatus(
+        group=GroupId("orders", 0, bytes(16)),
+        copied_end=Offset(9),
+        start_offset=Offset(3),
+        checked_end=Offset(7),
+        high_watermark=Offset(10),
+        lag_ms=5,
+        failures=2,
+        error=error,
+        failing_since_ms=1_700_000_000_000,
+    )
+
+    async def main() -> None:
+        async with http_front() as on:
+            assert (await on.client.get("/v1/tier")).status_code == 404
+            gone = SimpleNamespace(warnings=())
+            on.node.tiering = SimpleNamespace(is_on=True, warnings=(), gone=gone, statuses=lambda: [status])
+            told = (await on.client.get("/v1/tier")).json()
+            assert told == {
+                "partitions": [
+                    {
+                        "topic": "orders",
+                        "partition": 0,
+                        "startOffset": 3,
+                        "copiedEndOffset": 9,
+                        "checkedEndOffset": 7,
+                        "highWatermark": 10,
+                        "lagMs": 5,
+                        "failures": 2,
+                        "failingSinceMs": 1_700_000_000_000,
+                        "error": {"failure": "damaged", "reason": error.reason},
+                    }
+                ]
+            }
+            gone.warnings = ("the table of the deleted topic fares is not removed",)
+            assert (await on.client.get("/v1/tier")).json()["deletedTopics"] == list(gone.warnings)
+
+    run(main())
+
+
 def test_health() -> None:
     async def main() -> None:
         async with http_front() as on:
@@ -73,6 +119,10 @@ def test_health() -> None:
             for path in ("live", "ready"):
                 assert (await on.client.get(f"/health/{path}")).json()["warnings"] == ["the key space is nearly full"]
             on.node.kv.room.warnings = ()
+            on.node.tiering.warnings = ("orders-0: not copied to the tier",)
+            for path in ("live", "ready"):
+                assert (await on.client.get(f"/health/{path}")).json()["warnings"] == ["orders-0: not copied to the tier"]
+            on.node.tiering.warnings = ()
             on.node.ready = False
             assert (await on.client.get("/health/ready")).status_code == 503
             assert (await on.client.get("/health/live")).status_code == 200

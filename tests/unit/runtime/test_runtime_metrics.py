@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raftlake.kv.commands import put
 from raftlake.kv.keyspace import entry_bytes
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import TierError, TierFailure
 from raftlake.raft.actions import ReportRole
+from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.tiering.step import TierCounts
+from raftlake.replica.tiering.tiering import TierStatus
 from raftlake.runtime.metrics import SAMPLE_PIECE, Latency, NodeMetrics, Rate
 from runtime_http_fakes import FakeClock, FakeHttpNode, partition
 
@@ -40,6 +46,17 @@ def test_what_is_measured_for_the_node_as_a_whole() -> None:
     assert found["raftlake_kv_quota_bytes", ()] == 1 << 30
     assert (found["raftlake_producer_ids", ()], found["raftlake_producer_ids_max", ()]) == (0, 1_000_000)
     assert found["raftlake_process_resident_memory_bytes", ()] > 0
+
+
+def test_what_consumers_had_from_the_tier() -> None:
+    metrics, node, _ = build()
+    assert not [name for name, _ in samples(metrics) if name.startswith("raftlake_tier")], "a node without a tier"
+    node.tiering = SimpleNamespace(is_on=True, statuses=list, counts=TierCounts())
+    node.read_tally = SimpleNamespace(reads=3, bytes=700, hits=9, searches=2, failures=1)  # type: ignore[attr-defined]
+    found = {name: value for (name, _), value in samples(metrics).items()}
+    told = {name: found[f"raftlake_tier_{name}_total"] for name in ("reads", "read_bytes", "read_hits", "searches")}
+    assert told == {"reads": 3, "read_bytes": 700, "read_hits": 9, "searches": 2}
+    assert (found["raftlake_tier_read_failures_total"], found["raftlake_tier_failures_total"]) == (1, 0)
 
 
 def test_thousands_of_logs_are_looked_at_a_piece_at_a_time() -> None:
@@ -73,6 +90,44 @@ def test_damaged_logs_are_counted_until_they_are_whole_again() -> None:
     assert samples(metrics)["raftlake_impaired_partitions", ()] == 2
     del node.damage.impaired[METADATA_GROUP]
     assert samples(metrics)["raftlake_impaired_partitions", ()] == 1
+
+
+def test_the_tier_is_counted_where_there_is_one() -> None:
+    metrics, node, _ = build()
+    assert not any(name.startswith("raftlake_tier") for name, _ in samples(metrics))
+    counts = TierCounts(segments=1, log_bytes=2, failures=3, checks=4, damaged=5, deletions=6, drops=7)
+    statuses = [
+        TierStatus(
+            group=METADATA_GROUP,
+            copied_end=Offset(end),
+            start_offset=Offset(0),
+            checked_end=Offset(checked),
+            high_watermark=Offset(10),
+            lag_ms=lag_ms,
+            failures=0,
+            error=error,
+            failing_since_ms=None,
+        )
+        for end, checked, lag_ms, error in ((8, 0, 5, None), (9, 9, 4, TierError(TierFailure.UNKNOWN, "no answer")))
+    ]
+    node.tiering = SimpleNamespace(is_on=True, counts=counts, statuses=lambda: statuses)
+    told = {name.removeprefix("raftlake_tier_"): value for (name, _), value in samples(metrics).items() if "_tier_" in name}
+    found = {
+        name: value for name, value in told.items() if "read" not in name and "searches" not in name and "recover" not in name
+    }
+    assert found == {
+        "lag_ms": 5,
+        "lag_offsets": 3,
+        "unchecked_offsets": 8,
+        "failing_partitions": 1,
+        "segments_total": 1,
+        "log_bytes_total": 2,
+        "failures_total": 3,
+        "checks_total": 4,
+        "damaged_total": 5,
+        "deletions_total": 6,
+        "drops_total": 7,
+    }
 
 
 def test_requests_are_counted_by_api() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import example, given
-from hypothesis.strategies import characters, text
+from hypothesis.strategies import characters, dictionaries, lists, none, sampled_from, text
 
 from raftlake.errors import ConfigError
-from raftlake.runtime.settings.properties import format_properties, parse_properties
+from raftlake.runtime.settings.properties import edit_properties, format_properties, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,32 @@ def test_names_the_line_that_is_wrong(text: str, message: str) -> None:
 def test_what_is_written_is_read_again(value: str) -> None:
     written = format_properties({"log.dirs": value, "node.id": "1"})
     assert parse_properties(written, "a file") == {"log.dirs": value, "node.id": "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "expected"),
+    [
+        ("", {"a": "1", "b": None}, "a=1\n"),
+        ("# mine\na = 1\n\nb=2", {"a": "1"}, "# mine\na = 1\n\nb=2"),
+        ("# mine\na = 1\n\nb=2", {"a": "3"}, "# mine\na=3\n\nb=2\n"),
+        ("a=1,\\\n   2\nb=3\n", {"a": "4", "c": "5"}, "a=4\nb=3\nc=5\n"),
+        ("a=1,\\\n   2\nb=3\n", {"a": None}, "b=3\n"),
+        ("#a=1\na=2\n", {"a": None, "b": ""}, "#a=1\nb=\n"),
+        ("a=1\\", {"b": "2"}, "a=1\\\n\nb=2\n"),
+    ],
+)
+def test_an_edit_leaves_the_other_lines_alone(text: str, changes: dict[str, str | None], expected: str) -> None:
+    assert edit_properties(text, changes) == expected
+
+
+@given(
+    lists(sampled_from(["a=1", "b : 2 ", " c", "d=x\\", "  y", "# no\\", "", "\\", "e=\\\\"])).map("\n".join),
+    dictionaries(sampled_from("abcdef"), none() | text(alphabet="1 \\\n#=", max_size=3), max_size=4),
+)
+def test_an_edited_file_says_what_it_said_and_what_is_new(text: str, changes: dict[str, str | None]) -> None:
+    try:
+        before = parse_properties(text, "file")
+    except ConfigError:
+        return
+    after = {key: value for key, value in {**before, **changes}.items() if value is not None}
+    assert parse_properties(edit_properties(text, changes), "file") == after

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from raftlake.errors import ConfigError
@@ -45,9 +47,11 @@ def test_what_is_given_reaches_the_driver() -> None:
 )
 def test_local_disks_keep_the_recent_part(whole: str, local: str, kept: int) -> None:
     given = {"tier.uri": "/t", "retention.bytes": whole, "local.retention.bytes": local}
-    assert settings(**given).retention_bytes == kept
+    config = settings(**given).node_config(cluster_id=None, directory_id=bytes(16))
+    assert (config.retention_bytes, config.local_bytes) == (int(whole), kept)
     given = {"tier.uri": "/t", "retention.ms": whole, "local.retention.ms": local}
-    assert settings(**given).retention_ms == kept
+    config = settings(**given).node_config(cluster_id=None, directory_id=bytes(16))
+    assert (config.retention_ms, config.local_ms) == (int(whole), kept)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +67,45 @@ def test_a_missing_package_is_one_line_that_says_how_to_install_it(missing: tupl
         require_packages("tier.uri", "/t", lambda name: None if name in missing else name)
     assert all(name in str(raised.value) for name in missing)
     require_packages("tier.uri", "/t", lambda name: name)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"tier.uri": "s3://me:pa55@bucket/history"},
+            r"tier\.uri=s3://bucket/history: has a password; .* AWS_SECRET_ACCESS_KEY",
+        ),
+        ({"tier.uri": "s3://:pa55@bucket/history"}, "has a password"),
+        ({"tier.uri": "ftp://me:pa55@bucket"}, "has a password"),
+        ({"tier.uri": "az://c/p?sv=1&sig=pa55"}, r"tier\.uri=az://c/p: has a query or a fragment, .* environment"),
+        ({"tier.uri": "az://c/p#pa55"}, "has a query or a fragment"),
+        (
+            {"tier.uri": "s3://b", "tier.storage.aws_secret_access_key": "pa55"},
+            r"key: unknown setting .* environment, .* AWS_SEC",
+        ),
+        ({"s3.secret": "pa55"}, r"s3\.secret: unknown setting"),
+    ],
+)
+def test_secrets_are_refused_and_not_repeated(given: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        settings(**given)
+    assert "pa55" not in str(raised.value)
+
+
+def test_secrets_are_not_repeated_where_two_values_contradict_or_a_variable_has_a_slip(tmp_path: Path) -> None:
+    file = tmp_path / "node.properties"
+    file.write_text("retention.bytes=1\nlog.retention.bytes=http://me:pa55@host\n")
+    with pytest.raises(ConfigError, match=r"contradicts retention\.bytes=1") as raised:
+        load_settings(file)
+    assert "pa55" not in str(raised.value)
+    with pytest.raises(ConfigError, match="did you mean RAFTLAKE_TIER_URI") as raised:
+        load_settings(None, environ={"RAFTLAKE_TIER_URL": "s3://me:pa55@bucket"})
+    assert "pa55" not in str(raised.value)
+
+
+@pytest.mark.parametrize("uri", ["/var/history", "s3://bucket/h", "abfss://container@account.dfs.core.windows.net/history"])
+def test_clients_are_told_the_place(uri: str) -> None:
+    """A name alone is the container of Azure, and no secret."""
+    config = settings(**{"tier.uri": uri}).node_config(cluster_id=None, directory_id=bytes(16))
+    assert config.tier_uri == uri

@@ -12,15 +12,36 @@ from typing import Any
 
 import pytest
 
-from contract.tier_contract import LINEAGE, segment
-from raftlake.ports.tier import LineageEnd, TierError, TierFailure
-from raftlake.raft.types import Epoch
+from contract.tier_contract import GROUP, LINEAGE, segment
+from raftlake.ports.tier import (
+    AdoptRequest,
+    CopyRequest,
+    LineageEnd,
+    ReadRequest,
+    RemoteSegment,
+    SearchRequest,
+    TierError,
+    TierFailure,
+)
+from raftlake.raft.types import Epoch, Offset
 from raftlake.runtime.tier_process import PAUSE_SECONDS_MAX, TierProcess
-from raftlake.tier.calls import ClaimRequest, TierCall, TierSettings
+from raftlake.tier.calls import (
+    CheckRequest,
+    ClaimRequest,
+    DeleteRequest,
+    DropRequest,
+    FactsRequest,
+    FindRequest,
+    OldestRequest,
+    TierCall,
+    TierSettings,
+)
+from waitkit import wait_until
 
 SETTINGS = TierSettings(uri="s3://bucket/tier", cluster_id="c")
 PATIENCE_SECONDS = 60.0
 DONE = LineageEnd(None)
+FOUND = TierError(TierFailure.ABSENT, "no copy holds it")
 
 
 class FakeWorker:
@@ -90,9 +111,10 @@ def node() -> Iterator[Node]:
     node = Node()
     yield node
     node.tier.close()
-    if node.tier._is_started:
-        node.tier._thread.join(PATIENCE_SECONDS)
-        assert not node.tier._thread.is_alive()
+    for lane in (node.tier.leaders, node.tier.readers):
+        if lane._is_started:
+            lane._thread.join(PATIENCE_SECONDS)
+            assert not lane._thread.is_alive()
 
 
 def unknown(answer: Any) -> str:
@@ -101,9 +123,37 @@ def unknown(answer: Any) -> str:
 
 
 def test_a_node_that_calls_nothing_has_no_worker_and_no_thread(node: Node) -> None:
-    assert not node.tier._thread.is_alive()
+    assert not node.tier.leaders._thread.is_alive() and not node.tier.readers._thread.is_alive()
     node.tier.close()
     assert node.workers == []
+
+
+def test_a_worker_is_there_before_the_first_read_where_one_is_expected(node: Node) -> None:
+    node.plans = [[FOUND]]
+    node.tier.expect_reads()
+    wait_until(lambda: len(node.workers) == 1, "the worker", PATIENCE_SECONDS)
+    (worker,) = node.workers
+    assert worker.asked == [] and not node.tier.leaders._is_started
+    answers: list[Any] = []
+    node.tier.find(LINEAGE, Offset(3), lambda answer: answers.append((answer, threading.current_thread())))
+    assert node.wait(answers) is FOUND
+    assert node.workers == [worker] and len(worker.asked) == 1
+
+
+def test_an_expected_worker_that_cannot_start_is_tried_again_with_the_first_read(node: Node) -> None:
+    node.plans = [OSError("no memory"), [FOUND]]
+    node.tier.expect_reads()
+    wait_until(lambda: len(node.plans) == 1, "the start that fails", PATIENCE_SECONDS)
+    answers: list[Any] = []
+    node.tier.find(LINEAGE, Offset(3), lambda answer: answers.append((answer, threading.current_thread())))
+    assert node.wait(answers) is FOUND
+    assert node.pauses == [], "nobody was told of a failure, and nobody waits"
+
+
+def test_nothing_is_started_for_a_node_that_stops(node: Node) -> None:
+    node.tier.close()
+    node.tier.expect_reads()
+    assert not node.tier.readers._is_started and node.workers == []
 
 
 def test_calls_go_to_one_worker_in_their_order(node: Node) -> None:
@@ -184,5 +234,83 @@ def test_a_loop_that_is_closed_is_not_told(node: Node) -> None:
     tier.claim(LINEAGE, Epoch(1), lambda answer: pytest.fail("told"))
     assert told.wait(PATIENCE_SECONDS)
     tier.close()
-    tier._thread.join(PATIENCE_SECONDS)
-    assert not tier._thread.is_alive()
+    tier.leaders._thread.join(PATIENCE_SECONDS)
+    assert not tier.leaders._thread.is_alive()
+
+
+# --- two lanes -------------------------------------------------------------------------------------------------------------
+
+
+def segment_of(request: CopyRequest) -> RemoteSegment:
+    """What a copy may answer."""
+    return RemoteSegment(
+        segment_id=request.segment_id,
+        base_offset=request.base_offset,
+        end_offset=request.end_offset,
+        leader_epoch=request.leader_epoch,
+        epochs=request.epochs,
+        timestamp_ms_max=-1,
+        log_bytes=1,
+        size=1,
+        crc=1,
+        file="f",
+    )
+
+
+READ = ReadRequest(lineage=LINEAGE, offset=Offset(3), end_offset=Offset(6), size_max=100)
+ADOPT = AdoptRequest(
+    group=GROUP, leader_epoch=Epoch(3), recovery="r", epochs=((Epoch(3), Offset(0)),), log_start=Offset(0), end_offset=Offset(9)
+)
+SEARCH = SearchRequest(lineage=LINEAGE, timestamp_ms=7, start_offset=Offset(0), end_offset=Offset(9))
+
+
+def test_a_reader_does_not_wait_behind_a_copy(node: Node) -> None:
+    node.plans = [["stall"], [b"batches"]]
+    copied: list[Any] = []
+    node.tier.copy(segment(0, "a"), lambda answer: copied.append((answer, threading.current_thread())))
+    wait_until(lambda: node.workers, "a worker is started", PATIENCE_SECONDS)
+    assert node.workers[0].stalls.wait(PATIENCE_SECONDS)
+    answers: list[Any] = []
+    node.tier.read(READ, lambda answer: answers.append((answer, threading.current_thread())))
+    assert node.wait(answers) == b"batches" and copied == []
+    assert [worker.asked for worker in node.workers] == [[(segment(0, "a"), 7.0)], [(READ, 7.0)]]
+    node.workers[0].kill()
+    unknown(node.wait(copied))
+    assert not node.workers[1].killed.is_set()
+
+
+def test_each_call_reaches_the_worker_of_its_lane_as_a_value(node: Node) -> None:
+    made = segment_of(segment(0, "a"))
+    leaders: list[Callable[[Callable[[Any], None]], None]] = [
+        lambda done: node.tier.claim(LINEAGE, Epoch(1), done),
+        lambda done: node.tier.check(LINEAGE, made, done),
+        lambda done: node.tier.delete(LINEAGE, Epoch(2), Offset(6), done),
+        lambda done: node.tier.drop(GROUP, 4, done),
+        lambda done: node.tier.adopt(ADOPT, done),
+    ]
+    readers: list[Callable[[Callable[[Any], None]], None]] = [
+        lambda done: node.tier.read(READ, done),
+        lambda done: node.tier.search(SEARCH, done),
+        lambda done: node.tier.find(LINEAGE, Offset(5), done),
+        lambda done: node.tier.oldest(LINEAGE, 7, done),
+        lambda done: node.tier.facts(GROUP, done),
+    ]
+    wanted = [
+        [
+            ClaimRequest(LINEAGE, Epoch(1)),
+            CheckRequest(LINEAGE, made),
+            DeleteRequest(LINEAGE, Epoch(2), Offset(6)),
+            DropRequest(GROUP, 4),
+            ADOPT,
+        ],
+        [READ, SEARCH, FindRequest(LINEAGE, Offset(5)), OldestRequest(LINEAGE, 7), FactsRequest(GROUP)],
+    ]
+    for number, calls in enumerate((leaders, readers)):
+        node.plans = [list(range(len(calls)))]
+        for place, begin in enumerate(calls):
+            answers: list[Any] = []
+            begin(lambda answer, answers=answers: answers.append((answer, threading.current_thread())))  # type: ignore[misc]
+            assert node.wait(answers) == place
+        assert [call for call, _ in node.workers[number].asked] == wanted[number]
+    node.tier.close()
+    assert all(worker.killed.is_set() for worker in node.workers)

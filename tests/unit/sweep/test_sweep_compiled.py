@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 from tests.sweep import __main__ as command
 from tests.sweep import compiled as module
-from tests.sweep.compiled import PROVEN, SAMPLE, WORTH_IT, Compiled, first_on_path, has_compiler, judge_or_fail
+from tests.sweep.compiled import (
+    PROVEN,
+    SAMPLE,
+    WORTH_IT,
+    Compiled,
+    NotCompiledError,
+    first_on_path,
+    has_compiler,
+    judge_or_fail,
+)
 from tests.sweep.ledger import Ledger
 from tests.sweep.mypyc_build import INTERPRETED, loaded_modules
 
@@ -58,10 +67,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where packages were built, which takes no time here."""
     places: list[Path] = []
 
-    def build(compiled: Compiled, jobs: int) -> bool:
+    def build(compiled: Compiled, jobs: int) -> None:
         places.append(compiled.place)
         compiled.place.mkdir(parents=True)
-        return True
 
     monkeypatch.setattr(Compiled, "build", build)
     monkeypatch.setattr(Compiled, "differing", lambda compiled, seeds, jobs: [])
@@ -96,9 +104,9 @@ def test_what_writes_other_traces_is_not_used(
         return [7, 9]
 
     monkeypatch.setattr(Compiled, "differing", differing)
-    assert Compiled.of("abc", 2, WORTH_IT, tmp_path) is None
+    with pytest.raises(NotCompiledError, match=r"different traces of the seeds \[7, 9\]"):
+        Compiled.of("abc", 2, WORTH_IT, tmp_path)
     assert asked == [(SAMPLE, 2)]
-    assert "different traces of the seeds [7, 9]" in said[-1]
     assert not (tmp_path / "abc" / PROVEN).exists()
 
 
@@ -142,21 +150,21 @@ def test_a_build_is_a_copy_that_appears_when_it_is_whole(builder: Path, tmp_path
         "assert not Path(r'{place}').exists()\n"
         "(place / 'compiled').touch()\n".format(place=tmp_path / "builds" / "abc")
     )
-    assert Compiled(tmp_path / "builds" / "abc").build(3)
+    Compiled(tmp_path / "builds" / "abc").build(3)
     assert (tmp_path / "builds" / "abc" / "compiled").exists()
     assert not (module.SOURCE / "compiled").exists()
     # One that was not proven is built anew.
     (tmp_path / "builds" / "abc" / "old").touch()
-    assert Compiled(tmp_path / "builds" / "abc").build(3)
+    Compiled(tmp_path / "builds" / "abc").build(3)
     assert sorted(path.name for path in (tmp_path / "builds").iterdir()) == ["abc", "build.log"]
     assert not (tmp_path / "builds" / "abc" / "old").exists()
 
 
-def test_a_build_that_fails_leaves_its_output_alone(builder: Path, said: list[str], tmp_path: Path) -> None:
+def test_a_build_that_fails_leaves_its_output_alone(builder: Path, tmp_path: Path) -> None:
     builder.write_text("raise SystemExit('a module was not understood')")
-    assert not Compiled(tmp_path / "builds" / "abc").build(1)
     log = tmp_path / "builds" / "build.log"
-    assert said == [f"mypyc did not compile the package ({log}): the seeds are interpreted"]
+    with pytest.raises(NotCompiledError, match=f"mypyc did not compile the package: its last words are in {log}"):
+        Compiled(tmp_path / "builds" / "abc").build(1)
     assert "a module was not understood" in log.read_text()
     assert [path.name for path in (tmp_path / "builds").iterdir()] == ["build.log"]
 
@@ -333,3 +341,17 @@ def test_a_sweep_without_compiled_code_does_not_ask_for_it(tmp_path: Path, monke
     assert command.main(["--seeds", "1..3", "--ledgers", str(tmp_path), "--interpreted"]) == 0
     ledger = Ledger(tmp_path / "abc-1..3.jsonl", range(1, 4))
     assert [stretch.compiled for stretch in ledger.stretches] == [False]
+
+
+def test_a_sweep_whose_code_was_not_compiled_refuses_to_begin(
+    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*told: object) -> Compiled:
+        raise NotCompiledError("mypyc did not compile the package")
+
+    monkeypatch.setattr(command.runstamp, "take", lambda *places: command.runstamp.Stamp("abc", "2030-01-02"))
+    monkeypatch.setattr(Compiled, "of", refuse)
+    monkeypatch.setattr(command, "verdicts", lambda seeds, jobs: pytest.fail("seeds were run"))
+    monkeypatch.setattr(command, "say", said.append)
+    assert command.main(["--seeds", "1..3", "--ledgers", str(tmp_path)]) == 1
+    assert said[-1] == "mypyc did not compile the package; mend that, or sweep at half the speed with --interpreted"

@@ -16,13 +16,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from contract.tier_contract import GROUP, LINEAGE, Moment, failure, rows_of, segment
-from raftlake.ports.tier import CopyRequest, Lineage, LineageEnd, RemoteSegment, TierError, TierFailure
-from raftlake.raft.types import Epoch
+from raftlake.ports.tier import CopyRequest, Lineage, LineageEnd, RemoteSegment, RemoteState, TierError, TierFailure
+from raftlake.raft.types import Epoch, Offset
+from raftlake.tier import commits as commits_of_tables
 from raftlake.tier import delta_table
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.remote_segments import unpack_auxiliary
 from raftlake.tier.schema import table_uri
+from raftlake.tier.store import Store
+from raftlake.tier.table_reads import TableReads
 from raftlake.tier.topic_table import TopicTable, commit_name
 from tierkit import DeltaWorld, local_settings, shown_rows, tier_files
 
@@ -74,15 +77,17 @@ def test_one_commit_has_the_file_the_transactions_and_the_facts(settings: TierSe
 
 def test_auxiliary_bytes_come_back_and_damage_in_them_is_found(settings: TierSettings, tier: DeltaTier) -> None:
     copy = made(tier.copy(replace(segment(0, "a"), auxiliary=b"producers of a")))
-    assert tier.auxiliary(LINEAGE, "a") == b"producers of a"
+    reads = TableReads(settings)
+    assert reads.find(LINEAGE, Offset(3)) == RemoteState(copy, b"producers of a")
     path = root_of(settings) / "_raftlake/a.aux"
     unpacked = unpack_auxiliary(path.read_bytes())
     assert unpacked is not None and unpacked[0].segment == copy
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    for segment_id, word in (("a", "damaged"), ("b", "missing")):
-        answer = tier.auxiliary(LINEAGE, segment_id)
+    for word in ("damaged", "missing"):
+        answer = reads.find(LINEAGE, Offset(3))
         assert isinstance(answer, TierError) and answer.failure is TierFailure.DAMAGED
-        assert word in answer.reason and f"_raftlake/{segment_id}.aux" in answer.reason
+        assert word in answer.reason and "_raftlake/a.aux" in answer.reason
+        path.unlink(missing_ok=True)
 
 
 def test_files_are_durable_before_their_commit_and_the_commit_before_the_answer(
@@ -214,7 +219,20 @@ def test_a_commit_without_an_answer_is_unknown_and_its_files_stay(
     answer = tier.copy(segment(0, "a"))
     assert failure(answer) is TierFailure.UNKNOWN
     assert isinstance(answer, TierError) and "connection reset by peer" in answer.reason
+    assert "check" not in answer.reason
     assert "partition=2/a.parquet" in tier_files(settings, GROUP)
+
+
+def test_a_commit_that_may_not_be_written_says_so(tier: DeltaTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of delta-rs where `_delta_log` is immutable name a file that is not there."""
+
+    def refuse(commit: Commit, table: TopicTable, rest: Any) -> None:
+        raise OSError(f"Unable to open file {table.uri}/{commit_name(1)}#1 - Operation not permitted (os error 1)")
+
+    commits(monkeypatch, refuse)
+    answer = tier.copy(segment(0, "a"))
+    assert failure(answer) is TierFailure.UNKNOWN and isinstance(answer, TierError)
+    assert ": cannot write a commit: Unable to open" in answer.reason and "check the credentials and rights" in answer.reason
 
 
 def test_a_table_that_cannot_be_read_after_a_commit_makes_it_unknown(tier: DeltaTier, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,9 +258,7 @@ def test_a_commit_file_that_is_gone_makes_a_refused_commit_unknown(
         commit(table, *rest)
         DeltaTier(settings).claim(Lineage(GROUP._replace(partition=0), 0), Epoch(1))
         content = root_of(settings) / commit_name(seen + 1)
-        monkeypatch.setattr(
-            "raftlake.tier.store.Store.read", lambda store, path: None if path == commit_name(seen + 1) else b"{}"
-        )
+        monkeypatch.setattr(Store, "read", lambda store, path: None if path == commit_name(seen + 1) else b"{}")
         assert content.exists()
         raise CommitFailedError("Concurrent transaction failed")
 
@@ -257,7 +273,7 @@ def test_conflicts_without_end_are_given_up(tier: DeltaTier, monkeypatch: pytest
 
     tried = commits(monkeypatch, always)
     assert failure(tier.copy(segment(0, "a"))) is TierFailure.UNKNOWN
-    assert len(tried) == delta_table._ATTEMPTS_MAX
+    assert len(tried) == commits_of_tables._ATTEMPTS_MAX
 
 
 def test_after_a_conflict_the_same_leader_tries_again(
@@ -320,6 +336,8 @@ def test_a_table_that_is_gone_is_not_begun_anew_in_the_middle(settings: TierSett
     for answer in (tier.copy(segment(6, "b")), tier.claim(LINEAGE, Epoch(5)), tier.copy(segment(6, "c"))):
         assert failure(answer) is TierFailure.UNUSABLE
         assert isinstance(answer, TierError) and "is gone" in answer.reason and str(root_of(settings)) in answer.reason
+        mount, delete = answer.reason.find("mount its share, or put it back"), answer.reason.find("delete and create the topic")
+        assert 0 < mount < delete < answer.reason.find("gives up every record that only the table has")
     assert not root_of(settings).exists()
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from raftlake.ports.tier import TierFailure
+from contract.tier_contract import GROUP
+from raftlake.ports.tier import Lineage, TierError, TierFailure
+from raftlake.raft.types import Epoch
+from raftlake.tier.calls import TierSettings
+from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.failures import is_conflict, problem_of, words_of
 
 
@@ -20,6 +24,7 @@ from raftlake.tier.failures import is_conflict, problem_of, words_of
         (OSError("The operation lacked the necessary privileges to complete"), TierFailure.UNUSABLE, "credentials"),
         (OSError("No user exists with the provided access key ID."), TierFailure.UNUSABLE, "credentials"),
         (OSError("Read-only file system (os error 30)"), TierFailure.UNUSABLE, "credentials"),
+        (OSError("Operation not permitted (os error 1)"), TierFailure.UNUSABLE, "credentials"),
         (DeltaError("<Code>NoSuchBucket</Code>"), TierFailure.UNUSABLE, "tier.uri"),
         (DeltaError("Not a directory (os error 20)"), TierFailure.UNUSABLE, "tier.uri"),
         (OSError("error sending request: connection refused"), TierFailure.UNKNOWN, ""),
@@ -58,3 +63,38 @@ def test_words_are_one_line_without_colours_and_bounded() -> None:
 )
 def test_conflicts(text: str, expected: bool) -> None:
     assert is_conflict(CommitFailedError(text)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("GET http://me:pa55@10.0.0.1:9/b/x failed", "GET http://10.0.0.1:9/b/x failed"),
+        ("(https://a.blob.core.windows.net/c/p?sv=1&sig=pa55): refused", "(https://a.blob.core.windows.net/c/p): refused"),
+        ("at s3://:pa55@b/x and s3://me:pa55@c/y", "at s3://b/x and s3://c/y"),
+        ("abfss://c@a.dfs.core.windows.net/h is gone", "abfss://c@a.dfs.core.windows.net/h is gone"),
+        ("no such file /a?b#c: is 1@h:2 gone?", "no such file /a?b#c: is 1@h:2 gone?"),
+    ],
+)
+def test_words_have_no_secrets(text: str, words: str) -> None:
+    assert words_of(OSError(text)) == words
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        (
+            "s3://bucket/t",
+            {"aws_endpoint_url": "http://me:pa55@127.0.0.1:1", "aws_region": "r", "aws_secret_access_key": "pa55"},
+        ),
+        ("az://c/t", {"azure_endpoint": "http://127.0.0.1:1", "azure_storage_sas_token": "sv=1&sig=pa55"}),
+    ],
+    ids=["s3", "azure"],
+)
+def test_what_delta_rs_says_of_a_store_has_no_secrets(uri: str, options: dict[str, str]) -> None:
+    """It tells the address of the endpoint as it was given."""
+    usual = {"aws_access_key_id": "a", "azure_storage_account_name": "a", "allow_http": "true", "max_retries": "0"}
+    settings = TierSettings(uri=uri, cluster_id="c", storage_options=usual | options, request_seconds=20)
+    answer = DeltaTier(settings).claim(Lineage(GROUP, 0), Epoch(1))
+    assert isinstance(answer, TierError) and answer.failure is TierFailure.UNKNOWN
+    assert "refused" in answer.reason and uri in answer.reason and "pa55" not in answer.reason
+    assert "pa55" not in f"{settings!r} {settings}"

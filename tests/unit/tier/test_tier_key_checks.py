@@ -14,7 +14,7 @@ from raftlake.kv.strict_json import Refused
 from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import Epoch, NodeId, Offset
 from raftlake.tier.calls import TierSettings
-from raftlake.tier.entries import Copying, PartitionKeys, Tiered
+from raftlake.tier.entries import Copying, Deleting, PartitionKeys, Tiered
 from raftlake.tier.findings import Finding, Findings, Kind
 from raftlake.tier.key_checks import Shown, check_keys
 from raftlake.tier.verify import QuorumKeys
@@ -189,3 +189,59 @@ def test_a_copy_that_the_table_did_not_show_yet_is_not_missed() -> None:
     after = PartitionKeys(tiered(20).tiered, {10: segment})
     check_keys(findings, tiered(10), after, shown(10))
     assert list(findings) == []
+
+
+DELETING = Deleting(leader_epoch=Epoch(8), node_id=NodeId(1))
+
+
+@pytest.mark.parametrize("seen", [(0, 1), (1, 1), (1, 2), (0, 2)])
+def test_while_old_files_are_removed_the_table_may_begin_before_the_keys(settings: TierSettings, seen: tuple[int, int]) -> None:
+    """The table still shows the copies below 13. Their keys stand until DELETE_FINISHED."""
+    keys = keys_of(fill(settings))
+    assert isinstance(keys.tiered, Tiered)
+    removing = keys.tiered.start_deleting(Offset(13), DELETING)
+    states = (keys.tiered, removing, replace(removing, deleting=None, segments=2, size=5))
+    before, after = (PartitionKeys(states[index], keys.segments) for index in seen)
+    assert verify(settings, QuorumKeys({2: before}, {2: after})) == []
+
+
+def test_a_table_that_begins_behind_the_keys_has_lost_something(settings: TierSettings) -> None:
+    keys = keys_of(fill(settings))
+    assert isinstance(keys.tiered, Tiered)
+    before = replace(keys.tiered, start_offset=Offset(0), deleting=DELETING)
+    shown = Shown(incarnation=0, start=13, end=END, segments=2, size=5, files={}, spans={})
+    findings = Findings("t", 2)
+    check_keys(findings, PartitionKeys(before), PartitionKeys(before), shown)
+    assert "first offset: the quorum's key says 0, and the table shows 13" in whats(list(findings))
+
+
+@pytest.mark.parametrize(("start", "is_found"), [(0, True), (4, False)])
+def test_a_rewritten_file_may_begin_before_the_keys_start_and_not_behind_it(start: int, is_found: bool) -> None:
+    """It goes as a whole when the last of its rows has ended."""
+    tiered = Tiered(start_offset=Offset(start), end_offset=Offset(9), segments=2, size=5)
+    keys = PartitionKeys(tiered)
+    for size in (None, 5):
+        findings = Findings("t", 2)
+        check_keys(findings, keys, keys, Shown(incarnation=0, start=2, end=9, segments=None, size=size, files={}, spans={}))
+        assert bool(list(findings)) is (is_found or size is not None)
+
+
+# --- where another program has changed the table ---------------------------------------------------------------------------
+
+
+def test_keys_are_not_to_be_made_anew_from_a_table_that_others_have_changed(settings: TierSettings) -> None:
+    """Whoever goes by the last line would give up the rows that RESTORE has taken out."""
+    keys = at_rest(keys_of(fill(settings)))
+    DeltaTable(root_of(settings)).restore(2)
+    (finding,) = verify(settings, keys)
+    assert finding.kind is Kind.END
+    assert "raftlake tier undo" in finding.line() and "rebuild-metadata" not in finding.line()
+
+
+def test_what_the_keys_alone_tell_of_a_change_is_told_with_what_takes_it_back(settings: TierSettings) -> None:
+    """The first files are gone: what is left is one run, and the tier's last commit tells its end."""
+    keys = at_rest(keys_of(fill(settings)))
+    DeltaTable(root_of(settings)).delete(f'"offset" < {SEGMENTS[1][0][0]}')
+    (finding,) = [each for each in verify(settings, keys) if each.kind is not Kind.GAP]
+    assert finding.kind is Kind.CHANGED and "DELETE" in finding.what and "first offset" in finding.what
+    assert "raftlake tier undo" in finding.line() and "rebuild-metadata" not in finding.line()

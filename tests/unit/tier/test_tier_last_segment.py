@@ -16,8 +16,12 @@ from raftlake.ports.tier import Lineage, LineageEnd, RemoteSegment, TierError, T
 from raftlake.raft.types import Epoch
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.delta_table import DeltaTier
+from raftlake.tier.failures import TierProblem
+from raftlake.tier.last_segment import last_segment
 from raftlake.tier.schema import table_uri
-from tierkit import files_of, local_settings, shown_rows
+from raftlake.tier.table_reads import TableReads
+from raftlake.tier.topic_table import TopicTable
+from tierkit import as_optimize, files_of, local_settings, shown_rows
 
 AGAIN = Lineage(GROUP, 1)
 #: A last copy whose batches are of two epochs.
@@ -89,9 +93,11 @@ def test_after_optimize_the_rows_tell(settings: TierSettings, how: str, has_auxi
     (path,) = files_of(settings, LINEAGE)
     assert path != before.file
     facts = file_facts(settings, path)
-    # The size in the log is not in the rows.
-    expected = replace(before, log_bytes=before.log_bytes if has_auxiliary else 0, **facts)  # type: ignore[arg-type]
+    # The size in the log is not in the rows. The file that has them now may be rewritten in its turn.
+    expected = before if has_auxiliary else replace(before, log_bytes=0, **facts)  # type: ignore[arg-type]
     assert after == expected
+    checked = TableReads(settings).check(LINEAGE, after)
+    assert checked is None if has_auxiliary else failure(checked) is TierFailure.DAMAGED, "the state beside it is lost"
     more = segment(15, "c", epoch=8)
     assert isinstance(DeltaTier(settings).copy(more), RemoteSegment)
     assert sorted(shown_rows(settings, LINEAGE)) == sorted(rows_of(segment(0, "a"), LAST, more))
@@ -99,12 +105,12 @@ def test_after_optimize_the_rows_tell(settings: TierSettings, how: str, has_auxi
 
 
 def test_after_optimize_incarnations_in_one_file_are_told_apart(settings: TierSettings) -> None:
-    other = segment(3, "x", count=30, lineage=AGAIN)
+    other = segment(15, "x", count=30, lineage=AGAIN)
     assert isinstance(DeltaTier(settings).copy(other), RemoteSegment)
     optimize(settings, "compact")
     assert (last_of(settings).segment_id, last_of(settings).end_offset) == ("b", 15)
-    assert (last_of(settings, AGAIN).segment_id, last_of(settings, AGAIN).base_offset) == ("x", 3)
-    assert isinstance(DeltaTier(settings).copy(segment(33, "y", epoch=8, lineage=AGAIN)), RemoteSegment)
+    assert (last_of(settings, AGAIN).segment_id, last_of(settings, AGAIN).base_offset) == ("x", 15)
+    assert isinstance(DeltaTier(settings).copy(segment(45, "y", epoch=8, lineage=AGAIN)), RemoteSegment)
     assert last_of(settings, AGAIN).segment_id == "y"
     assert last_of(settings).segment_id == "b"
 
@@ -116,10 +122,14 @@ def test_a_copy_of_which_optimize_made_several_files_is_one(settings: TierSettin
     rows = rows.append_column("partition", pa.array([2] * rows.num_rows, pa.int32())).select(
         pa.schema(table.schema().to_arrow()).names
     )
-    write_deltalake(table, rows.slice(0, 8), mode="overwrite")
-    write_deltalake(table, rows.slice(8), mode="append")
-    last = last_of(settings)
-    assert (last.segment_id, last.base_offset, last.end_offset, last.epochs) == ("b", 6, 15, ((5, 6), (7, 9)))
+    with as_optimize(table):
+        write_deltalake(table, rows.slice(0, 8), mode="overwrite")
+        write_deltalake(table, rows.slice(8), mode="append")
+    for has_auxiliary in (True, False):
+        last = last_of(settings)
+        assert (last.segment_id, last.base_offset, last.end_offset, last.epochs) == ("b", 6, 15, ((5, 6), (7, 9)))
+        if has_auxiliary:
+            (root_of(settings) / "_raftlake/b.aux").unlink()
 
 
 def test_files_without_statistics_are_looked_into(settings: TierSettings) -> None:
@@ -131,9 +141,9 @@ def test_files_without_statistics_are_looked_into(settings: TierSettings) -> Non
     assert replace(after, file=before.file, size=before.size, crc=before.crc) == before
 
 
-def refused(settings: TierSettings, *words: str) -> None:
+def refused(settings: TierSettings, *words: str, kind: TierFailure = TierFailure.UNUSABLE) -> None:
     answer = claim(settings)
-    assert failure(answer) is TierFailure.UNUSABLE and isinstance(answer, TierError)
+    assert failure(answer) is kind and isinstance(answer, TierError)
     for word in (str(root_of(settings)), *words):
         assert word in answer.reason
 
@@ -150,11 +160,13 @@ def test_a_file_that_was_removed_by_hand_is_named(settings: TierSettings) -> Non
 
 
 def test_rows_that_somebody_deleted_are_missed(settings: TierSettings) -> None:
-    DeltaTable(root_of(settings)).delete("offset >= 10")
-    refused(settings, "the rows of partition 2 up to offset 14")
-    # What is no longer there at all.
-    DeltaTable(root_of(settings)).delete()
-    refused(settings, "the rows of partition 2 up to offset 14")
+    """Also where no commit tells it: the tier's last commit says where the rows end."""
+    for predicate in ("offset >= 10", None):
+        with as_optimize(DeltaTable(root_of(settings))) as table:
+            table.delete(predicate)
+        with pytest.raises(TierProblem, match="the rows of partition 2 up to offset 14 are not in it any more") as told:
+            last_segment(seen(settings), LINEAGE, 14)
+        assert told.value.error.failure is TierFailure.UNUSABLE
 
 
 def test_rows_that_somebody_appended_are_found(settings: TierSettings) -> None:
@@ -163,7 +175,15 @@ def test_rows_that_somebody_appended_are_found(settings: TierSettings) -> None:
     columns = {name: rows[name] for name in rows.column_names} | {"offset": pa.array(range(100, 109), pa.int64())}
     columns["partition"] = pa.array([2] * 9, pa.int32())
     write_deltalake(table, pa.table(columns).select(pa.schema(table.schema().to_arrow()).names), mode="append")
-    refused(settings, "behind offset 14")
+    with pytest.raises(TierProblem, match="behind offset 14"):
+        last_segment(seen(settings), LINEAGE, 14)
+    refused(settings, "version 3, WRITE", kind=TierFailure.CHANGED)
+
+
+def seen(settings: TierSettings) -> TopicTable:
+    table = TopicTable(settings, GROUP)
+    table.refresh()
+    return table
 
 
 def test_files_of_other_partitions_are_not_looked_at(settings: TierSettings) -> None:

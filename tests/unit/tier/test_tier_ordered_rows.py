@@ -189,7 +189,8 @@ def test_files_that_are_not_as_the_log_says_are_named(store: Store, tmp_path: Pa
         with pytest.raises(FileProblem) as caught:
             read(store, tmp_path, [file])
         assert caught.value.path == "a.parquet"
-        return caught.value.error.reason
+        assert caught.value.error.reason == f"{caught.value.what}: put it back from a copy of the store"
+        return caught.value.what
 
     path.write_bytes(content + b"x")
     assert refused() == f"{tmp_path}/a.parquet has {len(content) + 1} bytes and not {len(content)}"

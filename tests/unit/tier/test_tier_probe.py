@@ -32,6 +32,15 @@ def test_a_store_that_cannot_be_opened_is_no_process_that_waits(tmp_path: Path) 
         assert not probe.survives("x.parquet")
 
 
+def test_options_of_the_store_stand_on_no_command_line(tmp_path: Path) -> None:
+    """Every user of a machine may read those."""
+    with Probe(str(tmp_path), {"secret_access_key": "pa55"}) as probe:
+        probe.survives("x.parquet")
+        assert probe._process is not None
+        line = Path(f"/proc/{probe._process.pid}/cmdline").read_bytes()
+    assert b"raftlake.tier.probe" in line and b"pa55" not in line
+
+
 def test_no_process_is_started_without_need(tmp_path: Path) -> None:
     with Probe(str(tmp_path), {}) as probe:
         pass

@@ -15,11 +15,12 @@ from contract.tier_contract import GROUP, data_batch, request_for
 from historykit import END, all_rows, fill, lineage, rewrite, root_of
 from raftlake.errors import WrongState
 from raftlake.ports.tier import RemoteSegment, TierFailure
+from raftlake.tier import reader
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.failures import TierProblem
 from raftlake.tier.ordered_rows import FileProblem
-from raftlake.tier.reader import OffsetRange, TopicHistory, read_files, tables_at
+from raftlake.tier.reader import OffsetRange, TopicHistory, read_files, store_of, tables_at
 from raftlake.tier.schema import table_uri
 from raftlake.wire.ids import id_to_text
 from tierkit import local_settings
@@ -161,3 +162,52 @@ def test_a_program_may_end_in_the_middle_of_its_reading(settings: TierSettings) 
     command = [sys.executable, "-c", PROGRAM, str(root_of(settings))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{END}\n", "")
+
+
+# --- what the Spark source asks ---
+
+
+def test_a_history_shows_what_is_copied_later_when_it_is_told_to(settings: TierSettings, history: TopicHistory) -> None:
+    tier = DeltaTier(settings)
+    assert isinstance(tier.copy(request_for(data_batch(END, 9), "later", 9, lineage())), RemoteSegment)
+    version = history.version
+    assert history.offsets(2) == OffsetRange(0, END)
+    history.refresh()
+    assert history.offsets(2) == OffsetRange(0, END + 3) and history.version == version + 1
+    assert offsets(history.read(2, END)) == [END, END + 1, END + 2]
+    history.refresh()
+    assert history.version == version + 1
+
+
+def test_the_files_that_may_hold_a_range(settings: TierSettings, history: TopicHistory) -> None:
+    def firsts(start: int | None = None, end: int | None = None) -> list[int | None]:
+        return [file.offset_min for file in history.files(2, start, end)]
+
+    assert firsts(6, 8) == [0, 7] and firsts(7, 13) == [7] and firsts(12, 14) == [7, 13]
+    assert firsts(END) == [] == firsts(None, 0) and firsts(None, 1) == [0] and firsts(END - 1) == [22]
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_the_first_record_that_is_as_late_as_a_time(settings: TierSettings, is_rewritten: bool) -> None:
+    """The records have the milliseconds of their offsets. The first batch is a control record."""
+    if is_rewritten:
+        rewrite(settings, lambda rows: rows.sort_by([("offset", "descending")]))
+    history = TopicHistory(str(root_of(settings)))
+    base = 1_700_000_000_000
+    found = [history.first_at(2, base + offset) for offset in (-5, 0, 1, 8, 13, END - 1, END)]
+    assert found == [0, 0, 1, 8, 13, END - 1, None] and history.first_at(1, 0) is None
+
+
+def test_a_store_that_is_not_there(settings: TierSettings, tmp_path: Path) -> None:
+    assert store_of(str(root_of(settings)), {}).read("_delta_log/00000000000000000000.json")
+    with pytest.raises(WrongState, match="there is no Delta table at"):
+        store_of(str(tmp_path / "nowhere"), {})
+
+
+def test_a_store_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("AccessDenied: who are you")
+
+    monkeypatch.setattr(reader, "Store", refuse)
+    with pytest.raises(TierProblem, match=r"cannot read the table s3://b/t: .*check the credentials"):
+        store_of("s3://b/t", {})

@@ -22,9 +22,13 @@ from raftlake.tier.failures import TierProblem
 from raftlake.tier.findings import Kind
 from raftlake.tier.probe import Probe
 from raftlake.tier.reader import TopicHistory
+from raftlake.tier.schema import table_uri
 from raftlake.tier.store import Store
-from raftlake.tier.verify import PartitionReport, Progress, verify_table
+from raftlake.tier.verify import PartitionReport, Progress, QuorumKeys, verify_table
+from raftlake.wire.ids import id_to_text
 from tierkit import local_settings, put_foreign_table
+
+OTHER_ID = id_to_text(bytes([7] * 16))
 
 
 @pytest.fixture
@@ -110,7 +114,7 @@ def test_a_second_incarnation_follows_the_first_one(settings: TierSettings) -> N
     # Behind it the first one has rows again.
     late = request_for(data_batch(END, 9), "late", 9, lineage())
     assert isinstance(DeltaTier(settings).copy(late), RemoteSegment)
-    assert told(verify(settings))[0] == ("twice", END)
+    assert told(verify(settings))[:2] == [("overlap", END), ("twice", END)]
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------------
@@ -168,7 +172,7 @@ def test_damaged_rows_are_found_where_they_are(settings: TierSettings, what: str
         assert finding.partition == 2 and finding.table == str(root_of(settings))
         assert finding.file in shown or finding.kind is Kind.END
         line = finding.line()
-        assert "\n" not in line and "partition 2" in line and str(finding.offset) in line and finding.kind.advice in line
+        assert "\n" not in line and "partition 2" in line and str(finding.offset) in line and finding.advice in line
 
 
 def test_rows_that_somebody_appended_are_found(settings: TierSettings) -> None:
@@ -330,6 +334,62 @@ def test_a_store_that_does_not_answer_is_no_finding(
     monkeypatch.setattr(Store, "checksum", refuse)
     with pytest.raises(TierProblem, match=words):
         verify(settings)
+
+
+# --- tables of deleted topics, and those of others ------------------------------------------------------------------------
+
+
+def test_the_table_of_a_deleted_topic_is_well(settings: TierSettings) -> None:
+    """The tier itself has removed all rows."""
+    assert DeltaTier(settings).drop(GROUP, 3) is None
+    report = verify_table(TopicHistory(str(root_of(settings))))
+    assert (report.findings, report.partitions, report.is_dropped, report.topic) == ((), (), True, GROUP.topic)
+    # Delta's RESTORE may bring rows back: they are looked at like others.
+    DeltaTable(root_of(settings)).restore(2 * len(SEGMENTS))
+    report = verify_table(TopicHistory(str(root_of(settings))))
+    assert report.findings == () and [part.rows for part in report.partitions] == [END, END] and not report.is_dropped
+
+
+def test_the_table_of_a_topic_that_was_deleted_after_an_election_is_well(settings: TierSettings) -> None:
+    tier = DeltaTier(settings)
+    more = request_for(data_batch(END, 9), "again", 9, lineage(incarnation=1))
+    assert isinstance(tier.copy(more), RemoteSegment) and tier.drop(GROUP, 3) is None
+    assert verify_table(TopicHistory(str(root_of(settings)))).is_dropped
+
+
+def test_rows_that_somebody_else_removed_are_not_those_of_a_deleted_topic(settings: TierSettings) -> None:
+    DeltaTable(root_of(settings)).delete()
+    report = verify_table(TopicHistory(str(root_of(settings))))
+    assert not report.is_dropped and [finding.kind for finding in report.findings] == [Kind.END] * 2
+    # Nor is the table of a topic that the quorum still has.
+    assert DeltaTier(settings).drop(GROUP, 3) is None
+    history = TopicHistory(str(root_of(settings)))
+    report = verify_table(history, QuorumKeys({}, {}))
+    assert not report.is_dropped and [finding.kind for finding in report.findings] == [Kind.END] * 2
+
+
+def test_a_table_that_nobody_wrote_to_is_not_dropped(settings: TierSettings) -> None:
+    other = GROUP._replace(topic_id=b"o" * 16)
+    assert DeltaTier(settings).drop(other, 0) is None
+    assert not TopicHistory(table_uri(settings.uri, other)).is_dropped
+
+
+@pytest.mark.parametrize("place", [f"trains-{OTHER_ID}", f"{GROUP.topic}-{OTHER_ID}", f"trains-{id_to_text(GROUP.topic_id)}"])
+def test_a_table_in_the_place_of_another_topics_is_not_read_as_that(settings: TierSettings, place: str) -> None:
+    here = Path(settings.uri) / place
+    shutil.copytree(root_of(settings), here)
+    report = verify_table(TopicHistory(str(here)), QuorumKeys({}, {}))
+    (finding,) = report.findings
+    assert (finding.kind, finding.partition, report.partitions) == (Kind.PLACE, None, ())
+    assert "is that of topic flights" in finding.what and str(here) in finding.line()
+    assert verify_table(TopicHistory(str(root_of(settings)))).findings == ()
+
+
+def test_a_copy_of_a_table_may_have_any_other_name(settings: TierSettings) -> None:
+    for name in ("backup", "flights-of-monday", f"x{OTHER_ID}", f"-{OTHER_ID}"):
+        here = Path(settings.uri) / name
+        shutil.copytree(root_of(settings), here)
+        assert verify_table(TopicHistory(str(here))).findings == ()
 
 
 # --- what is no table of ours ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from raftlake.errors import ErrorCode, InvariantViolation, WireError
 from raftlake.wire.durations import milliseconds, to_milliseconds
-from raftlake.wire.ids import ZERO_ID, id_from_kio, id_from_text, id_to_kio, id_to_text
+from raftlake.wire.ids import ZERO_ID, id_from_kio, id_from_text, id_to_kio, id_to_text, table_of, table_uri
 from raftlake.wire.primitives import (
     TAGS_MAX,
     error_code,
@@ -44,6 +44,20 @@ def test_ids_as_kafka_prints_them() -> None:
 def test_what_is_not_an_id_is_refused(text: str) -> None:
     with pytest.raises(WireError):
         id_from_text(text)
+
+
+@pytest.mark.parametrize("topic", ["orders", "a-b", "-", f"x-{id_to_text(METADATA_ID)}"])
+@pytest.mark.parametrize("root", ["/tier", "s3://bucket/", "/", "tier"])
+def test_a_place_names_the_topic_whose_table_belongs_there(root: str, topic: str) -> None:
+    uri = table_uri(root, topic, METADATA_ID)
+    assert table_of(uri) == table_of(f"{uri}/") == table_of(uri.rpartition("/")[2]) == (topic, METADATA_ID)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "orders", f"-{'A' * 22}", f"orders{'A' * 22}", f"orders-{'A' * 21}R", f"orders_{'A' * 22}"]
+)
+def test_another_name_is_that_of_no_table(name: str) -> None:
+    assert table_of(f"/tier/{name}") is None
 
 
 def test_ids_as_kio_holds_them() -> None:

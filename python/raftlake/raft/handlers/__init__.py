@@ -13,6 +13,7 @@ Reading order:
 - `append`: records that clients append, that the disk has synced, or that retention has deleted.
 - `fetch`, `fetch_response`: Fetch at the leader; Fetch at the replica that follows.
 - `fetch_snapshot`: FetchSnapshot (KIP-630) at both sides.
+- `remote_log_aux`: the same where the remote tier holds what is before the leader's log (KIP-405).
 - `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853) at the leader.
 
 Callers: `raft/core.py`, whose tables map each event, request and response to a handler. The handlers call the moves that

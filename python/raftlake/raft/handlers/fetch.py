@@ -11,6 +11,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft import reads, reconfiguration
 from raftlake.raft.actions import AnswerFetch
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
+from raftlake.raft.handlers import remote_log_aux
 from raftlake.raft.messages import FetchRequest
 from raftlake.raft.progress import advance_high_watermark, find_progress
 from raftlake.raft.roles import Leader
@@ -65,6 +66,10 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
     if diverging is None and snapshot_id is None and offset == group.log_end and request.high_watermark >= announced:
         leader.parked[replica_id] = request
         return
+    if snapshot_id is not None and remote_log_aux.is_before_log_in_tier(group):
+        # Who has no tier is told of the snapshot too.
+        answer(group, request, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, snapshot_id=snapshot_id)
+        return
     answer(group, request, ErrorCode.NONE, diverging, snapshot_id)
 
 
@@ -92,8 +97,9 @@ def reconcile(group: GroupState, offset: int, epoch: Epoch) -> tuple[OffsetAndEp
 
     KIP-595 "FetchRequest Handling" 3 as KafkaRaftLog.validateOffsetAndEpoch decides it. What lies before our log start
     cannot be reconciled record by record; then the replica begins at our newest snapshot (KIP-630), and so does an empty one
-    when there is any. A log that begins at 0 has no record before it, so an empty replica fits it, whatever epoch it
-    claims. An offset beyond our end with the right epoch diverges at our end, it is never out of range (pitfall 23).
+    when there is any. Where the remote tier holds what lies before our log, the replica is sent there instead (KIP-405). A log
+    that begins at 0 has no record before it, so an empty replica fits it, whatever epoch it claims. An offset beyond our end
+    with the right epoch diverges at our end, it is never out of range (pitfall 23).
     """
     history = group.history
     log_start = group.log_start

@@ -12,7 +12,7 @@ from raftlake.errors import ErrorCode, require
 from raftlake.raft import elections, fetching, impairment, transitions
 from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, TruncateTo
 from raftlake.raft.events import LeaderConfirmed, RequestFailed
-from raftlake.raft.handlers import fetch_snapshot
+from raftlake.raft.handlers import fetch_snapshot, remote_log_aux
 from raftlake.raft.handlers.common import handle_common_response, heard_from_leader
 from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.roles import Follower, Unattached
@@ -42,6 +42,10 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
     if response.diverging is None:
         role.leader_high_watermark = response.high_watermark
     impairment.learn_log_end(group, response.leader_log_end)
+    if response.error is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+        remote_log_aux.on_moved(group, role, response.snapshot_id, now_ms)
+        return
+    fetching.stop_building(group, role)
     if response.diverging is not None:
         made_progress = _truncate(group, response.diverging)
     elif response.snapshot_id is not None:
@@ -64,12 +68,12 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
 
 
 def _is_from_leader(group: GroupState, source: NodeId, response: FetchResponse) -> bool:
-    """Whether our leader answers, as the leader of our epoch, and without an error."""
+    """Whether our leader answers, as the leader of our epoch, with records or with where to get what is before them."""
     return (
         isinstance(group.role, Follower)
         and source == group.leader_id == response.leader_id
         and response.leader_epoch == group.epoch
-        and response.error is ErrorCode.NONE
+        and response.error in (ErrorCode.NONE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
     )
 
 

@@ -181,19 +181,29 @@ def on_snapshot_received(group: GroupState, event: SnapshotReceived, now_ms: int
             fetching.retry_fetch_later(group, now_ms)
             group.fetch_failures = 0
         return
+    if not begin_behind(group, snapshot_id, event.voters, now_ms, was_awaited=was_awaited) and was_awaited:
+        fetching.send_fetch(group, now_ms)
+
+
+def begin_behind(
+    group: GroupState, snapshot_id: OffsetAndEpoch, voters: VoterSet | None, now_ms: int, *, was_awaited: bool
+) -> bool:
+    """A snapshot of what our leader's log begins with is durable here: go on behind it. False where our log stays."""
+    role = group.role
     is_in_log = not was_awaited and group.history.contains(snapshot_id, group.log_end)
     if isinstance(role, Leader | Prospective | Candidate) or snapshot_id.offset <= group.high_watermark or is_in_log:
-        if was_awaited:
-            fetching.send_fetch(group, now_ms)
-        return
-    if isinstance(role, Follower) and role.download is not None:
-        group.actions.append(AbandonSnapshot(snapshot_id=role.download.snapshot_id))
-        role.download = None
-    _begin_at(group, snapshot_id, event.voters)
+        return False
+    if isinstance(role, Follower):
+        if role.download is not None:
+            group.actions.append(AbandonSnapshot(snapshot_id=role.download.snapshot_id))
+            role.download = None
+        fetching.stop_building(group, role)
+    _begin_at(group, snapshot_id, voters)
     impairment.mend_if_whole(group)
     # A fetch under way was sent with the position that the log had before.
     group.fetch_in_flight = None
     fetching.send_fetch(group, now_ms)
+    return True
 
 
 def _begin_at(group: GroupState, start: OffsetAndEpoch, voters: VoterSet | None) -> None:

@@ -6,6 +6,7 @@ Reading order:
 - `produce`: Produce; the checked batches go into the log as they came.
 - `fetch`: Fetch for consumers, at the leader and at followers.
 - `offsets`: ListOffsets and OffsetForLeaderEpoch.
+- `replica_offsets`: the same for replicas that ask their leader.
 - `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
@@ -13,8 +14,8 @@ Reading order:
 - `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853).
 - `find_quorum`: FindQuorum (KIP-595).
 
-Callers: `node` builds `Apis`. `Front` calls `Apis.handle`, and for requests of nodes `Apis.describe_for_peer` and
-`Apis.change_for_peer`. The handlers call the services in `Services`; they never see the node.
+Callers: `node` builds `Apis`. `Front` calls `Apis.handle`, and for requests of nodes `Apis.describe_for_peer`,
+`Apis.change_for_peer` and `Apis.offset_for_peer`. The handlers call the services in `Services`; they never see the node.
 
 Invariants:
 
@@ -30,8 +31,8 @@ from collections.abc import Callable
 from typing import Any
 
 from raftlake.errors import InvariantViolation
-from raftlake.ports.peer_rpcs import DescribeRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, groups, offsets, topics, voters
+from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
+from raftlake.replica.apis import cluster, groups, offsets, replica_offsets, topics, voters
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
@@ -86,6 +87,10 @@ class Apis:
     def describe_for_peer(self, rpc: DescribeRpc, reply: Callable[[PeerReply], None]) -> None:
         """The question of another node's client: answered from here, never passed on again."""
         cluster.describe_for_peer(self._node, rpc, reply)
+
+    def offset_for_peer(self, rpc: OffsetRpc, reply: Callable[[PeerReply], None]) -> None:
+        """A replica asks the leader of its group."""
+        replica_offsets.offset_for_peer(self._node, rpc, reply)
 
     def change_for_peer(self, rpc: VoterRpc, reply: Callable[[PeerReply], None]) -> None:
         """A node asks about its own vote."""

@@ -20,7 +20,7 @@ from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.reserved import Topic
 from raftlake.replica.services import Services
-from raftlake.wire.ids import id_from_kio, id_to_kio
+from raftlake.wire.ids import id_from_kio, id_to_kio, table_uri
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
 from raftlake.wire.quorum import ReplicaDescription
 
@@ -314,6 +314,7 @@ def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, s
             "max.message.bytes": str(node.engine.config.message_bytes_max),
             "retention.bytes": str(node.engine.config.retention_bytes),
             "retention.ms": str(node.engine.config.retention_ms),
+            **_tier_configs(node, topic),
         }
         described = [(key, value, CONFIG_SOURCE_DEFAULT) for key, value in configs.items() if key not in topic.configs]
         return (
@@ -322,6 +323,15 @@ def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, s
             None,
         )
     return [], ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
+
+
+def _tier_configs(node: Services, topic: Topic) -> dict[str, str]:
+    """Whether the topic has history in a remote tier, and where readers find it. How a node reaches the store is its secret."""
+    if not node.remote_log.is_on:
+        return {}
+    uri = node.engine.config.tier_uri
+    place = {} if uri is None else {"raftlake.tier.table.uri": table_uri(uri, topic.name, topic.topic_id)}
+    return {"remote.storage.enable": "true", **place}
 
 
 def _is_node_id(name: str) -> bool:

@@ -8,6 +8,9 @@ calls the request.
 No consumer is shown a high watermark below one that it has seen: a leader that has not committed in its own epoch, and a node
 whose watermark lies below the position asked for, let it wait, and answer OFFSET_NOT_AVAILABLE when the wait is over (KIP-207
 and KIP-392 for Fetch).
+
+Offsets before the local log come from the remote tier, in pieces (`RemoteReads`). A request waits for a piece as it waits for
+records. What it did not live to see is there for the consumer's next one.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ from collections.abc import Callable
 
 from raftlake.errors import DamagedData, ErrorCode, TooManyFiles
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import TierError
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
+from raftlake.replica.tiering.remote_log import RemoteLog
+from raftlake.replica.tiering.remote_reads import Wanted
 from raftlake.replica.timers import Timer
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartition, FetchRequest
@@ -37,6 +43,8 @@ PARTITIONS_MAX = 1 << 14
 PARTITIONS_LOOKED_AT_PER_MS = 100
 #: Partitions that the waiting requests of all connections may name together: each takes some 500 bytes.
 PARKED_MAX = 100_000
+#: Pieces of the remote tier that one request asks for at a time. What is here already does not count.
+REMOTE_PIECES_MAX = 16
 
 
 class ParkedFetches:
@@ -64,8 +72,8 @@ class ParkedFetch:
     """One consumer's Fetch. `attempt` reads everything anew, so a late answer is as fresh as an early one."""
 
     __slots__ = (
-        "_bytes_min", "_deadline_ms", "_done", "_groups", "_node", "_parked", "_pause", "_reply", "_request", "_seen", "_stops",
-        "_timer",
+        "_awaited", "_bytes_min", "_deadline_ms", "_done", "_groups", "_missing", "_node", "_parked", "_pause", "_reply",
+        "_request", "_seen", "_stops", "_timer",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +96,9 @@ class ParkedFetch:
         #: After a look in vain: until then no move of a high watermark calls it. And what the look saw.
         self._pause: Timer | None = None
         self._seen: list[int] = []
+        #: Offsets whose piece of the remote tier was not there at the last look; and those that are asked for.
+        self._missing: list[tuple[Partition, int]] = []
+        self._awaited: list[Wanted] = []
         self._deadline_ms = node.engine.now_ms + min(max(request.wait_ms_max, 0), WAIT_MS_MAX)
 
     def start(self) -> None:
@@ -137,9 +148,10 @@ class ParkedFetch:
         if self._done:
             return True
         size, urgent, topics = self._read()
-        if not (final or urgent or size >= self._bytes_min):
+        self._done = final or urgent or size >= self._bytes_min
+        self._ask_for_missing()
+        if not self._done:
             return False
-        self._done = True
         self._parked.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -150,6 +162,19 @@ class ParkedFetch:
         self._reply(FetchResponse(topics=topics, session_id=0, node_endpoints=self._endpoints(topics)))
         return True
 
+    def _ask_for_missing(self) -> None:
+        """Also where the request is answered without them: the consumer's next one will want them."""
+        awaited, missing = self._awaited, self._missing[:REMOTE_PIECES_MAX]
+        waiter = None if self._done else self._on_piece
+        asked = (self._node.remote_reads.ask(partition, offset, waiter) for partition, offset in missing)
+        self._awaited = [wanted for wanted in asked if wanted is not None and waiter is not None]
+        for wanted in awaited:
+            if wanted not in self._awaited:
+                wanted.leave(self._on_piece)
+
+    def _on_piece(self) -> None:
+        self._attempt(final=False)
+
     def finish(self) -> None:
         """Answer with what there is."""
         self._attempt(final=True)
@@ -157,6 +182,7 @@ class ParkedFetch:
     def _read(self) -> tuple[int, bool, list[FetchTopicResult]]:
         budget = min(self._request.bytes_max, BYTES_MAX)
         size, urgent = 0, not self._request.topics
+        self._missing = []
         topics: list[FetchTopicResult] = []
         for topic, groups in zip(self._request.topics, self._groups, strict=True):
             results: list[FetchPartitionResult] = []
@@ -178,7 +204,8 @@ class ParkedFetch:
             leader_id = partition.core.leader_id
             leader = None if leader_id == NO_LEADER else LeaderAndEpoch(leader_id, partition.core.epoch)
             return FetchPartitionResult(part.index, error, current_leader=leader)
-        error = self._check_offset(partition, part)
+        remote_log = self._node.remote_log
+        error = _check_offset(remote_log, partition, part)
         if error is ErrorCode.OFFSET_NOT_AVAILABLE:
             return FetchPartitionResult(part.index, error)
         high_watermark = partition.high_watermark
@@ -187,41 +214,39 @@ class ParkedFetch:
             error,
             high_watermark=high_watermark,
             last_stable_offset=high_watermark,
-            log_start_offset=partition.log.start_offset,
+            log_start_offset=remote_log.start_offset(partition),
             aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
         )
-        if error is not ErrorCode.NONE or part.fetch_offset == high_watermark:
+        is_at_end = part.fetch_offset == high_watermark
+        if error is not ErrorCode.NONE or (is_at_end and not partition.is_serving):
+            # ListOffsets tells clients the epoch of the record at that offset. A follower may not have that record yet.
             return result
-        result.error, result.diverging_epoch = _divergence(partition, part)
-        if result.error is not ErrorCode.NONE:
+        result.error, result.diverging_epoch = _divergence(remote_log, partition, part)
+        is_refused = result.error is not ErrorCode.NONE or result.diverging_epoch is not None
+        if is_refused or is_at_end or not (budget > 0 or first):
             return result
-        if result.diverging_epoch is None and (budget > 0 or first):
-            size_max = max(1, min(part.bytes_max, budget, PARTITION_BYTES_MAX))
-            try:
-                result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
-            except DamagedData as damage:
-                self._node.findings.found(group, damage)
-                result.error = ErrorCode.KAFKA_STORAGE_ERROR
-            except TooManyFiles as too_many:
-                self._node.findings.on_too_many(too_many)
-                result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        size_max = max(1, min(part.bytes_max, budget, PARTITION_BYTES_MAX))
+        if part.fetch_offset < partition.log.start_offset:
+            self._read_remote(partition, part, size_max, result)
+            return result
+        try:
+            result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
+        except DamagedData as damage:
+            self._node.findings.found(group, damage)
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        except TooManyFiles as too_many:
+            self._node.findings.on_too_many(too_many)
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
         return result
 
-    @staticmethod
-    def _check_offset(partition: Partition, part: FetchPartition) -> ErrorCode:
-        offset, high_watermark = part.fetch_offset, partition.high_watermark
-        if partition.core.is_leader and not partition.is_serving:
-            return ErrorCode.OFFSET_NOT_AVAILABLE
-        if high_watermark == 0 and (partition.log.end_offset > 0 or partition.shown_before > 0):
-            # Restarted or repaired, and not told yet how much of the log is committed.
-            return ErrorCode.OFFSET_NOT_AVAILABLE
-        if offset < partition.log.start_offset:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
-        if offset <= high_watermark:
-            return ErrorCode.NONE
-        # A follower may simply be behind; only a leader that serves knows that the offset does not exist.
-        is_beyond = partition.is_serving and offset > partition.log.end_offset
-        return ErrorCode.OFFSET_OUT_OF_RANGE if is_beyond else ErrorCode.OFFSET_NOT_AVAILABLE
+    def _read_remote(self, partition: Partition, part: FetchPartition, size_max: int, result: FetchPartitionResult) -> None:
+        found = self._node.remote_reads.find(partition, part.fetch_offset, size_max)
+        if isinstance(found, TierError):
+            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        elif found is None:
+            self._missing.append((partition, part.fetch_offset))
+        else:
+            result.records = found
 
     def _may_pass(self, group: GroupId, part: FetchPartition, error: ErrorCode) -> bool:
         """What is not available yet and likely to be before the wait is over. A follower without the offset sends the
@@ -240,14 +265,36 @@ class ParkedFetch:
         return [NodeEndpoint(node_id, endpoint.host, endpoint.port) for node_id, endpoint in nodes.items()]
 
 
-def _divergence(partition: Partition, part: FetchPartition) -> tuple[ErrorCode, EpochEndOffset | None]:
+def _check_offset(remote_log: RemoteLog, partition: Partition, part: FetchPartition) -> ErrorCode:
+    offset, high_watermark = part.fetch_offset, partition.high_watermark
+    if partition.core.is_leader and not partition.is_serving:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    if high_watermark == 0 and (partition.log.end_offset > 0 or partition.shown_before > 0):
+        # Restarted or repaired, and not told yet how much of the log is committed.
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    if offset < partition.log.start_offset and offset < remote_log.start_offset(partition):
+        # A node that has not heard yet what its table holds must not say that it is gone.
+        is_gone = offset < 0 or remote_log.knows_start(partition)
+        return ErrorCode.OFFSET_OUT_OF_RANGE if is_gone else ErrorCode.OFFSET_NOT_AVAILABLE
+    if offset <= high_watermark:
+        return ErrorCode.NONE
+    # A follower may simply be behind; only a leader that serves knows that the offset does not exist.
+    is_beyond = partition.is_serving and offset > partition.log.end_offset
+    return ErrorCode.OFFSET_OUT_OF_RANGE if is_beyond else ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def _divergence(remote_log: RemoteLog, partition: Partition, part: FetchPartition) -> tuple[ErrorCode, EpochEndOffset | None]:
     """KIP-320: a consumer whose last record is of an epoch that ended earlier here has read what is no longer in the log."""
     if part.last_fetched_epoch < 0:
         return ErrorCode.NONE, None
-    end = partition.core.epoch_end(Epoch(part.last_fetched_epoch))
+    end = remote_log.epoch_end(partition, Epoch(part.last_fetched_epoch))
+    if end.offset < 0 and remote_log.is_folded(partition, Offset(part.fetch_offset)):
+        return ErrorCode.NONE, None
     if end.offset < 0:
-        # An epoch from before the log's first one: nothing can be said but that these records are not here.
-        return ErrorCode.OFFSET_OUT_OF_RANGE, None
+        # An epoch from before the first one: nothing can be said but that these records are not here. The table may know more
+        # epochs, where its key is not applied yet.
+        is_gone = remote_log.knows_start(partition)
+        return ErrorCode.OFFSET_OUT_OF_RANGE if is_gone else ErrorCode.OFFSET_NOT_AVAILABLE, None
     if end.epoch != part.last_fetched_epoch or end.offset < part.fetch_offset:
         return ErrorCode.NONE, EpochEndOffset(end.epoch, end.offset)
     return ErrorCode.NONE, None

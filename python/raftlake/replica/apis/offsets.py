@@ -14,11 +14,12 @@ from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import Epoch
+from raftlake.raft.types import Epoch, Offset
 from raftlake.replica.apis.answers import Answers, kafka_error
 from raftlake.replica.aside.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
+from raftlake.replica.tiering.remote_log import NOWHERE, RemoteLog
 
 
 class Special(IntEnum):
@@ -29,6 +30,10 @@ class Special(IntEnum):
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
     EARLIEST_PENDING_UPLOAD = -6
+
+
+#: They depend on what the table has.
+_OVER_THE_TABLE = (Special.EARLIEST, Special.LATEST_TIERED, Special.EARLIEST_PENDING_UPLOAD)
 
 
 def fence(partition: Partition, current_leader_epoch: int) -> ErrorCode:
@@ -90,7 +95,7 @@ def _ask(node: Services, together: AskedTogether, group: GroupId, asked: Any, do
         node.time_searches.ask(together, Question(group, asked.timestamp, serving, done))
         return
     partition = serving()
-    done(_find_end(partition, asked.timestamp) if isinstance(partition, Partition) else FoundOffset(partition))
+    done(_find_end(node.remote_log, partition, asked.timestamp) if isinstance(partition, Partition) else FoundOffset(partition))
 
 
 def _serving(node: Services, group: GroupId, current_leader_epoch: int) -> Partition | ErrorCode:
@@ -106,27 +111,32 @@ def _serving(node: Services, group: GroupId, current_leader_epoch: int) -> Parti
     return partition if partition.is_serving else ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def _find_end(partition: Partition, which: int) -> FoundOffset:
+def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundOffset:
     """One of Kafka's special timestamps that need no look into the log."""
+    if which in _OVER_THE_TABLE and not remote_log.knows_start(partition):
+        # KAFKA-15351: the local start is not the first offset. Who is told so skips what the table has.
+        return FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
     match which:
         case Special.LATEST:
             return FoundOffset(ErrorCode.NONE, -1, partition.high_watermark, partition.core.epoch)
-        case Special.EARLIEST | Special.EARLIEST_LOCAL:
-            start = partition.log.start_offset
-            return FoundOffset(ErrorCode.NONE, -1, start, _epoch_at(partition, start))
-        case Special.LATEST_TIERED | Special.EARLIEST_PENDING_UPLOAD:
-            # Nothing has been moved to a remote tier.
-            return NOTHING
-    return FoundOffset(ErrorCode.INVALID_REQUEST)
-
-
-def _epoch_at(partition: Partition, offset: int) -> int:
-    epoch = -1
-    for candidate, start in partition.log.epochs:
-        if start > offset:
-            break
-        epoch = candidate
-    return epoch
+        case Special.EARLIEST:
+            place = remote_log.start_offset(partition)
+        case Special.EARLIEST_LOCAL:
+            place = partition.log.start_offset
+        case Special.LATEST_TIERED:
+            # The last offset itself, as in Kafka.
+            copied_end = remote_log.copied_end(partition)
+            if copied_end is None:
+                return NOTHING
+            place = Offset(copied_end - 1)
+        case Special.EARLIEST_PENDING_UPLOAD:
+            if not remote_log.is_on:
+                return NOTHING
+            copied_end = remote_log.copied_end(partition)
+            place = remote_log.start_offset(partition) if copied_end is None else copied_end
+        case _:
+            return FoundOffset(ErrorCode.INVALID_REQUEST)
+    return FoundOffset(ErrorCode.NONE, -1, place, remote_log.epoch_at(partition, place))
 
 
 def offset_for_leader_epoch(node: Services, request: Any, reply: Callable[[object], None]) -> None:
@@ -166,7 +176,9 @@ def _epoch_end(node: Services, group: GroupId, asked: Any, *, is_replica: bool) 
         return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
     if asked.leader_epoch > partition.core.epoch or asked.leader_epoch < 0:
         return ErrorCode.NONE, -1, -1
-    end = partition.core.epoch_end(Epoch(asked.leader_epoch))
+    end = node.remote_log.epoch_end(partition, Epoch(asked.leader_epoch))
+    if not is_replica and end == NOWHERE and not node.remote_log.knows_start(partition):
+        return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
     # Consumers may not learn of offsets above the high watermark: they could vanish. A replica cuts its log where it is told
     # to, and its leader may have counted what it holds behind the high watermark.
     return ErrorCode.NONE, end.epoch, end.offset if is_replica else min(end.offset, partition.high_watermark)

@@ -63,7 +63,7 @@ class _Collector:
         result.error = error
         result.base_offset = base_offset
         result.error_message = message
-        _decide(result, partition)
+        _decide(self._node, result, partition)
         self._missing -= 1
         if self._missing == 0:
             self._end()
@@ -109,17 +109,17 @@ def _answer_one(
     message: str | None = None,
 ) -> None:
     """The answer to a request for one partition."""
-    result = _decide(ProducePartitionResult(index, error, base_offset, error_message=message), partition)
+    result = _decide(node, ProducePartitionResult(index, error, base_offset, error_message=message), partition)
     results = [ProduceTopicResult(topic.name, topic.topic_id, [result])]
     reply(ProduceResponse(results) if result.current_leader is None else _with_endpoints(node, results))
 
 
-def _decide(result: ProducePartitionResult, partition: Partition | None) -> ProducePartitionResult:
+def _decide(node: Services, result: ProducePartitionResult, partition: Partition | None) -> ProducePartitionResult:
     """Fill in what an answer says of the partition besides the outcome."""
     if result.error_message:
         result.error_message = for_clients(result.error_message)
     if partition is not None:
-        result.log_start_offset = partition.log.start_offset
+        result.log_start_offset = node.remote_log.start_offset(partition)
         if result.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and partition.core.leader_id != NO_LEADER:
             result.current_leader = LeaderAndEpoch(partition.core.leader_id, partition.core.epoch)
     return result

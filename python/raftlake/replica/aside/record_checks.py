@@ -20,6 +20,7 @@ from functools import partial
 
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.ports.driver import Aside
+from raftlake.ports.tier import TIME_MS_MAX
 from raftlake.replica.aside.allowance import Allowance
 from raftlake.replica.aside.check_line import Asker, Checked, CheckLine, Done
 from raftlake.replica.engine import Engine
@@ -143,11 +144,23 @@ def _require_clients(header: BatchHeader) -> None:
         raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent batch needs a producer epoch and a first sequence")
 
 
-class RecordChecks:
-    """`aside` takes what is large."""
+def _require_times(header: BatchHeader) -> None:
+    """RequestRejected for a time that no table of the tier can hold: the partition's copies would end there for ever."""
+    for time_ms in (header.base_timestamp_ms, header.timestamp_ms_max):
+        if not -TIME_MS_MAX <= time_ms <= TIME_MS_MAX:
+            raise RequestRejected(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"a record's timestamp is {time_ms} ms: with a remote tier it may be {TIME_MS_MAX} at most, or as far below 0. "
+                "Kafka's timestamps are milliseconds since 1970",
+            )
 
-    def __init__(self, engine: Engine, allowance: Allowance, aside: Aside) -> None:
+
+class RecordChecks:
+    """`aside` takes what is large. `is_tiered`: records are copied to tables, which do not hold every time."""
+
+    def __init__(self, engine: Engine, allowance: Allowance, aside: Aside, *, is_tiered: bool = False) -> None:
         self._engine = engine
+        self._is_tiered = is_tiered
         self._allowance = allowance
         self.line = CheckLine(engine, aside)
 
@@ -168,6 +181,9 @@ class RecordChecks:
 
     def _look(self, budget: RequestBudget, records: Records, *, inline: Allowance | None) -> list[BatchHeader] | None:
         headers = budget.check(records, inline)
+        if headers is not None and self._is_tiered:
+            for header in headers:
+                _require_times(header)
         if headers is not None and self._engine.config.is_opaque:
             require_raft_records(records, headers)
         return headers

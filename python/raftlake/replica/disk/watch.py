@@ -58,6 +58,9 @@ class DiskWatch:
         #: The voters of the quorum that are low, where they are a majority.
         self._crowded: tuple[NodeId, ...] = ()
         self.listeners: list[Callable[[str], None]] = []
+        #: Why records stay on local disks that the remote tier should have taken, of one partition or of all that are led here;
+        #: "" where nothing keeps them.
+        self.why_not_copied: Callable[[GroupId | None], str] = _nothing_waits
 
     # --- this disk ---
 
@@ -112,6 +115,7 @@ class DiskWatch:
         return (
             f"little room on the disk: {self.free_bytes} bytes are free, less than log.dir.min.free.bytes={self.limit_bytes}. "
             "What clients write is refused while a majority of the voters is so; delete something, or make the disk larger"
+            + self._untaken(None)
         )
 
     def has_room_for(self, size: int) -> bool:
@@ -142,7 +146,13 @@ class DiskWatch:
         """Why a client may append nothing to a partition that is led here; "" when it may."""
         voters = partition.core.voters
         low = self.low_among(voters)
-        return "" if len(low) < voters.majority or not low else _refusal(low, len(voters))
+        if len(low) < voters.majority or not low:
+            return ""
+        return _refusal(low, len(voters)) + self._untaken(partition.group)
+
+    def _untaken(self, group: GroupId | None) -> str:
+        why = self.why_not_copied(group) or (self.why_not_copied(None) if group is not None else "")
+        return f". The remote tier does not make room: {why}" if why else ""
 
     def refusal_of(self, partition: Partition, txn: Txn) -> str:
         """The same for a command. Deletions, and what the quorum notes for itself, go on."""
@@ -223,6 +233,10 @@ class DiskWatch:
         if self._crowded:
             found.append(f"clients' writes are refused: the disks of nodes {_ids(self._crowded)} are low")
         return tuple(found)
+
+
+def _nothing_waits(_group: GroupId | None) -> str:
+    return ""
 
 
 def _refusal(low: tuple[NodeId, ...], voters: int) -> str:

@@ -5,7 +5,7 @@ Read by the services of this package before they propose and after they apply; c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from raftlake.kv.machine import StateMachine
 from raftlake.replica.reserved import Topic
@@ -20,6 +20,11 @@ class KvState:
     def topics(self) -> Mapping[str, Topic]:
         """The topics that the keys describe, by name, as far as they are applied here."""
         return self._rules.topics
+
+    @property
+    def topic_ids(self) -> Container[bytes]:
+        """Their ids."""
+        return self._rules.topic_ids
 
     @property
     def partition_count(self) -> int:

@@ -7,7 +7,7 @@ itself, so its leader leaves that out until it is asked for the same bytes again
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from raftlake.errors import CorruptBatch, DamagedData
 from raftlake.raft.types import Epoch, Offset
@@ -40,12 +40,15 @@ def headers_from(name: object, data: bytes, start: int, *, check_crc: bool = Tru
 
 def require_intact(name: object, data: bytes, start: int, epochs: Sequence[tuple[Epoch, Offset]], *, check_crc: bool) -> None:
     """`data` are whole batches from the one that holds `start` on. Raises DamagedData that names the log and the offset."""
+    require_epochs(name, start, headers_from(name, data, start, check_crc=check_crc), epochs)
+
+
+def require_epochs(name: object, start: int, headers: Iterable[BatchHeader], epochs: Sequence[tuple[Epoch, Offset]]) -> None:
+    """The batches from the one that holds `start` on are of the epochs that the history says. Raises DamagedData."""
     offset = start
-    for header in headers_from(name, data, start, check_crc=check_crc):
+    for header in headers:
         index = bisect_right(epochs, header.base_offset, key=lambda entry: entry[1]) - 1
-        try:
-            if index >= 0 and header.leader_epoch != epochs[index][0]:
-                raise CorruptBatch(f"its leader epoch is {header.leader_epoch}, but the epoch history says {epochs[index][0]}")
-        except CorruptBatch as error:
-            raise DamagedData(f"{name}: damaged at offset {offset}: {error}", offset=offset) from error
+        if index >= 0 and header.leader_epoch != epochs[index][0]:
+            reason = f"its leader epoch is {header.leader_epoch}, but the epoch history says {epochs[index][0]}"
+            raise DamagedData(f"{name}: damaged at offset {offset}: {reason}", offset=offset)
         offset = header.end_offset

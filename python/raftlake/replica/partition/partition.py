@@ -20,6 +20,7 @@ from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, App
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.partition.auxiliary import Auxiliary
 from raftlake.replica.partition.intact import require_intact
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
@@ -86,7 +87,8 @@ class Partition:
         self.on_appended: Callable[[int], None] = _nothing
         self.outbox: list[Action] = []
         self.appending: list[PendingAppend] = []
-        #: What was taken from there in this turn and is not written yet.
+        #: What was taken from there and is not written yet, in this order. Where an election state finds no room, more is taken
+        #: before any of it is written.
         self._admitted: list[PendingAppend] = []
         self.waiting: deque[WaitingAppend] = deque()
         self._watermark_waiters: dict[int, Callable[[int], bool]] = {}
@@ -131,12 +133,20 @@ class Partition:
         return self._facts.producers_at(offset)
 
     def auxiliary_at(self, offset: Offset) -> bytes | None:
-        """See `LogFacts.auxiliary_at`."""
-        return self._facts.auxiliary_at(offset)
+        """What a replica has to know that begins at `offset`, for a copy that ends there; None where the producers are not
+        known."""
+        producers = self._facts.producers_at(offset)
+        return None if producers is None else Auxiliary(producers, self.core.voter_history.at(offset)).encode(offset)
 
     def roll(self) -> None:
         """Close the active segment of the log. May raise DiskFull: then nothing has changed."""
         self._facts.appended(self.log.roll())
+
+    def save_missing_point(self) -> None:
+        """Save the state at the log's end again where the active segment is empty and the disk had no room for it."""
+        end = self.log.end_offset
+        if self.log.segment_bases[-1] == end > self.log.start_offset and end not in self.log.start_points.offsets:
+            self._facts.appended([end])
 
     def rebuild_producers(self) -> None:
         """After a truncation: what the log still says."""
@@ -192,7 +202,7 @@ class Partition:
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()
-        self._admitted = admitted
+        self._admitted += admitted
         return admitted
 
     def _has_room_for(self, header: BatchHeader) -> bool:
@@ -230,7 +240,7 @@ class Partition:
     def append_records(self, action: AppendRecords) -> None:
         """Stamp base offsets and the epoch into the batches' headers (the CRC does not cover them) and write them."""
         admitted: list[PendingAppend] = action.payload  # type: ignore[assignment]
-        self._admitted = []
+        del self._admitted[: len(admitted)]
         chunks: list[bytearray | memoryview | bytes] = []
         spans: list[BatchSpan] = []
         written: list[tuple[PendingAppend, Offset, Offset]] = []

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from raftlake.ports.driver import SegmentInfo
 from raftlake.replica.config import NodeConfig
 
 
-def first_offset_to_keep(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int, high_watermark: int) -> int:
-    """The first offset that must stay: whole closed segments below the high watermark go when they are older than
-    `retention.ms` or, oldest first, while the log is larger than `retention.bytes`. The active segment always stays."""
+@dataclass(frozen=True, slots=True)
+class TableBounds:
+    """What the quorum's keys say of a partition's table in the remote tier."""
+
+    #: Its first offset: what lies before has been ended by retention.
+    start: int
+    #: What lies below is not needed here: the table gave it back as it was written, or it has been ended.
+    safe: int
+
+
+def first_offset_to_keep(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int, below: int, ended: int = 0) -> int:
+    """The first offset that must stay. Whole closed segments up to `below` go when they are older than `local_ms` or, oldest
+    first, while the log is larger than `local_bytes`. Those up to `ended` go in any case. The active segment always stays."""
     keep_from = segments[0].base_offset if segments else 0
     total_bytes = sum(segment.size for segment in segments)
     for segment in segments[:-1]:
-        if segment.end_offset > high_watermark:
+        if segment.end_offset > below:
             break
-        too_old = 0 <= config.retention_ms < wall_ms - segment.timestamp_ms_max
-        too_much = 0 <= config.retention_bytes <= total_bytes - segment.size
-        if not (too_old or too_much):
+        too_old = 0 <= config.local_ms < wall_ms - segment.timestamp_ms_max
+        too_much = 0 <= config.local_bytes <= total_bytes - segment.size
+        if not (too_old or too_much or segment.end_offset <= ended):
             break
         keep_from = segment.end_offset
         total_bytes -= segment.size

@@ -16,11 +16,14 @@ from raftlake.ports.driver import LogStore, SnapshotStore, SnapshotWriter
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.types import OffsetAndEpoch, VoterSet
-from raftlake.replica.partition.start_points import KnownProducers
+from raftlake.replica.partition.start_points import KnownProducers, Slices
 from raftlake.replica.partition.voter_log import entries_of, read_batch_voters
 from raftlake.wire.batches import decode_records
 from raftlake.wire.control import kraft_version_record, kraft_voters_record
 from raftlake.wire.snapshots import SnapshotBatch, SnapshotScanner, data_batch, footer_batch, header_batch
+
+#: Bytes that may wait for the disk before the next slice of a snapshot is made.
+BACKLOG_BYTES_MAX = 16 * 1024 * 1024
 
 logger = logging.getLogger("raftlake.snapshots")
 
@@ -51,6 +54,17 @@ class SnapshotMaker:
     def end(self) -> None:
         """Behind this only `freeze` follows."""
         self.writer.append(footer_batch(self._offset, self.snapshot_id.epoch, self._timestamp_ms))
+
+
+def write_producers(maker: SnapshotMaker, producers: KnownProducers | None) -> Slices:
+    """The rest of the snapshot of a data partition: what is known of its producers there, a record at a time."""
+    for number, record in enumerate(() if producers is None else producers.records()):
+        if number > 0:
+            yield
+        while maker.writer.backlog > BACKLOG_BYTES_MAX:
+            yield
+        maker.add(record)
+    maker.end()
 
 
 def scan(store: SnapshotStore, group: GroupId, snapshot_id: OffsetAndEpoch) -> Iterator[SnapshotBatch]:

@@ -39,8 +39,6 @@ VERSION = 1
 #: Version, CRC-32C of all that follows, whether producers were forgotten, from which offset on the voters are complete.
 _NOTES = struct.Struct(">hI?q")
 _COUNTED_FROM = 6
-#: In front of a point in one piece: the length of the producers' part.
-_AUXILIARY = struct.Struct(">I")
 #: How a record of a snapshot begins that tells the producers.
 _PRODUCERS_MARK = b"producers-1:"
 #: Rows in one such record. A snapshot holds no batch above `wire.snapshots.BATCH_BYTES_MAX`.
@@ -297,6 +295,9 @@ class LogFacts:
         if self._inherited is not None and self._inherited_at == self._log.start_offset:
             self.producers.restore(self._inherited.packed)
             self.producers.has_forgotten = self._inherited.has_forgotten
+        elif self._log.start_offset > 0:
+            # Of what was before nothing is known: no room for the point here, or a snapshot that does not tell.
+            self.producers.has_forgotten = True
 
     def producers_at(self, offset: Offset) -> KnownProducers | None:
         """What the point at `offset`, or the snapshot there, tells of producers; None where neither does."""
@@ -309,19 +310,6 @@ class LogFacts:
         except (CorruptBatch, StorageError) as error:
             logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
             return None
-
-    def auxiliary_at(self, offset: Offset) -> bytes | None:
-        """The point at `offset` as one piece, for a copy that ends there (KIP-405: auxiliary state); None without one."""
-        if offset not in self._log.start_points.offsets:
-            return None
-        try:
-            producers, notes = self._log.start_points.load(offset)
-            producer_snapshot.packed_rows(producers)
-            Notes.decode(notes)
-        except (CorruptBatch, StorageError) as error:
-            logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
-            return None
-        return b"".join((_AUXILIARY.pack(len(producers)), producers, notes))
 
     def restore(self, now_ms: int, *, with_voters: bool) -> None:
         """Begin with the newest intact point and read on. `with_voters`: record in the history what the log says from where it

@@ -11,6 +11,7 @@ deleted from a log before a snapshot at or above its new start is durable.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from raftlake.errors import DiskFull, StorageError
@@ -24,15 +25,13 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.partition.snapshot_files import SnapshotMaker
+from raftlake.replica.partition.snapshot_files import BACKLOG_BYTES_MAX, SnapshotMaker, write_producers
 from raftlake.replica.partition.start_points import Slices
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.held import HeldSnapshots
 
 #: Values in one slice of the key space: with SLICE_ROWS a millisecond's work.
 SLICE_BYTES = 256 * 1024
-#: Bytes that may wait for the disk before the next slice is made.
-BACKLOG_BYTES_MAX = 16 * 1024 * 1024
 #: A quarter of a core at most goes into a snapshot: all nodes take theirs at about the same time.
 SLICE_INTERVAL_MS = 3
 SNAPSHOTS_KEPT = 2
@@ -63,6 +62,8 @@ class Snapshots:
         self._taking: _Taking | None = None
         #: Data partitions that are being trimmed: their new log start waits for its snapshot, or segments are still to go.
         self._trimming: dict[Partition, None] = {}
+        #: Told before the log of a partition begins later.
+        self.start_listeners: list[Callable[[Partition], None]] = []
         self._last_taken_ms = engine.now_ms
         #: There was no room for one.
         self._not_before_ms = engine.now_ms
@@ -181,15 +182,7 @@ class Snapshots:
         self._producers.in_slices(self._write_producers(partition, maker))
 
     def _write_producers(self, partition: Partition, maker: SnapshotMaker) -> Slices:
-        """The rest of the snapshot of a data partition: what is known of its producers there, a record at a time."""
-        producers = partition.producers_at(maker.snapshot_id.offset)
-        for number, record in enumerate(() if producers is None else producers.records()):
-            if number > 0:
-                yield
-            while maker.writer.backlog > BACKLOG_BYTES_MAX:
-                yield
-            maker.add(record)
-        maker.end()
+        yield from write_producers(maker, partition.producers_at(maker.snapshot_id.offset))
         maker.writer.freeze(partial(self._on_trim_taken, partition, maker.snapshot_id))
 
     def _on_trim_taken(self, partition: Partition, snapshot_id: OffsetAndEpoch, error: StorageError | None) -> None:
@@ -245,6 +238,8 @@ class Snapshots:
         closed = [] if partition.deleted else log.segments()[:-1]
         ends = [segment.end_offset for segment in closed if segment.end_offset <= keep_from]
         if ends:
+            for listener in self.start_listeners:
+                listener(partition)
             engine.step(partition, LogStartAdvanced(log_start_offset=log.advance_start(ends[0])))
         if len(ends) > 1:
             engine.timers.schedule(engine.now_ms + SLICE_INTERVAL_MS, lambda: self._advance_start(partition, keep_from))

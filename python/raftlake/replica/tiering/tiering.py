@@ -1,7 +1,7 @@
 """The remote tier as a node sees it: which partitions are copied from here, how far, and what stands in the way.
 
-Owns the copiers of the partitions that this node leads. Closes open segments on all replicas by the same rule, because only
-closed segments are copied, and later deleted, as a whole.
+Owns who acts for the partitions that this node leads (`led`), and for the tables of deleted topics. Closes
+open segments on all replicas by the same rule, because only closed segments are copied, and later deleted, as a whole.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from raftlake.errors import DiskFull
 from raftlake.kv.strict_json import Refused
@@ -21,8 +22,16 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.tiering.copier import Copier, Standing, TierCounts, standing_of
-from raftlake.tier.entries import OFFSET_MAX
+from raftlake.replica.partition.retention import TableBounds
+from raftlake.replica.quorum import Quorum
+from raftlake.replica.reserved import recovery_of
+from raftlake.replica.tiering.gone_topics import GoneTopics
+from raftlake.replica.tiering.led import LedPartition
+from raftlake.replica.tiering.local_start import ask_local_start
+from raftlake.replica.tiering.rebuild import Rebuild, Rebuilt
+from raftlake.replica.tiering.remote_log import RemoteLog
+from raftlake.replica.tiering.step import Standing, TierCounts, standing_of
+from raftlake.replica.tiering.words import trouble_of
 from raftlake.tier.plan import RollRule
 
 #: Between two looks at a partition.
@@ -40,11 +49,21 @@ class TierStatus:
     group: GroupId
     #: None while the quorum's key cannot be read.
     copied_end: Offset | None
+    #: Where the table begins, and up to where it was read back; None as above.
+    start_offset: Offset | None
+    checked_end: Offset | None
     high_watermark: Offset
     #: Milliseconds for which committed records have waited here to be copied.
     lag_ms: int
     failures: int
     error: TierError | None
+    #: Milliseconds since 1970, where there is an error.
+    failing_since_ms: int | None
+
+    @property
+    def unchecked(self) -> int:
+        """Copied offsets that are not read back."""
+        return 0 if self.copied_end is None or self.checked_end is None else self.copied_end - self.checked_end
 
 
 @dataclass(slots=True)
@@ -52,7 +71,7 @@ class _Watched:
     """A partition of this node."""
 
     partition: Partition
-    copier: Copier | None = None
+    led: LedPartition | None = None
     #: When records were first seen in the active segment, and where it begins.
     active_base: int = -1
     active_since_ms: int = 0
@@ -76,8 +95,19 @@ class _Watched:
 
 
 class Tiering:
-    def __init__(self, engine: Engine, *, kv: KvService, disk: DiskWatch, findings: Findings, tier: RemoteTier | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        kv: KvService,
+        quorum: Quorum,
+        disk: DiskWatch,
+        findings: Findings,
+        remote_log: RemoteLog,
+        tier: RemoteTier | None,
+    ) -> None:
         self._engine = engine
+        self._remote_log = remote_log
         self._kv = kv
         self._disk = disk
         self._findings = findings
@@ -86,20 +116,27 @@ class Tiering:
         self._rule = RollRule(engine.config.tier_flush_bytes, engine.config.tier_target_lag_ms)
         self._watched: dict[GroupId, _Watched] = {}
         self._next_look_ms = engine.now_ms
+        self.gone: GoneTopics | None = None
         if tier is not None:
+            self.gone = GoneTopics(engine, kv, quorum, tier, self.counts)
             engine.closed.append(self._on_closed)
+            disk.why_not_copied = self.why_not_copied
 
     def _on_closed(self, partition: Partition) -> None:
         watched = self._watched.pop(partition.group, None)
-        if watched is not None and watched.copier is not None:
-            watched.copier.close()
+        if watched is not None and watched.led is not None:
+            watched.led.close()
 
-    def copied_end(self, partition: Partition) -> int:
-        """Up to where a partition is in the remote tier, as far as this node knows; its end where there is no tier."""
+    def table(self, partition: Partition) -> TableBounds | None:
+        """What the table of a partition holds, as far as this node knows. None: there is no tier."""
         if self._tier is None:
-            return OFFSET_MAX
-        standing = standing_of(self._kv.machine, partition)
-        return standing.tiered.end_offset if isinstance(standing, Standing) else partition.log.start_offset
+            return None
+        machine = self._kv.machine
+        standing = standing_of(machine, partition)
+        # After an unclean election the key tells of rows that this log may not share, until the table is taken over.
+        if not isinstance(standing, Standing) or standing.tiered.recovery != recovery_of(machine):
+            return TableBounds(0, partition.log.start_offset)
+        return TableBounds(standing.tiered.start_offset, standing.tiered.local_end)
 
     def tick(self) -> None:
         """Called a few times a second."""
@@ -115,6 +152,8 @@ class Tiering:
                 watched = self._watched[group] = _Watched(partition)
             self._findings.guarded(group, self._look_at(watched))
         self._go_on()
+        if self.gone is not None:
+            self.gone.tick()
 
     def _look_at(self, watched: _Watched) -> Callable[[], None]:
         def look() -> None:
@@ -128,41 +167,56 @@ class Tiering:
         active = partition.log.segments()[-1]
         if active.size == 0 or watched.active_base != active.base_offset:
             watched.active_base, watched.active_since_ms = active.base_offset, now_ms
-        if partition.deleted or not self._rule.wants_roll(active, watched.active_since_ms, now_ms):
+        if partition.deleted:
             return
         try:
-            partition.roll()
+            if self._rule.wants_roll(active, watched.active_since_ms, now_ms):
+                partition.roll()
+            # A copy ends where the state of producers is known: without it the last segment would wait for the next append.
+            partition.save_missing_point()
         except DiskFull as full:
             self._disk.on_full(full)
 
     def _follow_leadership(self, watched: _Watched, tier: RemoteTier | None) -> None:
-        partition, copier = watched.partition, watched.copier
+        partition, led = watched.partition, watched.led
         leads = partition.is_serving and not self._engine.is_resigning
-        if copier is not None and (not leads or copier.epoch != partition.core.epoch):
-            copier.close()
-            copier = watched.copier = None
-        if leads and copier is None and tier is not None:
-            watched.copier = Copier(self._engine, self._kv, tier, partition, self.counts)
+        if led is not None and (not leads or led.epoch != partition.core.epoch):
+            led.close()
+            led = watched.led = None
+        if leads and led is None and tier is not None:
+            watched.led = LedPartition(self._engine, self._kv, tier, partition, self._remote_log, self.counts)
+        if watched.led is not None:
+            watched.led.learn()
 
     def _go_on(self) -> None:
-        """Let copiers take their next steps, those first whose records have waited longest."""
+        """Let the led partitions take their next steps, those first whose records have waited longest."""
         now_ms = self._engine.now_ms
-        led = [(watched, watched.copier) for watched in self._watched.values() if watched.copier is not None]
-        for watched, copier in led:
-            self._note_lag(watched, copier)
-        busy = sum(copier.is_busy for _, copier in led)
-        led.sort(key=lambda pair: now_ms if pair[0].waits_since_ms is None else pair[0].waits_since_ms)
-        for watched, copier in led:
+        all_led = self._all_led()
+        for watched, led in all_led:
+            self._note_lag(watched, led)
+        busy = sum(led.is_busy for _, led in all_led)
+        all_led.sort(key=lambda pair: now_ms if pair[0].waits_since_ms is None else pair[0].waits_since_ms)
+        for watched, led in all_led:
             if busy >= BUSY_MAX:
                 return
-            if watched.waits_since_ms is not None and not copier.is_busy:
-                self._findings.guarded(watched.partition.group, copier.go_on)
-                busy += copier.is_busy
+            if not led.is_busy and (watched.waits_since_ms is not None or led.is_due or led.error is not None):
+                self._findings.guarded(watched.partition.group, led.go_on)
+                busy += led.is_busy
 
-    def _note_lag(self, watched: _Watched, copier: Copier) -> None:
-        standing = copier.standing()
+    def _all_led(self) -> list[tuple[_Watched, LedPartition]]:
+        return [(watched, watched.led) for watched in self._watched.values() if watched.led is not None]
+
+    def _note_lag(self, watched: _Watched, led: LedPartition) -> None:
+        standing = led.standing()
         copied_end = -1 if isinstance(standing, Refused) else standing.tiered.end_offset
         watched.note(copied_end, self._engine.now_ms)
+
+    def rebuild(self, group: GroupId, done: Callable[[Rebuilt], None]) -> None:
+        """Make the quorum's keys of a partition anew from its table. See `Rebuild`."""
+        assert self._tier is not None
+        self._engine.begin_input()
+        ask = partial(ask_local_start, self._engine, group)
+        Rebuild(self._kv, self._tier, group, ask, done).begin()
 
     @property
     def is_on(self) -> bool:
@@ -171,15 +225,37 @@ class Tiering:
 
     def statuses(self) -> list[TierStatus]:
         """Of the partitions that this node leads."""
-        return [self._status(watched, watched.copier) for watched in self._watched.values() if watched.copier is not None]
+        return [self._status(watched, led) for watched, led in self._all_led()]
 
-    def _status(self, watched: _Watched, copier: Copier) -> TierStatus:
-        standing = copier.standing()
+    def _status(self, watched: _Watched, led: LedPartition) -> TierStatus:
+        standing, failing = led.standing(), led.failing
+        tiered = None if isinstance(standing, Refused) else standing.tiered
         return TierStatus(
             group=watched.partition.group,
-            copied_end=None if isinstance(standing, Refused) else standing.tiered.end_offset,
+            copied_end=None if tiered is None else tiered.end_offset,
+            start_offset=None if tiered is None else tiered.start_offset,
+            checked_end=None if tiered is None else tiered.safe_offset,
             high_watermark=watched.partition.high_watermark,
             lag_ms=0 if watched.waits_since_ms is None else self._engine.now_ms - watched.waits_since_ms,
-            failures=copier.failures,
-            error=copier.error,
+            failures=0 if failing is None else failing.failures,
+            error=led.error,
+            failing_since_ms=None if failing is None else failing.failing_since_ms,
         )
+
+    # --- alarms ---
+
+    def why_not_copied(self, group: GroupId | None = None) -> str:
+        """What keeps records on the local disks of a partition that is led here, or of any; "" where nothing does."""
+        if group is not None:
+            watched = self._watched.get(group)
+            return "" if watched is None or watched.led is None else trouble_of([watched.led])
+        return trouble_of([led for _, led in self._all_led()])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong at the moment, for a health check. What a single retry may mend is no alarm yet."""
+        lasting_ms = self._engine.config.tier_target_lag_ms
+        wall_ms = self._engine.clock.wall_ms()
+        lasting = [led for _, led in self._all_led() if led.is_alarming(wall_ms - lasting_ms)]
+        told = trouble_of(lasting)
+        return ((told,) if told else ()) + (() if self.gone is None else self.gone.warnings)

@@ -22,6 +22,7 @@ from raftlake.replica.replication.fetcher import Fetchers
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.reports import Reports
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
+from raftlake.replica.tiering.remote_log_aux import RemoteLogAux
 from raftlake.replica.voters.changes import VoterChanges
 
 
@@ -37,6 +38,7 @@ class Actions:
         hosting: Hosting,
         kv: KvService,
         reads: ReadService,
+        remote_log_aux: RemoteLogAux,
         reports: Reports,
         snapshot_transfer: SnapshotTransfer,
         voter_changes: VoterChanges,
@@ -49,6 +51,7 @@ class Actions:
         self._hosting = hosting
         self._kv = kv
         self._reads = reads
+        self._remote_log_aux = remote_log_aux
         self._reports = reports
         self._snapshot_transfer = snapshot_transfer
         self._voter_changes = voter_changes
@@ -87,6 +90,8 @@ class Actions:
                 self._damage.mended(group)
             case do.ReportRole():
                 self._on_role(partition, action)
+            case do.BuildRemoteLogAux() | do.AbandonRemoteLogAux():
+                self._remote_log_aux.perform(partition, action)
             case do.ReportRefusedEpoch():
                 self._reports.refused_epoch(group, action)
             case _:
@@ -110,5 +115,7 @@ class Actions:
     def _on_role(self, partition: Partition, report: do.ReportRole) -> None:
         if not partition.core.is_leader:
             partition.on_leadership_lost(keep_new=self._handover.holds(partition))
+        else:
+            self._remote_log_aux.tell(partition)
         self._fetchers.on_role(partition.group, report.leader_id)
         self._reports.role(partition.group, report)

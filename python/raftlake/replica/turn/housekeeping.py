@@ -11,7 +11,7 @@ from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.scrub import Scrub
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.partition.retention import first_offset_to_keep
+from raftlake.replica.partition.retention import TableBounds, first_offset_to_keep
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.snapshots import Snapshots
 
@@ -21,8 +21,8 @@ EXPIRATION_INTERVAL_MS = 600_000
 
 
 class Housekeeping:
-    """`ticking` are called in each round, in their order. `copied_end` says up to where a partition is in the remote tier, and
-    so may be deleted here."""
+    """`ticking` are called in each round, in their order. `table` says what the remote tier holds of a partition; None without
+    a tier."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Housekeeping:
         scrub: Scrub,
         snapshots: Snapshots,
         ticking: Sequence[Callable[[], None]],
-        copied_end: Callable[[Partition], int],
+        table: Callable[[Partition], TableBounds | None],
     ) -> None:
         self._engine = engine
         self._findings = findings
@@ -41,7 +41,7 @@ class Housekeeping:
         self._scrub = scrub
         self._snapshots = snapshots
         self._ticking = tuple(ticking)
-        self._copied_end = copied_end
+        self._table = table
         self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
         self._next_checkpoint_ms = engine.now_ms + CHECKPOINT_INTERVAL_MS
         self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
@@ -63,7 +63,7 @@ class Housekeeping:
             self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
             seen_before_ms = engine.clock.wall_ms() - engine.config.producer_id_expiration_ms
             self._producers.expire(list(engine.partitions.values()), seen_before_ms)
-        if engine.now_ms >= self._next_retention_ms and max(engine.config.retention_ms, engine.config.retention_bytes) >= 0:
+        if engine.now_ms >= self._next_retention_ms and max(engine.config.local_ms, engine.config.local_bytes) >= 0:
             self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
             self._apply_retention()
 
@@ -77,8 +77,12 @@ class Housekeeping:
             segments = self._findings.guarded(partition.group, log.segments)
             if segments is None:
                 continue
-            below = min(partition.high_watermark, self._copied_end(partition))
-            keep_from = Offset(first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), below))
+            table = self._table(partition)
+            below: int = partition.high_watermark
+            ended = 0
+            if table is not None:
+                below, ended = min(below, table.safe), table.start
+            keep_from = Offset(first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), below, ended))
             if keep_from > log.start_offset:
                 keep_from = partition.can_begin_at(keep_from)
             if keep_from > log.start_offset:

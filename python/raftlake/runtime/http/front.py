@@ -23,6 +23,7 @@ from raftlake.runtime.http.exchange import Exchange, Waiter
 from raftlake.runtime.http.hosts import AllowedHosts
 from raftlake.runtime.http.kv import KvHandlers
 from raftlake.runtime.http.ops import OpsHandlers
+from raftlake.runtime.http.tier import TierHandlers
 from raftlake.runtime.http.watch import HEARTBEAT_SECONDS, Watchers
 from raftlake.runtime.http.watch import STALL_SECONDS as WATCH_STALL_SECONDS
 from raftlake.runtime.metrics import NodeMetrics
@@ -95,14 +96,16 @@ class HttpFront:
         self._refusals = RefusalLog(logger)
         self._bugs = RefusalLog(logger, logging.ERROR)
         self._serves = serves
-        kv = KvHandlers(node, metrics, self._answers, line)
+        kv, tier = KvHandlers(node, metrics, self._answers, line), TierHandlers(node, ops.root)
         self._key_routes: Mapping[str, KeyHandler] = {"GET": kv.get, "HEAD": kv.get, "PUT": kv.put, "DELETE": kv.delete}
         self._routes: dict[bytes, Mapping[str, Handler]] = {
             b"/v1/quorum": _reading(ops.quorum),
-            b"/v1/tier": _reading(ops.tier),
+            b"/v1/tier": _reading(tier.status),
         }
         if serves is not Serves.OPS:
             self._routes |= {b"/v1/kv": _reading(kv.list), b"/v1/txn": {"POST": kv.txn}}
+        if serves is not Serves.OPS:
+            self._routes[b"/v1/tier/rebuild-metadata"] = {"POST": tier.rebuild}
         if serves is not Serves.DATA:
             self._routes |= dict(zip(OPS_PATHS, map(_reading, (ops.metrics, ops.live, ops.ready)), strict=True))
 

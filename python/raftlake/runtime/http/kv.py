@@ -162,26 +162,32 @@ class KvHandlers:
         if outcome.status is ProposeStatus.DONE and outcome.result is not None:
             self._metrics.note_commit(started_us)
             return outcome.result
-        if outcome.status is ProposeStatus.UNKNOWN:
-            raise HttpError(504, "the write was proposed and its outcome is unknown: it may have happened, or may still happen")
-        if outcome.status is ProposeStatus.NOT_LEADER:
-            raise self._elsewhere(request, outcome.leader_id)
-        if outcome.reason:
-            raise HttpError(507, outcome.reason, headers=((b"retry-after", b"1"),) if outcome.is_passing else ())
-        raise unavailable("the write was refused before it was proposed; nothing changed")
+        raise failed(self._node, request, outcome)
 
-    def _elsewhere(self, request: Request, leader_id: NodeId) -> HttpError:
-        """307 to the leader's HTTP address."""
-        # This node's own id: it is handing over, and the next leader is not known.
-        is_elsewhere = leader_id not in (NO_LEADER, self._node.config.node_id)
-        leader = self._node.membership.http_endpoint(leader_id) if is_elsewhere else None
-        if leader is None:
-            return unavailable("this node hears of no leader of the quorum; nothing changed")
-        address = f"[{leader.host}]:{leader.port}" if ":" in leader.host else str(leader)
-        location = b"http://" + address.encode() + request.target
-        return HttpError(
-            307, f"node {leader_id} leads", headers=((b"location", location),), facts={"leaderId": leader_id, "leader": address}
-        )
+
+def failed(node: ReplicaNode, request: Request, outcome: ProposeOutcome) -> HttpError:
+    """What a client is told of a proposal that was not applied."""
+    if outcome.status is ProposeStatus.UNKNOWN:
+        return HttpError(504, "the write was proposed and its outcome is unknown: it may have happened, or may still happen")
+    if outcome.status is ProposeStatus.NOT_LEADER:
+        return elsewhere(node, request, outcome.leader_id)
+    if outcome.reason:
+        return HttpError(507, outcome.reason, headers=((b"retry-after", b"1"),) if outcome.is_passing else ())
+    return unavailable("the write was refused before it was proposed; nothing changed")
+
+
+def elsewhere(node: ReplicaNode, request: Request, leader_id: NodeId) -> HttpError:
+    """307 to the leader's HTTP address; 503 where there is none."""
+    # This node's own id: it is handing over, and the next leader is not known.
+    is_elsewhere = leader_id not in (NO_LEADER, node.config.node_id)
+    leader = node.membership.http_endpoint(leader_id) if is_elsewhere else None
+    if leader is None:
+        return unavailable("this node hears of no leader of the quorum; nothing changed")
+    address = f"[{leader.host}]:{leader.port}" if ":" in leader.host else str(leader)
+    location = b"http://" + address.encode() + request.target
+    return HttpError(
+        307, f"node {leader_id} leads", headers=((b"location", location),), facts={"leaderId": leader_id, "leader": address}
+    )
 
 
 def etag(version: int) -> tuple[bytes, bytes]:

@@ -15,7 +15,6 @@ from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, PeerReply
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.tiering.tiering import TierStatus
 from raftlake.runtime.http.base import HttpError, Request, Response, json_bytes, parse_count
 from raftlake.runtime.http.exchange import Waiter
 from raftlake.runtime.http.metrics_page import MetricsPage
@@ -39,7 +38,7 @@ class OpsHandlers:
         """`root` is the data directory, whose path is told to no client."""
         self._node = node
         self._page = page
-        self._root = root
+        self.root = root
 
     async def metrics(self, request: Request) -> Response:
         request.query()
@@ -54,7 +53,7 @@ class OpsHandlers:
         """The loop runs and nothing has stopped the node."""
         request.query()
         if self._node.fatal is not None:
-            return Response(503, json_bytes({"live": False, "error": for_clients(str(self._node.fatal), self._root)}))
+            return Response(503, json_bytes({"live": False, "error": for_clients(str(self._node.fatal), self.root)}))
         return Response(200, json_bytes({"live": True, **self._alarms()}))
 
     async def ready(self, request: Request) -> Response:
@@ -69,12 +68,12 @@ class OpsHandlers:
         raise too far, and what has to be seen to before it stops something; nothing where all is well."""
         alarms = {"impaired": self._node.damage.impaired, "epochs": self._node.reports.alarms}
         told: dict[str, object] = {
-            name: {str(group): for_clients(reason, self._root) for group, reason in found.items()}
+            name: {str(group): for_clients(reason, self.root) for group, reason in found.items()}
             for name, found in alarms.items()
             if found
         }
-        if warnings := (*self._node.disk.warnings, *self._node.kv.room.warnings):
-            told["warnings"] = [for_clients(warning, self._root) for warning in warnings]
+        if warnings := (*self._node.disk.warnings, *self._node.kv.room.warnings, *self._node.tiering.warnings):
+            told["warnings"] = [for_clients(warning, self.root) for warning in warnings]
         return told
 
     async def quorum(self, request: Request) -> Response:
@@ -94,14 +93,6 @@ class OpsHandlers:
             leader_http = self._node.membership.http_endpoint(NodeId(known.leader_id))
         body["leaderHttp"] = None if leader_http is None else str(leader_http)
         return Response(200, json_bytes(body))
-
-    async def tier(self, request: Request) -> Response:
-        """How far the partitions that this node leads are copied to the remote tier, and what stands in the way."""
-        request.query()
-        tiering = self._node.tiering
-        if not tiering.is_on:
-            raise HttpError(404, "this node has no remote tier (tier.uri)")
-        return Response(200, json_bytes({"partitions": [tier_json(status) for status in tiering.statuses()]}))
 
     async def _as_the_leader_sees_it(self, known: QuorumDescription, topic: str, partition: int) -> QuorumDescription:
         """A follower passes the question on, as it does with a client's DescribeQuorum."""
@@ -124,20 +115,6 @@ class OpsHandlers:
             # Kafka's own Raft server does not describe itself.
             return known
         return described if isinstance(described, QuorumDescription) else known
-
-
-def tier_json(status: TierStatus) -> dict[str, object]:
-    """A partition in `/v1/tier`."""
-    error = status.error
-    return {
-        "topic": status.group.topic,
-        "partition": status.group.partition,
-        "copiedEndOffset": status.copied_end,
-        "highWatermark": status.high_watermark,
-        "lagMs": status.lag_ms,
-        "failures": status.failures,
-        "error": None if error is None else {"failure": error.failure.value, "reason": for_clients(error.reason)},
-    }
 
 
 def describe_json(described: QuorumDescription) -> dict[str, object]:

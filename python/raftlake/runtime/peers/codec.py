@@ -20,11 +20,14 @@ from raftlake.ports.peer_rpcs import (
     ControlRpc,
     DescribeReply,
     DescribeRpc,
+    EpochEndRpc,
     FetchReply,
     FetchRpc,
     FetchSnapshotReply,
     FetchSnapshotRpc,
     GroupId,
+    LocalStartRpc,
+    OffsetReply,
     PeerMessage,
     PeerReply,
     PeerRpc,
@@ -39,6 +42,7 @@ from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, Vo
 from raftlake.raft.types import UNKNOWN_OFFSET, DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, Endpoint
 from raftlake.runtime.peers import control as peer_control
+from raftlake.runtime.peers import offsets as peer_offsets
 from raftlake.runtime.peers import reads as peer_reads
 from raftlake.runtime.peers import snapshot as peer_snapshot
 from raftlake.wire import fetch, produce
@@ -116,6 +120,9 @@ class PeerCodec:
             return _decode_propose(message, asking)
         if header.api_key == ApiKey.DESCRIBE_QUORUM and asking is not None:
             return DescribeRpc(request=message)
+        if (header.api_key, header.api_version) in peer_offsets.SPOKEN and asking is not None:
+            # None for a node that asks like a client.
+            return peer_offsets.decode_request(ApiKey(header.api_key), message, self._directory.resolve_group)
         if header.api_key in VOTER_KEYS and asking is not None:
             return VoterRpc(request=message)
         return None
@@ -137,6 +144,8 @@ class PeerCodec:
                 text = reply.message or None
                 result = produce.ProducePartitionResult(0, reply.error, reply.base_offset, error_message=text)
                 return produce.ProduceResponse([produce.ProduceTopicResult(METADATA_TOPIC, None, [result])])
+            case OffsetReply():
+                return peer_offsets.encode_reply(rpc, reply, self._quorum_topic)
             case DescribeReply() | VoterReply():
                 return reply.response
             case _:
@@ -227,6 +236,8 @@ class PeerCodec:
             case ProposeRpc():
                 topic = produce.ProduceTopic(METADATA_TOPIC, None, [produce.ProducePartition(0, rpc.batch)])
                 return ApiKey.PRODUCE, PROPOSE_VERSION, produce.ProduceRequest(-1, 0, None, [topic])
+            case LocalStartRpc() | EpochEndRpc():
+                return peer_offsets.encode_request(rpc, self._quorum_topic)
             case DescribeRpc() | VoterRpc():
                 request: Any = rpc.request
                 return ApiKey(int(type(request).__api_key__)), int(type(request).__version__), request
@@ -250,6 +261,8 @@ class PeerCodec:
                     raise WireError(f"answer to a proposal has {len(results)} partitions")
                 (told,) = results
                 return ProposeReply(error=told.error, base_offset=Offset(told.base_offset), message=told.error_message or "")
+            case LocalStartRpc() | EpochEndRpc():
+                return peer_offsets.decode_reply(rpc, message)
             case DescribeRpc():
                 return DescribeReply(response=message)
             case VoterRpc():
@@ -372,7 +385,7 @@ def _forgotten(groups: Sequence[GroupId]) -> list[fetch.ForgottenTopic]:
 def source_of(rpc: PeerRpc) -> NodeId | None:
     """The node that sent an RPC, where it says so."""
     match rpc:
-        case FetchRpc() | FetchSnapshotRpc() | ReadOffsetRpc():
+        case FetchRpc() | FetchSnapshotRpc() | ReadOffsetRpc() | LocalStartRpc() | EpochEndRpc():
             return rpc.replica_id
         case ControlRpc():
             body = rpc.messages[0].body if rpc.messages else None

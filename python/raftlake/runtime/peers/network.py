@@ -1,7 +1,8 @@
 """The way out to the other nodes: `ports.Network` over TCP.
 
 Four connections to each peer, opened when first needed: one for Fetch, one for Vote, BeginQuorumEpoch and EndQuorumEpoch, one
-for FetchSnapshot, and one for what this node forwards (proposals, ReadOffset). Answers on a connection come in request order,
+for FetchSnapshot and for what a replica asks that recovers from the remote tier, and one for what this node forwards
+(proposals, ReadOffset). Answers on a connection come in request order,
 so a parked Fetch or a proposal that waits for its commit must not stand in front of a vote.
 
 Keeps the promises of `ports.Network`: `done` exactly once and never from within `send`. A peer that does not answer costs
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from raftlake.errors import WireError
 from raftlake.ports.driver import KraftVersions
-from raftlake.ports.peer_rpcs import ControlRpc, FetchRpc, FetchSnapshotRpc, PeerRpc
+from raftlake.ports.peer_rpcs import ControlRpc, EpochEndRpc, FetchRpc, FetchSnapshotRpc, LocalStartRpc, PeerRpc
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
@@ -36,7 +37,12 @@ logger = logging.getLogger("raftlake.peers")
 
 UnreachableCallback = Callable[[NodeId], None]
 _CHANNELS = ("fetch", "control", "snapshot", "forward")
-_CHANNEL_OF: Mapping[type[PeerRpc], str] = {ControlRpc: "control", FetchSnapshotRpc: "snapshot"}
+_CHANNEL_OF: Mapping[type[PeerRpc], str] = {
+    ControlRpc: "control",
+    FetchSnapshotRpc: "snapshot",
+    LocalStartRpc: "snapshot",
+    EpochEndRpc: "snapshot",
+}
 
 
 class _Channel:

@@ -70,7 +70,7 @@ def latest_voters(logs: FileLogDirectory, group: GroupId) -> VoterSet | None:
         voters.reset(snapshot_id.offset, snapshot.voters)
         start = max(start, snapshot_id.offset)
         break
-    for chunk, header in _headers(group, log, start):
+    for chunk, header in headers_in(group, log, start):
         if header.is_control:
             found = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
             if found is not None:
@@ -109,7 +109,7 @@ def _rows_of(chunk: bytes) -> list[tuple[str, bytes]]:
 
 
 def _values_in_log(log: LogStore) -> Iterable[tuple[str, bytes]]:
-    for chunk, header in _headers(METADATA_GROUP, log, log.start_offset):
+    for chunk, header in headers_in(METADATA_GROUP, log, log.start_offset):
         if header.is_control:
             continue
         for record in decode_records(memoryview(chunk)[header.position : header.end_position]):
@@ -122,7 +122,7 @@ def _values_in_log(log: LogStore) -> Iterable[tuple[str, bytes]]:
                     yield operation.key, operation.value
 
 
-def _headers(group: GroupId, log: LogStore, offset: Offset) -> Iterator[tuple[bytes, BatchHeader]]:
+def headers_in(group: GroupId, log: LogStore, offset: Offset) -> Iterator[tuple[bytes, BatchHeader]]:
     """The headers from `offset` on, each with the bytes that it stands in. Raises DamagedData, StorageError."""
     while offset < log.end_offset:
         chunk = log.read(offset, log.end_offset, READ_BYTES)

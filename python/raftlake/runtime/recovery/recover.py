@@ -16,14 +16,13 @@ that was killed anywhere is finished by the next one. Until then `serve` refuses
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from crc32c import crc32c
+
 from raftlake.errors import ConfigError, StorageError, WrongState
-from raftlake.kv.commands import encode, put
-from raftlake.kv.keys import INCARNATION_KEY
-from raftlake.ports.driver import BatchSpan
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import (
     EPOCH_LEAP_MAX,
@@ -35,26 +34,30 @@ from raftlake.raft.types import (
     Offset,
     ReplicaKey,
 )
-from raftlake.replica.config import Endpoint
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.runtime.recovery.beginning import OnlyVoter, begin_epoch
+from raftlake.runtime.recovery.comparison import NO_TABLES, Comparison, Shown, compare
+from raftlake.runtime.recovery.key_space import copied_partitions, key_space
 from raftlake.runtime.recovery.lost_majority import require_lost_majority, survey
 from raftlake.runtime.settings.settings import Settings
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.files import read_file, replace_file, storage_error, sync_directory
-from raftlake.storage.log import FileLog
 from raftlake.storage.meta import MetaProperties, random_uuid, require_meta, write_meta
 from raftlake.storage.partition import parse_uuid, uuid_text
-from raftlake.wire.batches import Record, VoterEntry, build_batch, iterate_headers
-from raftlake.wire.control import voters_batch
+from raftlake.tier.entries import Tiered
 
 PENDING_NAME = "recovery-pending"
+#: What it says of a directory that is being made from the remote tier (`from_tier`).
+FROM_TIER = "fromTier"
 VERSION = 0
 #: The others may have held elections that this node never heard of, but not so many while a majority is lost.
 EPOCHS_AHEAD = 1_000
 #: A log is not recovered in an epoch above this one: as many have to be left as one leap may take.
 EPOCH_USABLE_MAX = EPOCH_MAX - EPOCH_LEAP_MAX
-NO_TIMESTAMP = -1
-LISTENER = "PLAINTEXT"
+#: With a tier the directory id picks the epoch out of so many. Another survivor may have been recovered before, and the tables
+#: know nothing of it yet. Records of one epoch at one offset are taken for the same record.
+EPOCHS_SCATTERED = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,8 @@ class GroupFacts:
     impaired: str | None
     #: The epoch that the recovery gives it.
     new_epoch: Epoch
+    #: Its table; None where there is none.
+    table: Shown | None = None
 
     @property
     def is_new_line(self) -> bool:
@@ -80,12 +85,13 @@ class GroupFacts:
         return self.new_epoch < self.election_epoch
 
 
-def epoch_behind(group: GroupId, last_epoch: Epoch, election_epoch: Epoch) -> Epoch:
-    """The epoch that a group is recovered in. Raises WrongState where none is left."""
-    following = Epoch(max(last_epoch, election_epoch) + EPOCHS_AHEAD)
+def epoch_behind(group: GroupId, last_epoch: Epoch, election_epoch: Epoch, ahead: int = EPOCHS_AHEAD) -> Epoch:
+    """The epoch that a group is recovered in. `last_epoch` is that of its newest record, here or in its table. Raises
+    WrongState where none is left."""
+    following = Epoch(max(last_epoch, election_epoch) + ahead)
     if following <= EPOCH_USABLE_MAX:
         return following
-    new_line = Epoch(last_epoch + EPOCHS_AHEAD)
+    new_line = Epoch(last_epoch + ahead)
     if new_line + EPOCH_LEAP_MAX < election_epoch:
         return new_line
     raise WrongState(
@@ -106,12 +112,15 @@ class Recovery:
     """Of one data directory, which is locked from the construction to `close`. Raises StorageError: it is in use, foreign or
     damaged."""
 
-    def __init__(self, data_dir: Path, node_id: NodeId, endpoint: Endpoint, quorum_group: GroupId) -> None:
+    def __init__(
+        self, data_dir: Path, node_id: NodeId, endpoint: Endpoint, quorum_group: GroupId, *, is_made_from_tier: bool = False
+    ) -> None:
+        """`is_made_from_tier`: the directory was just made, and what says so is to be replaced by the plan."""
         self.data_dir = data_dir
         self._endpoint = endpoint
         self._quorum_group = quorum_group
         self.meta = require_meta(data_dir, node_id=node_id)
-        self._pending = _read_pending(data_dir)
+        self._pending = None if is_made_from_tier else _read_pending(data_dir)
         self._logs = FileLogDirectory(data_dir, post=None)
         self._elections = FileElectionStore(data_dir, voters=(node_id,), filed=quorum_group.topic)
 
@@ -124,14 +133,19 @@ class Recovery:
         """An earlier recovery was interrupted; only finishing it makes sense."""
         return self._pending is not None
 
-    def examine(self) -> list[GroupFacts]:
-        """Read every log through. Raises StorageError at the first damage, and WrongState for a log without an epoch left."""
+    def copied(self) -> Mapping[GroupId, Tiered]:
+        """The partitions of which the quorum's keys, as this directory has them, tell copies. Raises StorageError."""
+        return copied_partitions(key_space(self._logs)) if METADATA_GROUP in self._logs.groups() else {}
+
+    def examine(self, tables: Comparison = NO_TABLES) -> list[GroupFacts]:
+        """Read every log through, and compare it with its table. Raises StorageError at the first damage, and WrongState for a
+        log without an epoch left."""
         groups = self._logs.groups()
         if self._quorum_group not in groups:
             raise StorageError(f"{self.data_dir} holds no log of {self._quorum_group}: there is nothing to recover from")
         # The quorum's own log last: with it the recovery takes effect.
         ordered = [group for group in groups if group != self._quorum_group] + [self._quorum_group]
-        return [self._examine(group) for group in ordered]
+        return [self._examine(group, tables) for group in ordered]
 
     def require_lost_majority(self, settings: Settings) -> None:
         """Raises WrongState unless a majority of the voters that this directory's log names is gone, and this node is one of
@@ -147,13 +161,16 @@ class Recovery:
         own = [each for each in (settings.advertised_listener, settings.controller_listener) if each is not None]
         require_lost_majority(survivor, static=settings.voters, bootstrap_servers=settings.bootstrap_servers, own=own)
 
-    def _examine(self, group: GroupId) -> GroupFacts:
+    def _examine(self, group: GroupId, tables: Comparison) -> GroupFacts:
         log = self._logs.open(group)
         log.verify()
         election = self._elections.load(group) or ElectionState()
         noted = self._logs.impairment(group)
         last_epoch = log.epochs[-1][0] if log.epochs else Epoch(0)
         planned = (self._pending or _Pending(b"", {})).epochs.get(group)
+        highest = Epoch(max(last_epoch, tables.epoch_of(group, self._quorum_group)))
+        ahead = EPOCHS_AHEAD + (0 if tables is NO_TABLES else crc32c(self.meta.directory_id) % EPOCHS_SCATTERED)
+        shown = tables.facts_of(group)
         return GroupFacts(
             group=group,
             log_start=log.start_offset,
@@ -162,7 +179,8 @@ class Recovery:
             election_epoch=election.epoch,
             committed=max([log.start_offset, *(known.offset for known in self._logs.snapshots.ids(group))]) or None,
             impaired=None if noted is None else noted[1],
-            new_epoch=planned or epoch_behind(group, last_epoch, election.epoch),
+            new_epoch=planned or epoch_behind(group, highest, election.epoch, ahead),
+            table=None if shown is None else compare(shown, log.start_offset, log.end_offset, log.epochs),
         )
 
     def require_confirmed(self, confirmed: str) -> None:
@@ -185,7 +203,7 @@ class Recovery:
             self._pending = pending
         directory_id = DirectoryId(pending.directory_id)
         for each in facts:
-            self._begin_epoch(self._logs.open(each.group), each.new_epoch, directory_id)
+            self._begin_epoch(each.group, each.new_epoch, directory_id)
         self._elections.forget_past()
         write_meta(
             self.data_dir,
@@ -198,40 +216,9 @@ class Recovery:
             raise storage_error("delete", self.data_dir / PENDING_NAME, error) from error
         return directory_id
 
-    def _begin_epoch(self, log: FileLog, epoch: Epoch, directory_id: DirectoryId) -> None:
-        """Give the log its new epoch and voters, whatever an interrupted recovery has left of them."""
-        self._elections.save({log.group: ElectionState(epoch=epoch)})
-        begin = next((start for known, start in log.epochs if known == epoch), log.end_offset)
-        batches, end_offset = self._batches(log.group, begin, epoch, directory_id)
-        if log.end_offset != end_offset:
-            log.truncate_to(begin)
-            spans = [
-                BatchSpan(header.base_offset, header.end_offset, epoch, header.timestamp_ms_max, header.size)
-                for batch in batches
-                for header in iterate_headers(batch)
-            ]
-            log.append(batches, spans)
-            self._sync(log)
-        self._logs.mend(log.group)
-
-    def _batches(self, group: GroupId, begin: Offset, epoch: Epoch, directory_id: DirectoryId) -> tuple[list[bytes], Offset]:
-        endpoint = (LISTENER, self._endpoint.host, self._endpoint.port)
-        voter = VoterEntry(node_id=self.meta.node_id, directory_id=directory_id, endpoints=(endpoint,))
-        batches = [voters_batch(begin, epoch, NO_TIMESTAMP, [voter], kraft_version=1)]
-        end_offset = next(iterate_headers(batches[0])).end_offset
-        if group == self._quorum_group:
-            told = {"directoryId": uuid_text(directory_id), "nodeId": self.meta.node_id, "epoch": epoch}
-            record = Record(key=None, value=encode(put(INCARNATION_KEY, json.dumps(told).encode())))
-            batches.append(bytes(build_batch([record], base_offset=end_offset, leader_epoch=epoch, timestamp_ms=NO_TIMESTAMP)))
-            end_offset += 1
-        return batches, Offset(end_offset)
-
-    def _sync(self, log: FileLog) -> None:
-        errors: list[StorageError | None] = []
-        self._logs.flush([log], errors.append)
-        for error in errors:
-            if error is not None:
-                raise error
+    def _begin_epoch(self, group: GroupId, epoch: Epoch, directory_id: DirectoryId) -> None:
+        voter = OnlyVoter(node_id=self.meta.node_id, directory_id=directory_id, endpoint=self._endpoint)
+        begin_epoch(self._logs, self._elections, group, epoch, voter, is_quorum=group == self._quorum_group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +241,10 @@ def _read_pending(data_dir: Path) -> _Pending | None:
         return None
     try:
         fields = json.loads(data)
+        if FROM_TIER in fields:
+            raise WrongState(
+                f"{path} exists: a `raftlake recover --from-tier` of {data_dir} was interrupted. Run it again to finish it"
+            )
         if fields["version"] != VERSION:
             raise ValueError(f"version {fields['version']}")
         epochs = {GroupId(topic, number, parse_uuid(known)): Epoch(epoch) for topic, number, known, epoch in fields["groups"]}

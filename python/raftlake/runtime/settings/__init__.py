@@ -3,14 +3,14 @@
 Reading order:
 
 - `names`: the table of names and ranges, Kafka's synonyms, and the three sources of values.
-- `properties`: the java properties syntax, read and written.
+- `properties`: the java properties syntax, read, written and edited.
 - `parsing`: the text of one setting to a value: numbers, endpoints, listeners, voters.
 - `tier`: where the remote tier is.
 - `settings`: `Settings` and `load_settings`: the meaning of each setting, the defaults, and the relations between settings.
 
 Callers: `cli/node.py`, `cli/recover.py` and `runtime/__main__.py` call `load_settings`. `runtime/server.py` takes a `Settings`.
-`local` writes the file with `properties`. `cli` and `runtime/format.py` use `parsing`. The package imports values of `raft` and
-`replica`, and the classes of `runtime` that settings build, such as `AllowedHosts`.
+`local_settings` checks with `load_settings` what it writes with `properties`. `cli` and `runtime/format.py` use `parsing`. The
+package imports values of `raft` and `replica`, and the classes of `runtime` that settings build, such as `AllowedHosts`.
 
 Invariants:
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, without_secrets
 from raftlake.raft.config import RaftConfig
+from raftlake.runtime.settings.parsing import fail
 from raftlake.runtime.settings.properties import parse_properties
 from raftlake.storage.directory import SEGMENT_BYTES, SEGMENT_BYTES_MAX
 
@@ -21,6 +22,8 @@ MIB = 1024 * 1024
 ENVIRONMENT_PREFIX = "RAFTLAKE_"
 #: Variables with our prefix that are not settings.
 _ENVIRONMENT_RESERVED = frozenset({"RAFTLAKE_PARENT_FD"})
+#: Of options of the Spark source, which a node does not have.
+_STORE_PREFIX = "tier.storage."
 #: Kafka's spellings of our names, after `controller.` is gone.
 SYNONYMS = {
     "quorum.election.backoff.max.ms": "quorum.election.jitter.max.ms",
@@ -127,18 +130,31 @@ def _read_file(path: Path) -> list[Given]:
     return [Given(key, value.strip(), str(path)) for key, value in parse_properties(text, str(path)).items()]
 
 
+def canonical(values: Mapping[str, str], source: str) -> dict[str, Given]:
+    """Settings that a program gives, under their canonical names. Raises `ConfigError`, which names `source`."""
+    return _canonical([Given(key.strip(), value.strip(), source) for key, value in values.items()])
+
+
+def variables(environ: Mapping[str, str]) -> list[str]:
+    """The names of the variables that are settings of a node."""
+    return [name for name, key in _keys(environ) if canonical_name(key) in KNOWN]
+
+
+def _keys(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The variables with our prefix, and the key that each one would be."""
+    names = [name for name in sorted(environ) if name.startswith(ENVIRONMENT_PREFIX) and name not in _ENVIRONMENT_RESERVED]
+    return [(name, name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")) for name in names]
+
+
 def _from_environment(environ: Mapping[str, str]) -> list[Given]:
     """`RAFTLAKE_QUORUM_VOTERS` is quorum.voters. A name that is nearly one of ours is refused; others are ignored: container
     platforms add variables such as RAFTLAKE_SERVICE_HOST by themselves."""
     found = []
-    for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in _ENVIRONMENT_RESERVED:
-            continue
-        key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
-        if _canonical_name(key) not in KNOWN:
+    for name, key in _keys(environ):
+        if canonical_name(key) not in KNOWN:
             if close := difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.85):
                 meant = ENVIRONMENT_PREFIX + close[0].upper().replace(".", "_")
-                raise ConfigError(f"{name}={environ[name]}: unknown setting in the environment; did you mean {meant}?")
+                raise ConfigError(f"{name}: unknown setting in the environment; did you mean {meant}?")
             continue
         found.append(Given(key, environ[name].strip(), f"environment variable {name}"))
     return found
@@ -154,7 +170,8 @@ def _from_overrides(overrides: Sequence[str]) -> list[Given]:
     return found
 
 
-def _canonical_name(key: str) -> str:
+def canonical_name(key: str) -> str:
+    """Our spelling of a setting that may be in Kafka's."""
     name = key.removeprefix("controller.") if key.startswith("controller.quorum.") else key
     return SYNONYMS.get(name, name)
 
@@ -163,13 +180,16 @@ def _canonical(layer: Sequence[Given]) -> dict[str, Given]:
     """Known names only, each at most once within a layer."""
     found: dict[str, Given] = {}
     for given in layer:
-        name = _canonical_name(given.spelling)
+        name = canonical_name(given.spelling)
         if name not in KNOWN:
-            raise ConfigError(f"{given.spelling}={given.value}: unknown setting in {given.source}{_suggestion(given.spelling)}")
+            # What nobody knows may be a secret of another program: its value is not shown.
+            raise ConfigError(f"{given.spelling}: unknown setting in {given.source}{_suggestion(given.spelling)}")
         other = found.get(name)
         if other is not None and other.value != given.value:
-            raise ConfigError(
-                f"{given.spelling}={given.value}: contradicts {other.spelling}={other.value} in {given.source}; keep one"
+            raise fail(
+                given.spelling,
+                given.value,
+                without_secrets(f"contradicts {other.spelling}={other.value} in {given.source}; keep one"),
             )
         found[name] = given
     return found
@@ -181,5 +201,9 @@ def _spellings() -> list[str]:
 
 
 def _suggestion(key: str) -> str:
+    if key.startswith(_STORE_PREFIX):
+        return (
+            "; a node takes what its store needs from its environment, in the words of delta-rs, such as AWS_SECRET_ACCESS_KEY"
+        )
     close = difflib.get_close_matches(key, _spellings(), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else f"; the known ones are {', '.join(sorted(KNOWN))}"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from raftlake.errors import ConfigError, WireError
+from raftlake.errors import ConfigError, WireError, without_secrets
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import Endpoint
 from raftlake.wire.ids import id_from_text
@@ -24,8 +24,8 @@ _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z][A-Za-z0-9_]*)://)?(?P<host>\[[^\]]
 
 
 def fail(key: str, value: str, accepted: str) -> ConfigError:
-    """The error for one bad value, in the one wording that all of them share."""
-    shown = value if value.isprintable() else repr(value)
+    """The error for one bad value, in the one wording that all of them share. A password in it is left out."""
+    shown = without_secrets(value if value.isprintable() else repr(value))
     return ConfigError(f"{key}={shown}: {accepted}")
 
 

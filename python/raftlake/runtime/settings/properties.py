@@ -19,7 +19,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def parse_properties(text: str, source: str) -> dict[str, str]:
     """The keys and values of `text`; `source` names it in errors. Raises `ConfigError` with the line number."""
     values: dict[str, str] = {}
-    for number, line in _logical_lines(text):
+    for number, _, line in _logical_lines(text):
         where = f"{source}:{number}"
         key_end, value_start = _split(line)
         key = _unescape(line[:key_end], where)
@@ -29,6 +29,25 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
             raise ConfigError(f"{where}: {key} is set twice in this file; keep one of the two lines")
         values[key] = _unescape(line[value_start:], where)
     return values
+
+
+def edit_properties(text: str, changes: Mapping[str, str | None]) -> str:
+    """`text` with these values: a key keeps its place, a new one comes behind, and None takes one out. All other lines stay,
+    comments too, and so does a line that has its value already. `text` must be one that `parse_properties` takes."""
+    lines = text.splitlines()
+    new = {key: value for key, value in changes.items() if value is not None}
+    for first, last, line in reversed(list(_logical_lines(text))):
+        key_end, value_start = _split(line)
+        key = _unescape(line[:key_end], "")
+        if key in changes and _unescape(line[value_start:], "") != changes[key]:
+            value = changes[key]
+            lines[first - 1 : last] = [] if value is None else format_properties({key: value}).splitlines()
+        new.pop(key, None)
+    if not new and lines == text.splitlines():
+        return text
+    if lines and _ends_in_escape(lines[-1]):
+        lines.append("")  # What follows would be its continuation.
+    return "".join(f"{line}\n" for line in lines) + format_properties(new)
 
 
 def format_properties(values: Mapping[str, str]) -> str:
@@ -43,10 +62,10 @@ def _escape(value: str) -> str:
     return "\\" + escaped if escaped[:1] in tuple(_BLANKS) else escaped
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Comment-free logical lines with the number of their first natural line."""
+def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """Comment-free logical lines with the numbers of their first and their last natural line."""
     pending: str | None = None
-    first = 0
+    first = number = 0
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.lstrip(_BLANKS)
         if pending is None:
@@ -56,10 +75,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if _ends_in_escape(line):
             pending = (pending or "") + line[:-1]
             continue
-        yield first, (pending or "") + line
+        yield first, number, (pending or "") + line
         pending = None
     if pending is not None:
-        yield first, pending
+        yield first, number, pending
 
 
 def _ends_in_escape(line: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from raftlake.errors import ConfigError
 from raftlake.ports.peer_rpcs import GroupId
@@ -77,6 +77,9 @@ class Settings:
     min_free_bytes: int
     retention_bytes: int
     retention_ms: int
+    #: -2: the same.
+    local_retention_bytes: int
+    local_retention_ms: int
     producer_id_expiration_ms: int
     producer_ids_max: int
     snapshot_bytes_between: int
@@ -136,6 +139,8 @@ class Settings:
             replica_fetch_wait_ms=min(REPLICA_FETCH_WAIT_MS_MAX, max(1, self.raft.fetch_timeout_ms // 4)),
             retention_bytes=self.retention_bytes,
             retention_ms=self.retention_ms,
+            local_retention_bytes=self.local_retention_bytes,
+            local_retention_ms=self.local_retention_ms,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             producer_ids_max=self.producer_ids_max,
             snapshot_bytes_between=self.snapshot_bytes_between,
@@ -147,10 +152,14 @@ class Settings:
             **self._tier_config(),
         )
 
-    def _tier_config(self) -> dict[str, int]:
+    def _tier_config(self) -> dict[str, Any]:
         if self.tier is None:
             return {}
-        return {"tier_flush_bytes": self.tier.flush_bytes, "tier_target_lag_ms": self.tier.target_lag_ms}
+        return {
+            "tier_flush_bytes": self.tier.flush_bytes,
+            "tier_target_lag_ms": self.tier.target_lag_ms,
+            "tier_uri": self.tier.uri,
+        }
 
 
 def load_settings(path: Path | None, *, environ: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Settings:
@@ -229,8 +238,10 @@ def _build(reader: _Reader) -> Settings:
         http_hosts=reader.parse("http.allowed.hosts", parse_hosts) or (),
         raft=_raft(reader),
         segment_bytes=reader.number("log.segment.bytes"),
-        retention_bytes=_local_retention(reader, "retention.bytes"),
-        retention_ms=_local_retention(reader, "retention.ms"),
+        retention_bytes=reader.number("retention.bytes"),
+        retention_ms=reader.number("retention.ms"),
+        local_retention_bytes=_local_retention(reader, "retention.bytes"),
+        local_retention_ms=_local_retention(reader, "retention.ms"),
         producer_id_expiration_ms=reader.number("producer.id.expiration.ms"),
         producer_ids_max=reader.number("producer.ids.max"),
         snapshot_bytes_between=reader.number("metadata.log.max.record.bytes.between.snapshots"),
@@ -384,7 +395,7 @@ def _local_retention(reader: _Reader, name: str) -> int:
     """What local disks keep. Without a tier there is one copy, so a local retention of its own would delete the only one."""
     whole, local = reader.number(name), reader.number(f"local.{name}")
     if local in (-2, whole):
-        return whole
+        return -2
     told = reader.spelling(f"local.{name}")
     if reader.text("tier.uri") is None:
         raise fail(

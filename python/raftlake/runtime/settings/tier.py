@@ -14,6 +14,7 @@ from raftlake.runtime.settings.parsing import fail
 #: What delta-rs opens. Amazon's own tools write s3a.
 SCHEMES = ("file", "s3", "s3a", "az", "abfs", "abfss", "gs")
 NEEDED = ("deltalake", "pyarrow")
+CREDENTIALS = "credentials belong into the node's environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 ACCEPTED = f"accepted is an absolute path, or {', '.join(f'{scheme}://...' for scheme in SCHEMES)}"
 
 
@@ -34,12 +35,15 @@ def parse_tier_uri(key: str, value: str) -> str:
             raise fail(key, value, f"no absolute path; {ACCEPTED}")
     else:
         parts = urlsplit(value)
+        if parts.password is not None:
+            # No store takes one from there, and clients are told the place. A name alone is the container of Azure.
+            raise fail(key, value, f"has a password; {CREDENTIALS}")
         if parts.scheme not in SCHEMES:
             raise fail(key, value, f"unknown scheme {parts.scheme}; {ACCEPTED}")
         if parts.scheme != "file" and not parts.netloc:
             raise fail(key, value, f"names no bucket; {ACCEPTED}")
         if parts.query or parts.fragment:
-            raise fail(key, value, f"has a query or a fragment; {ACCEPTED}")
+            raise fail(key, value, f"has a query or a fragment, which are left out here; {ACCEPTED}. {CREDENTIALS}")
     return value.rstrip("/") or "/"
 
 

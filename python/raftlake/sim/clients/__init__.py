@@ -8,6 +8,7 @@ Reading order:
 - `messages`: the Kafka messages that clients send, and what clients read in the answers.
 - `producers`, `idempotent`: plain producers; idempotent producers with several batches under way.
 - `readers`: linearizable reads, consumers and listed offsets.
+- `historian`: consumers that read from the beginning, over the remote tier and the log.
 - `kv`, `history`: clients of the key-value space; their answers, judged as one history.
 - `topics`: a client that creates and deletes a topic over and over.
 - `voters`, `operations`: an operator that changes voters; the operator's view of machines, and the replacement of disks.

@@ -137,7 +137,7 @@ class IdempotentProducer(Client):
     def _send_all(self) -> None:
         """Add new batches to what is under way, and send all of it over one connection, the oldest first."""
         window = self.shared.settings.producer_window
-        if not self._is_known and self.shared.settings.retention_bytes >= 0:
+        if not self._is_known and self.shared.settings.trims:
             # A trimmed log takes any first batch of an id that it does not know, be it one whose predecessor was refused.
             window = 1
         room = window - len(self._under_way)

@@ -163,7 +163,7 @@ class Consumed:
     next_offset: int
 
 
-def ask_fetch(topic: str, partition: int, offset: int) -> Ask:
+def ask_fetch(topic: str, partition: int, offset: int, wait_ms: int = 0) -> Ask:
     asked = FetchPartition(
         index=partition,
         current_leader_epoch=-1,
@@ -172,7 +172,9 @@ def ask_fetch(topic: str, partition: int, offset: int) -> Ask:
         log_start_offset=-1,
         bytes_max=FETCH_BYTES_MAX,
     )
-    request = FetchRequest(wait_ms_max=0, bytes_min=0, bytes_max=FETCH_BYTES_MAX, topics=[FetchTopic(topic, None, [asked])])
+    request = FetchRequest(
+        wait_ms_max=wait_ms, bytes_min=min(wait_ms, 1), bytes_max=FETCH_BYTES_MAX, topics=[FetchTopic(topic, None, [asked])]
+    )
     return _ask(ApiKey.FETCH, 12, request)
 
 
@@ -193,7 +195,16 @@ def consumed(answer: Any, position: int) -> Consumed | None:
 
 
 def ask_latest_offset(topic: str, partition: int) -> Ask:
-    asked = ListOffsetsPartition(partition_index=i32(partition), timestamp=i64(-1))
+    return _ask_offset(topic, partition, -1)
+
+
+def ask_first_offset_since(topic: str, partition: int, time_ms: int) -> Ask:
+    """Of records of this time or later."""
+    return _ask_offset(topic, partition, time_ms)
+
+
+def _ask_offset(topic: str, partition: int, timestamp: int) -> Ask:
+    asked = ListOffsetsPartition(partition_index=i32(partition), timestamp=i64(timestamp))
     request = ListOffsetsRequest(
         replica_id=BrokerId(-1),
         isolation_level=i8(0),

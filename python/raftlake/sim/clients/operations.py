@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterSet
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, Endpoint
 from raftlake.sim.clock import US_PER_MS
@@ -50,6 +51,11 @@ class Operations:
         self._unanswered_until_us: dict[str, int] = {}
 
     # --- what is known ---
+
+    def committed_bytes(self, group: GroupId, start: int, end: int) -> tuple[bytes, int]:
+        """The batches of a range as they were committed, and the end of all that is known to be committed."""
+        log = self._committed.of(group)
+        return b"".join(batch.data for batch in log.batches if start <= batch.base and batch.end <= end), log.end
 
     @property
     def voters(self) -> VoterSet | None:

@@ -5,7 +5,7 @@ What an answer shows is judged on the node, in the order in which it is shown; w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from raftlake.errors import ErrorCode
@@ -145,6 +145,10 @@ class Reader(Client):
         """Runs on the node: what it shows is judged in the order in which it shows it, not in which it arrives. This client may
         have given up long ago, so only `asked` counts here."""
         result = consumed(answer, asked.position)
+        if result is not None and result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            # As from a ListOffsets for EARLIEST_LOCAL: what the table alone has is not asked for.
+            local = node.partitions[self.shared.group(asked.partition)].log.start_offset
+            return replace(result, log_start=max(result.log_start, local))
         if result is not None and result.error is ErrorCode.NONE:
             oracle, incarnation = self.shared.oracle, self.shared.calls.incarnation(asked.node_id)
             core = node.partitions[self.shared.group(asked.partition)].core
@@ -176,7 +180,7 @@ class Reader(Client):
         self.succeed()
 
     def _give_up_or_skip(self, answer: Any) -> None:
-        """Where retention has removed what comes next, go on at once with what is left."""
+        """Where retention has removed what comes next, go on at once with what is left on the node's disk."""
         position = self._positions[self._partition]
         if isinstance(answer, Consumed) and answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and answer.log_start > position:
             self._positions[self._partition] = answer.log_start

@@ -48,6 +48,9 @@ class Settings:
     replica_fetch_bytes_max: int = 8 * 1024 * 1024
     #: Bytes of each log that are kept at least, -1 for all.
     retention_bytes: int = -1
+    #: With a remote tier: what local disks keep of each log, -2 for all of that, and for how long all of it is kept.
+    local_retention_bytes: int = -2
+    retention_ms: int = -1
     segment_bytes: int = 64 * 1024
     #: Small, so that every run takes snapshots, trims logs behind them and has followers fetch them, piece by piece.
     snapshot_bytes_between: int = 2_000
@@ -114,6 +117,9 @@ class Settings:
     think_ms_mean: int = 300
     #: `tier.target.lag.ms` of the nodes, 0 for no remote tier.
     tier_lag_ms: int = 0
+    #: Clients that read from the beginning, over and over, and what the nodes read from the tier at once for them.
+    historians: int = 0
+    tier_piece_bytes: int = 4 * 1024 * 1024
 
     @classmethod
     def draw(cls, seed: int) -> Settings:
@@ -214,7 +220,17 @@ class Settings:
         settings = replace(settings, forge_interval_ms=sometimes(20, 300, 20_000))
         rng = stream(seed, "settings of the tier")
         settings = replace(settings, tier_lag_ms=choice(0, 2_000, 8_000))
+        rng = stream(seed, "settings of historians")
+        historians, piece_bytes = choice(0, 1, 1), choice(1, 700, 4_000, 4 * 1024 * 1024)
+        if settings.tier_lag_ms:
+            settings = draw_tier_retention(settings, stream(seed, "settings of retention in the tier"))
+            settings = replace(settings, historians=historians, tier_piece_bytes=piece_bytes)
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
+
+    @property
+    def trims(self) -> bool:
+        """Whether logs lose their oldest records."""
+        return max(self.retention_bytes, self.local_retention_bytes, self.retention_ms) >= 0
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""
@@ -226,6 +242,23 @@ class Settings:
             else:
                 found.append(f"{field.name}={value}")
         return found
+
+
+def draw_tier_retention(settings: Settings, rng: Random) -> Settings:
+    """Local disks keep less than the table in half of the runs. Old records leave the table in a third of them."""
+    total = settings.retention_bytes
+    local = (-2, -2, 300, 1_500)[rng.randrange(4)]
+    if 0 <= total < local:
+        local = -2
+    retention_ms = (-1, -1, 10_000)[rng.randrange(3)]
+    trims = max(total, local, retention_ms) >= 0
+    return replace(
+        settings,
+        local_retention_bytes=local,
+        retention_ms=retention_ms,
+        # Segments small enough that something is deleted.
+        segment_bytes=300 if trims else settings.segment_bytes,
+    )
 
 
 def draw_racing(settings: Settings, rng: Random) -> Settings:

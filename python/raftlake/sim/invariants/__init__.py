@@ -11,6 +11,7 @@ Reading order:
 - `monotonic_high_watermark`, `majority_high_watermark`: no way back; a majority holds everything below it on disk.
 - `snapshot_at_log_start`, `snapshot_data`, `leader_never_loads_snapshot`: a trimmed log has a snapshot; a snapshot is the state
   of committed records; no leader resets its log.
+- `partition_snapshot`: the snapshot of a partition tells the voters and the producers of the records before it.
 - `tier`: what the remote tier, the quorum's keys and the local logs say together.
 - `voter_sets`: committed sets that follow each other differ by one voter at most.
 - `left_leaders`: a Fetch session of a follower that has left its leader confirms no read.
@@ -42,6 +43,7 @@ from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.majority_high_watermark import MajorityHoldsCommitted
 from raftlake.sim.invariants.monotonic_epoch import MonotonicEpoch
 from raftlake.sim.invariants.monotonic_high_watermark import MonotonicHighWatermark
+from raftlake.sim.invariants.partition_snapshot import PartitionSnapshot
 from raftlake.sim.invariants.single_leader import SingleLeader
 from raftlake.sim.invariants.snapshot_at_log_start import SnapshotAtLogStart
 from raftlake.sim.invariants.snapshot_data import SnapshotData
@@ -67,6 +69,7 @@ def standard_invariants(view: ClusterView, node_count: int, fetch_timeout_ms: in
         LeaderCompleteness(view, committed),
         SnapshotAtLogStart(view),
         SnapshotData(view, committed),
+        PartitionSnapshot(view, committed),
         LeaderNeverLoadsSnapshot(view),
         AwakeMajority(view, fetch_timeout_ms),
         LeftLeaders(view),

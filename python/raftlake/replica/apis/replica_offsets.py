@@ -1,0 +1,62 @@
+"""ListOffsets (2) and OffsetForLeaderEpoch (23) for replicas: what one needs that builds its state from the remote tier.
+
+The leader answers before its own epoch has committed an entry, unlike to clients: perhaps nothing can be committed without the
+replica that asks. What lies before the local log is committed, whoever leads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+from raftlake.errors import ErrorCode
+from raftlake.ports.peer_rpcs import LocalStartRpc, OffsetReply, OffsetRpc, PeerReply
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.apis.offsets import Special, fence
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.services import Services
+
+
+def offset_for_peer(node: Services, rpc: OffsetRpc, reply: Callable[[PeerReply], None]) -> None:
+    partition = node.engine.partitions.get(rpc.group)
+    if partition is None:
+        reply(OffsetReply(error=node.names.why_unknown(rpc.group)))
+        return
+    error = fence(partition, rpc.leader_epoch)
+    if error is ErrorCode.NONE and not partition.core.is_leader:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if error is not ErrorCode.NONE:
+        reply(OffsetReply(error=error))
+    elif isinstance(rpc, LocalStartRpc):
+        reply(_start(node, partition, rpc.timestamp))
+    else:
+        reply(OffsetReply(error=ErrorCode.NONE, position=_epoch_end(node, partition, rpc.epoch)))
+
+
+def _start(node: Services, partition: Partition, timestamp: int) -> OffsetReply:
+    local = partition.log.start_offset
+    match timestamp:
+        case Special.EARLIEST_LOCAL:
+            history = partition.core.history
+            # An empty local log goes on in an epoch that is not known yet: the last one stands for it.
+            position = OffsetAndEpoch(local, _epoch_at(history.entries(), local, history.last_epoch))
+        case Special.EARLIEST:
+            start = node.remote_log.start_offset(partition)
+            position = OffsetAndEpoch(start, _epoch_at(node.remote_log.epochs(partition), start, Epoch(-1)))
+        case _:
+            return OffsetReply(error=ErrorCode.INVALID_REQUEST)
+    return OffsetReply(error=ErrorCode.NONE, position=position)
+
+
+def _epoch_at(epochs: Sequence[tuple[Epoch, Offset]], offset: Offset, otherwise: Epoch) -> Epoch:
+    index = bisect_right(epochs, offset, key=lambda entry: entry[1])
+    return epochs[index - 1][0] if index else otherwise
+
+
+def _epoch_end(node: Services, partition: Partition, epoch: Epoch) -> OffsetAndEpoch:
+    """Where the local log does not reach back far enough, the core still knows the epoch of the record before it."""
+    history = partition.core.history
+    first = history.entries()[:1]
+    if history.start_epoch <= epoch and history.log_start > 0 and (not first or epoch < first[0][0]):
+        return OffsetAndEpoch(history.log_start, history.start_epoch)
+    return node.remote_log.epoch_end(partition, epoch)

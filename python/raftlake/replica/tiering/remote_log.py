@@ -1,0 +1,112 @@
+"""One offset space over the remote tier and the local log of a partition, as this node has applied the quorum's keys.
+
+The log of a partition begins where its table begins. Its leader epochs are those of the copies, and behind them those of the
+local log (KIP-405: the leader epoch sequence goes on before the local start).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from raftlake.kv.keys import tier_key
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.engine import Engine
+from raftlake.replica.kv.service import KvService
+from raftlake.replica.partition.partition import Partition
+from raftlake.tier.entries import Tiered, decode_tiered
+from raftlake.wire.ids import id_to_text
+
+#: No such epoch.
+NOWHERE = OffsetAndEpoch(Offset(-1), Epoch(-1))
+
+
+class RemoteLog:
+    """`is_on`: this node has a remote tier. Without one, everything is local."""
+
+    def __init__(self, engine: Engine, kv: KvService, *, is_on: bool) -> None:
+        self._engine = engine
+        self._kv = kv
+        self.is_on = is_on
+        #: What was decoded last, with the version of the key.
+        self._decoded: dict[GroupId, tuple[int, Tiered | None]] = {}
+        engine.closed.append(self._on_closed)
+
+    def _on_closed(self, partition: Partition) -> None:
+        self._decoded.pop(partition.group, None)
+
+    def tiered(self, partition: Partition) -> Tiered | None:
+        """What is copied of a partition; None where nothing is, where the key cannot be read, or where the copies do not reach
+        the local log."""
+        if not self.is_on:
+            return None
+        group = partition.group
+        entry = self._kv.machine.get(tier_key(id_to_text(group.topic_id), group.partition))
+        if entry is None:
+            return None
+        known = self._decoded.get(group)
+        if known is None or known[0] != entry.version:
+            found = decode_tiered(entry.value)
+            known = self._decoded[group] = (entry.version, found if isinstance(found, Tiered) else None)
+        tiered = known[1]
+        return tiered if tiered is not None and tiered.end_offset >= partition.log.start_offset else None
+
+    @property
+    def is_current(self) -> bool:
+        """Nothing that the quorum's keys say is missing here, as far as this node knows. Until then what a local log does not
+        have may be in a table all the same."""
+        if not self.is_on:
+            return True
+        metadata = self._engine.partitions.get(METADATA_GROUP)
+        return metadata is not None and metadata.core.has_caught_up(Offset(self._kv.machine.applied_offset))
+
+    def knows_start(self, partition: Partition) -> bool:
+        """Whether `start_offset` is where the partition begins, and not only what this node has heard of so far."""
+        return partition.log.start_offset == 0 or self.tiered(partition) is not None or self.is_current
+
+    def start_offset(self, partition: Partition) -> Offset:
+        """Where the partition begins: its first record is in the table, or in the local log."""
+        tiered = self.tiered(partition)
+        local = partition.log.start_offset
+        return local if tiered is None else min(tiered.start_offset, local)
+
+    def copied_end(self, partition: Partition) -> Offset | None:
+        """The offset behind the last copied record; None where nothing is copied."""
+        tiered = self.tiered(partition)
+        return None if tiered is None or tiered.end_offset == tiered.start_offset else tiered.end_offset
+
+    def is_folded(self, partition: Partition, offset: Offset) -> bool:
+        """Nothing is known of the epoch of the table's record before `offset`: of very many the keys tell the last ones."""
+        tiered = self.tiered(partition)
+        return tiered is not None and bool(tiered.epochs) and tiered.start_offset < offset <= tiered.epochs[0][1]
+
+    def epoch_at(self, partition: Partition, offset: Offset) -> int:
+        """The leader epoch of the record at `offset`, or of the last one before the end; -1 where none is known."""
+        epochs = self.epochs(partition)
+        index = bisect_right(epochs, offset, key=lambda entry: entry[1])
+        return epochs[index - 1][0] if index else -1
+
+    def epochs(self, partition: Partition) -> Sequence[tuple[Epoch, Offset]]:
+        """The leader epochs of all records, each with its first offset."""
+        tiered, local = self.tiered(partition), partition.log.epochs
+        if tiered is None or not tiered.epochs:
+            return local
+        start = partition.log.start_offset
+        before = [entry for entry in tiered.epochs if entry[1] < start]
+        if before and local and local[0][0] == before[-1][0]:
+            return (*before, *local[1:])
+        return (*before, *local)
+
+    def epoch_end(self, partition: Partition, epoch: Epoch) -> OffsetAndEpoch:
+        """The largest epoch up to `epoch` and where it ends; NOWHERE where all epochs are later, or it is not known yet. See
+        `RaftGroup.epoch_end`."""
+        end = partition.core.epoch_end(epoch)
+        if end.offset >= 0:
+            return end
+        epochs = self.epochs(partition)
+        index = bisect_right(epochs, epoch, key=lambda entry: entry[0])
+        if index == 0 or index == len(epochs):
+            return NOWHERE
+        return OffsetAndEpoch(epochs[index][1], epochs[index - 1][0])

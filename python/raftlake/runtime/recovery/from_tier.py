@@ -1,0 +1,214 @@
+"""`raftlake recover --from-tier`: after the loss of all disks, a data directory that goes on where the Delta tables end.
+
+What the tables show is kept. What was behind it, and the whole key-value space, is lost: the plan says so before anything is
+written. The directory is made as that of the only survivor whose logs are empty and begin where the tables end. Then it is
+recovered as any survivor is (`Recovery`): a new epoch in each log, one voter, a new incarnation of each table.
+
+The metadata log begins at a high offset, with a snapshot that holds the topics and the tier's keys. So no version of a key, and
+no producer id, is ever given out again. Invariant: a directory with records is never touched. An interrupted run leaves
+`recovery-pending`: `serve` refuses the directory, and the next run begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from raftlake.errors import CorruptBatch, StorageError, WrongState
+from raftlake.kv import snapshot as chunks
+from raftlake.kv.keys import PRODUCERS_NEXT_KEY, tier_key, tier_segment_key, topic_key
+from raftlake.kv.keyspace import pack
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.ports.tier import LineageFacts
+from raftlake.raft.types import DirectoryId, ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.partition.auxiliary import Auxiliary
+from raftlake.replica.partition.snapshot_files import SnapshotMaker, write_producers
+from raftlake.replica.partition.start_points import KnownProducers
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, Topic
+from raftlake.runtime.recovery.beginning import NO_TIMESTAMP
+from raftlake.runtime.recovery.recover import FROM_TIER, PENDING_NAME, Recovery
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.storage.election import FileElectionStore
+from raftlake.storage.files import DIRECTORY_MODE, read_file, replace_file, storage_error
+from raftlake.storage.meta import MetaProperties, random_uuid, write_meta
+from raftlake.tier.entries import adopted, encode_segment, encode_tiered
+from raftlake.wire.ids import id_to_text
+
+#: Where the metadata log begins: behind each offset that a lost one can have had.
+METADATA_START = Offset(1 << 40)
+#: The keys are of the time before the recovery: the new leader takes each table over.
+NO_RECOVERY = ""
+#: Of one record of the metadata log's snapshot.
+ROWS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    """What the table of a topic tells of one partition."""
+
+    facts: LineageFacts
+    #: At the end of the table; None where it shows nothing of the partition, or the bytes are lost.
+    auxiliary: bytes | None
+    #: Why they are lost; "" where they are not.
+    lacking: str = ""
+    #: Of the newest record, milliseconds since 1970; -1 where none has a time.
+    timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTopic:
+    name: str
+    topic_id: bytes
+    table: str
+    #: By partition; each one from 0 on is there.
+    partitions: Mapping[int, RestoredPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPlan:
+    """What a new directory is made from."""
+
+    cluster_id: str
+    tier_uri: str
+    topics: Sequence[RestoredTopic]
+
+    def groups(self) -> list[tuple[GroupId, RestoredPartition]]:
+        return [
+            (GroupId(topic.name, index, topic.topic_id), partition)
+            for topic in self.topics
+            for index, partition in sorted(topic.partitions.items())
+        ]
+
+
+def require_empty(data_dir: Path) -> None:
+    """Raises WrongState unless the directory holds nothing, but for what an interrupted run has left."""
+    try:
+        found = sorted(path.name for path in data_dir.iterdir()) if data_dir.exists() else []
+    except OSError as error:
+        raise storage_error("list", data_dir, error) from error
+    if found and not _is_unfinished(data_dir):
+        raise WrongState(
+            f"{data_dir} is not empty ({', '.join(found[:3])}): --from-tier is for the loss of all disks, and makes a new "
+            "directory. Where a voter's disk is left, recover from that one without --from-tier: it may know more"
+        )
+
+
+def _is_unfinished(data_dir: Path) -> bool:
+    data = read_file(data_dir / PENDING_NAME)
+    try:
+        return data is not None and FROM_TIER in json.loads(data)
+    except ValueError:
+        return False
+
+
+def restore(plan: TierPlan, data_dir: Path, node_id: NodeId, endpoint: Endpoint) -> DirectoryId:
+    """Make the directory. Returns its directory id. Raises StorageError, WrongState."""
+    require_empty(data_dir)
+    _empty(data_dir)
+    replace_file(data_dir / PENDING_NAME, json.dumps({FROM_TIER: plan.tier_uri}).encode())
+    write_meta(data_dir, MetaProperties(node_id=node_id, directory_id=DirectoryId(random_uuid()), cluster_id=plan.cluster_id))
+    _make_survivor(plan, data_dir, node_id)
+    recovery = Recovery(data_dir, node_id, endpoint, METADATA_GROUP, is_made_from_tier=True)
+    try:
+        return recovery.perform(recovery.examine(), plan.cluster_id)
+    finally:
+        recovery.close()
+
+
+def _empty(data_dir: Path) -> None:
+    """Make the directory, or empty one that an interrupted run has left; what says so goes last, with the next plan."""
+    try:
+        data_dir.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        for path in data_dir.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != PENDING_NAME:
+                path.unlink()
+    except OSError as error:
+        raise storage_error("empty", data_dir, error) from error
+
+
+def _make_survivor(plan: TierPlan, data_dir: Path, node_id: NodeId) -> None:
+    """Empty logs that begin where the tables end, behind snapshots that tell what was before."""
+    logs = FileLogDirectory(data_dir, post=None)
+    elections = FileElectionStore(data_dir, voters=(node_id,), filed=METADATA_GROUP.topic)
+    try:
+        epochs: dict[GroupId, Epoch] = {}
+        for group, partition in plan.groups():
+            start, producers = start_of(partition)
+            _begin(logs, group, start, partial(_write_producers, producers))
+            epochs[group] = Epoch(max(partition.facts.leader_epoch, start.epoch))
+        newest = Epoch(max(epochs.values(), default=0))
+        _begin(logs, METADATA_GROUP, OffsetAndEpoch(METADATA_START, newest), lambda maker: _write(maker, key_space(plan)))
+        epochs[METADATA_GROUP] = newest
+        elections.save({group: ElectionState(epoch=epoch) for group, epoch in epochs.items()})
+    finally:
+        elections.close()
+        logs.close()
+
+
+def start_of(partition: RestoredPartition) -> tuple[OffsetAndEpoch, KnownProducers | None]:
+    """Where a log begins, and what is known of producers there. Without it a retry from before may be appended again."""
+    facts = partition.facts
+    epoch = facts.epochs[-1][0] if facts.epochs else Epoch(0)
+    start = OffsetAndEpoch(facts.end_offset, epoch)
+    if partition.auxiliary is None:
+        return start, None
+    try:
+        return start, Auxiliary.decode(partition.auxiliary).producers
+    except CorruptBatch:
+        return start, None
+
+
+def _begin(logs: FileLogDirectory, group: GroupId, start: OffsetAndEpoch, write: Callable[[SnapshotMaker], object]) -> None:
+    log = logs.open(group)
+    if start.offset == 0:
+        return
+    # The recovery that follows puts the voters into the log.
+    maker = SnapshotMaker(logs.snapshots.create(group, start), start, None, int(time.time() * 1000), NO_TIMESTAMP)
+    write(maker)
+    errors: list[StorageError | None] = []
+    maker.writer.freeze(errors.append)
+    for error in errors:
+        if error is not None:
+            raise error
+    log.reset(start)
+
+
+def _write_producers(producers: KnownProducers | None, maker: SnapshotMaker) -> None:
+    # Its slices are for nodes that serve meanwhile.
+    deque(write_producers(maker, producers), maxlen=0)
+
+
+def _write(maker: SnapshotMaker, records: Sequence[bytes]) -> None:
+    for record in records:
+        maker.add(record)
+    maker.end()
+
+
+def key_space(plan: TierPlan) -> list[bytes]:
+    """The records of the metadata log's snapshot: topics, the tier's keys, and the next producer id."""
+    values = {PRODUCERS_NEXT_KEY: str(PRODUCER_IDS_BLOCK * (METADATA_START // 2)).encode()}
+    for topic in plan.topics:
+        described = Topic(topic.name, topic.topic_id, len(topic.partitions), {}, None)
+        values[topic_key(topic.name)] = described.encode()
+        for index, partition in topic.partitions.items():
+            values.update(tier_keys(topic.topic_id, index, partition.facts))
+    rows = [(key, pack(METADATA_START, values[key])) for key in sorted(values)]
+    parts = [chunks.encode_rows(rows[first : first + ROWS_MAX]) for first in range(0, len(rows), ROWS_MAX)]
+    return [chunks.encode_header(METADATA_START, len(rows)), *parts, chunks.FOOTER]
+
+
+def tier_keys(topic_id: bytes, partition: int, facts: LineageFacts) -> dict[str, bytes]:
+    """What the quorum's keys say of a lineage, by its table."""
+    text = id_to_text(topic_id)
+    values = {tier_key(text, partition): encode_tiered(adopted(facts, NO_RECOVERY))}
+    values |= {tier_segment_key(text, partition, each.base_offset): encode_segment(each) for each in facts.newest}
+    return values

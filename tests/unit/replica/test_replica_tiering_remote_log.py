@@ -1,0 +1,168 @@
+"""One offset space: where a partition begins, and its leader epochs, from the quorum's keys and the local log together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from copierkit import Keys
+from enginekit import METADATA_GROUP, ORDERS, Ground
+from raftlake.errors import ErrorCode
+from raftlake.kv.commands import Put, Txn
+from raftlake.kv.keys import tier_key
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.apis.offsets import Special, _find_end
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.tiering.remote_log import NOWHERE, RemoteLog
+from raftlake.tier.entries import Tiered, encode_tiered
+from raftlake.wire.ids import id_to_text
+
+KEY = tier_key(id_to_text(ORDERS.topic_id), 0)
+
+
+class World:
+    """A partition whose local log begins at 6 in epoch 5, and ends with epoch 7 from 8 on."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self.ground, self.keys = Ground(), Keys()
+        self.partition: Partition = self.ground.lead(ORDERS)
+        history = self.partition.core.history
+        history.reset(OffsetAndEpoch(Offset(6), Epoch(5)))
+        history.assign(Epoch(5), Offset(6))
+        history.assign(Epoch(7), Offset(8))
+        self.partition.core.log_end = Offset(9)
+        log: Any = _Log()
+        self.partition.log = log
+        keys: Any = self.keys
+        self.remote = RemoteLog(self.ground.engine, keys, is_on=is_on)
+        # All keys are applied, also where there are none of the tier.
+        self.ground.lead(METADATA_GROUP)
+        self.keys.apply(Txn((), (Put("another", b""),)))
+
+    def say(self, value: bytes) -> None:
+        self.keys.apply(Txn((), (Put(KEY, value),)))
+
+    def copied(self, start: int, end: int, *epochs: tuple[int, int]) -> None:
+        entries = tuple((Epoch(epoch), Offset(offset)) for epoch, offset in epochs)
+        self.say(encode_tiered(Tiered(start_offset=Offset(start), end_offset=Offset(end), epochs=entries)))
+
+
+class _Log:
+    start_offset = Offset(6)
+    epochs = ((Epoch(5), Offset(6)), (Epoch(7), Offset(8)))
+
+
+def test_a_partition_begins_where_its_table_begins() -> None:
+    world = World()
+    assert world.remote.start_offset(world.partition) == 6
+    world.copied(2, 7, (5, 2))
+    assert world.remote.start_offset(world.partition) == 2
+    world.copied(4, 8, (5, 4))
+    assert world.remote.start_offset(world.partition) == 4, "a later version of the key"
+    world.copied(7, 8, (5, 7))
+    assert world.remote.start_offset(world.partition) == 6, "what is local still counts"
+
+
+@pytest.mark.parametrize(("end", "start"), [(5, 6), (6, 2), (7, 2)])
+def test_copies_that_do_not_reach_the_local_log_do_not_count(end: int, start: int) -> None:
+    world = World()
+    world.copied(2, end, (5, 2))
+    assert world.remote.start_offset(world.partition) == start
+
+
+def find(world: World, which: Special) -> tuple[int, int, int]:
+    found = _find_end(world.remote, world.partition, which)
+    return found.error, found.offset, found.epoch
+
+
+def test_the_special_offsets_over_table_and_local_log() -> None:
+    world = World()
+    world.copied(2, 7, (3, 2), (5, 4))
+    assert find(world, Special.EARLIEST) == (0, 2, 3)
+    assert find(world, Special.EARLIEST_LOCAL) == (0, 6, 5)
+    assert find(world, Special.LATEST_TIERED) == (0, 6, 5), "the last copied offset itself"
+    assert find(world, Special.EARLIEST_PENDING_UPLOAD) == (0, 7, 5)
+    world.copied(2, 8, (3, 2), (5, 4))
+    assert find(world, Special.LATEST_TIERED) == (0, 7, 5)
+    assert find(world, Special.EARLIEST_PENDING_UPLOAD) == (0, 8, 7), "the first record of the next epoch"
+    world.copied(8, 9, (7, 8))
+    assert find(world, Special.EARLIEST) == (0, 6, 5), "what is local still counts"
+
+
+def test_the_special_offsets_where_nothing_is_copied() -> None:
+    world = World()
+    for _ in range(2):
+        assert find(world, Special.EARLIEST) == find(world, Special.EARLIEST_LOCAL) == (0, 6, 5)
+        assert find(world, Special.LATEST_TIERED) == (0, -1, -1)
+        assert find(world, Special.EARLIEST_PENDING_UPLOAD) == (0, 6, 5)
+        world.copied(6, 6)
+    world = World(is_on=False)
+    world.copied(2, 7, (3, 2), (5, 4))
+    assert find(world, Special.EARLIEST) == find(world, Special.EARLIEST_LOCAL) == (0, 6, 5)
+    assert find(world, Special.LATEST_TIERED) == find(world, Special.EARLIEST_PENDING_UPLOAD) == (0, -1, -1)
+
+
+def test_what_the_table_has_is_not_told_before_it_is_known() -> None:
+    """The metadata log is not applied up to its end: the key may come yet."""
+    world = World()
+    world.ground.engine.partitions.pop(METADATA_GROUP)
+    for which in (Special.EARLIEST, Special.LATEST_TIERED, Special.EARLIEST_PENDING_UPLOAD):
+        assert find(world, which) == (ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)
+    assert find(world, Special.EARLIEST_LOCAL) == (0, 6, 5)
+    assert find(world, Special.LATEST)[0] == 0
+    world.copied(2, 7, (3, 2), (5, 4))
+    assert find(world, Special.EARLIEST) == (0, 2, 3)
+
+
+def test_the_epoch_of_a_place() -> None:
+    world = World()
+    world.copied(2, 7, (3, 2), (5, 4))
+    found = [world.remote.epoch_at(world.partition, Offset(offset)) for offset in (1, 2, 3, 4, 7, 8, 20)]
+    assert found == [-1, 3, 3, 5, 5, 7, 7]
+
+
+def test_without_a_tier_or_with_a_spoilt_key_the_local_log_is_all() -> None:
+    world = World(is_on=False)
+    world.copied(2, 7, (3, 2))
+    assert world.remote.tiered(world.partition) is None and world.remote.start_offset(world.partition) == 6
+    world = World()
+    world.say(b"spoilt")
+    assert world.remote.tiered(world.partition) is None
+    assert world.remote.epochs(world.partition) == world.partition.log.epochs
+
+
+@pytest.mark.parametrize(
+    ("copied", "epochs"),
+    [
+        ([], [(5, 6), (7, 8)]),
+        ([(3, 2), (4, 4)], [(3, 2), (4, 4), (5, 6), (7, 8)]),
+        ([(3, 2), (5, 4)], [(3, 2), (5, 4), (7, 8)]),
+        ([(3, 2), (5, 6)], [(3, 2), (5, 6), (7, 8)]),
+        ([(5, 2), (7, 8)], [(5, 2), (7, 8)]),
+    ],
+)
+def test_the_epochs_go_on_before_the_local_start(copied: list[tuple[int, int]], epochs: list[tuple[int, int]]) -> None:
+    world = World()
+    world.copied(2, 9, *copied)
+    assert list(world.remote.epochs(world.partition)) == epochs
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end"),
+    [(1, NOWHERE), (2, (2, 4)), (3, (2, 4)), (4, (4, 6)), (5, (5, 8)), (6, (5, 8)), (7, (7, 9)), (8, NOWHERE)],
+)
+def test_an_epoch_ends_where_the_next_one_begins_also_in_the_table(epoch: int, end: tuple[int, int]) -> None:
+    world = World()
+    world.copied(2, 7, (2, 2), (4, 4), (5, 6))
+    found = world.remote.epoch_end(world.partition, Epoch(epoch))
+    assert found == NOWHERE if end == NOWHERE else (found.epoch, found.offset) == end
+
+
+def test_what_was_decoded_of_a_group_goes_with_it() -> None:
+    world = World()
+    world.copied(2, 7, (5, 2))
+    world.remote.tiered(world.partition)
+    for closed in world.ground.engine.closed:
+        closed(world.partition)
+    assert world.remote._decoded == {}

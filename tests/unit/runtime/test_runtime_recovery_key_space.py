@@ -1,0 +1,81 @@
+"""What a surviving directory knows of the quorum's keys: its newest whole snapshot, and the log behind it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from raftlake.kv.commands import Compare, Delete, Put, Txn, encode, put
+from raftlake.kv.keys import tier_key
+from raftlake.kv.machine import StateMachine
+from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.partition.snapshot_files import SnapshotMaker
+from raftlake.replica.reserved_rules import ReservedRules
+from raftlake.runtime.recovery.key_space import copied_partitions, key_space
+from raftlake.storage.directory import FileLogDirectory
+from raftlake.tier.entries import Tiered, encode_tiered
+from raftlake.wire.ids import id_to_text
+from recoverkit import ORDERS, command, make_survivor, tiered
+
+OTHER = ORDERS._replace(partition=1)
+KEY, OTHER_KEY = (tier_key(id_to_text(ORDERS.topic_id), partition) for partition in (0, 1))
+
+
+@pytest.fixture
+def survivor(tmp_path: Path) -> Path:
+    return make_survivor(tmp_path)
+
+
+def found_in(place: Path) -> dict[int, int]:
+    """Up to where each partition is copied."""
+    logs = FileLogDirectory(place, post=None)
+    try:
+        found = copied_partitions(key_space(logs))
+    finally:
+        logs.close()
+    assert {group._replace(partition=0) for group in found} <= {ORDERS}
+    return {group.partition: known.end_offset for group, known in found.items()}
+
+
+def test_without_a_copy_there_is_nothing(survivor: Path) -> None:
+    assert found_in(survivor) == {}
+    command(survivor, put(KEY, encode_tiered(Tiered(start_offset=Offset(5), end_offset=Offset(5)))))
+    command(survivor, put("/users/key", b"x"))
+    assert found_in(survivor) == {}
+
+
+def test_the_last_word_of_the_log_counts(survivor: Path) -> None:
+    command(survivor, put(KEY, tiered(9)), put(OTHER_KEY, tiered(4)))
+    assert found_in(survivor) == {0: 9, 1: 4}
+    command(survivor, put(KEY, tiered(12)), Txn((), (Delete(OTHER_KEY),)))
+    assert found_in(survivor) == {0: 12}
+
+
+def test_a_change_whose_condition_failed_does_not_count(survivor: Path) -> None:
+    command(survivor, put(KEY, tiered(9)), Txn((Compare(KEY, 77),), (Put(KEY, tiered(40)),)))
+    assert found_in(survivor) == {0: 9}
+
+
+def test_keys_of_a_snapshot_count_and_the_log_behind_it(survivor: Path) -> None:
+    command(survivor, put(OTHER_KEY, tiered(3)))
+    logs = FileLogDirectory(survivor, post=None)
+    log = logs.open(METADATA_GROUP)
+    place = OffsetAndEpoch(log.end_offset, Epoch(4))
+    machine = StateMachine(rules=ReservedRules)
+    machine.apply(1, encode(put(KEY, tiered(30))))
+    machine.advance_to(place.offset)
+    maker = SnapshotMaker(logs.snapshots.create(METADATA_GROUP, place), place, None, int(time.time() * 1000), -1)
+    for chunk in machine.snapshot():
+        maker.add(bytes(chunk))
+    maker.end()
+    maker.writer.freeze(lambda error: None)
+    logs.close()
+    assert found_in(survivor) == {0: 30}, "what the snapshot does not have is deleted"
+    command(survivor, put(OTHER_KEY, tiered(6)))
+    assert found_in(survivor) == {0: 30, 1: 6}
+    (path,) = survivor.glob("*/*.checkpoint")
+    path.write_bytes(path.read_bytes()[:-40])
+    assert found_in(survivor) == {1: 6}, "one that is damaged is passed over"
