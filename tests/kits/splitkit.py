@@ -31,8 +31,10 @@ class SplitNode:
     peers: str
     http: str
     process: subprocess.Popen[bytes]
+    out: Path
 
     def is_ready(self) -> bool:
+        assert self.process.poll() is None, f"node {self.node_id} ended: {self.out.read_text()}"
         with contextlib.suppress(httpx.HTTPError):
             return httpx.get(f"http://{self.http}/health/ready", trust_env=False).status_code == 200
         return False
@@ -58,7 +60,8 @@ def split_quorum(directory: Path, **settings: str) -> Iterator[list[SplitNode]]:
             (home / "node.properties").write_text("".join(f"{name}={value}\n" for name, value in given.items()))
             command = [sys.executable, "-m", "raftlake", "serve", "--config", str(home / "node.properties")]
             with (home / "out").open("wb") as out:
-                nodes.append(SplitNode(node_id, clients, peers, http, subprocess.Popen(command, stdout=out, stderr=out)))
+                process = subprocess.Popen(command, stdout=out, stderr=out)
+            nodes.append(SplitNode(node_id, clients, peers, http, process, home / "out"))
         for node in nodes:
             wait_until(node.is_ready, f"node {node.node_id} is ready", PATIENCE_S)
         yield nodes

@@ -16,13 +16,15 @@ from pathlib import Path
 FIRST = 10_000
 #: How often a port is tried before the system chooses one.
 TRIES_MAX = 1_000
+#: What this process was given before. Its servers may not run yet, so each such port still looks free.
+_given: set[int] = set()
 #: First and last port that the system gives to outgoing connections, where it is Linux; elsewhere they begin higher.
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _OUTGOING_FIRST = 32_768
 
 
 def free_ports(host: str, count: int, taken: Collection[int] = ()) -> list[int]:
-    """Ports that are free now, none of `taken`. All are held at once, so they differ."""
+    """Ports that are free now, none of `taken`. They differ from each other and from those of earlier calls in this process."""
     found: list[int] = []
     candidates = _candidates()
     with contextlib.ExitStack() as held:
@@ -31,8 +33,9 @@ def free_ports(host: str, count: int, taken: Collection[int] = ()) -> list[int]:
             with contextlib.suppress(OSError):
                 unused.bind((host, next(candidates)))
                 port = unused.getsockname()[1]
-                if port not in taken:
+                if port not in taken and port not in _given:
                     found.append(port)
+    _given.update(found)
     return found
 
 

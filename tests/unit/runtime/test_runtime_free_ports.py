@@ -45,6 +45,13 @@ def test_those_in_use_and_those_taken_are_left_out(tmp_path: Path, monkeypatch: 
         assert not {first, second} & set(free_ports(HOST, 3, taken=[second]))
 
 
+def test_no_port_is_given_twice_while_its_server_has_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes of one quorum got the same port from two calls: the second node could not start."""
+    in_order(monkeypatch)
+    given = [port for _ in range(10) for port in free_ports(HOST, 2)]
+    assert len(set(given)) == 20
+
+
 @pytest.mark.parametrize("text", ["", "no numbers\n"])
 def test_where_the_system_does_not_say_the_usual_range_is_kept_clear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
