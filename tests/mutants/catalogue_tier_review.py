@@ -364,4 +364,50 @@ CONSUMERS = (
     ),
 )
 
-TIER_REVIEW = (*TOLD, *KEPT, *CONSUMERS)
+REBUILD = ("unit/replica/test_replica_tiering_rebuild.py",)
+STARTS = ("unit/replica/test_replica_tiering_local_start.py",)
+
+REBUILT = (
+    mutant(
+        "keys-made-anew-by-one-voters-disk",
+        "RESTORE, rebuild-metadata, a new leader: nobody is served what lies between the table and its log",
+        TIERING + "local_start",
+        "done(LocalStarts(max(starts, default=Offset(0))",
+        "done(LocalStarts(min(starts, default=Offset(0))",
+        STARTS,
+    ),
+    mutant(
+        "keys-made-anew-without-those-who-are-silent",
+        "the voter that was down has deleted all that was read back",
+        TIERING + "rebuild",
+        "            reach = max(reach, standing.safe_offset)\n",
+        "",
+        REBUILD,
+    ),
+    mutant(
+        "keys-made-anew-while-disks-still-delete",
+        "a voter deletes up to the old end after it was asked",
+        TIERING + "rebuild",
+        "outcome.end_offset < standing.safe_offset",
+        "outcome.end_offset < standing.start_offset",
+        REBUILD,
+    ),
+    mutant(
+        "own-start-told-before-the-keys-are-known",
+        "the same: it had not heard that nothing more is deleted",
+        "raftlake.replica.apis.replica_offsets",
+        "node.kv.read(True, ",
+        "node.kv.read(False, ",
+        ("unit/replica/test_replica_apis_replica_offsets.py",),
+    ),
+    mutant(
+        "verify-takes-retention-for-a-fault",
+        "one look in three at a table that retention works on tells of a file that is missing",
+        TIER + "file_checks",
+        '        if self._history.is_still_shown(file):\n            what = f"{lacking}',
+        '        if True:\n            what = f"{lacking}',
+        ("unit/tier/test_tier_file_checks.py",),
+    ),
+)
+
+TIER_REVIEW = (*TOLD, *KEPT, *CONSUMERS, *REBUILT)

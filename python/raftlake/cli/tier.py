@@ -26,7 +26,7 @@ from raftlake.cli.output import (
     print_table,
 )
 from raftlake.cli.tier_undo import has_tables, undo
-from raftlake.errors import MachineError, RaftlakeError, RequestRejected, WrongState, one_line
+from raftlake.errors import MachineError, RaftlakeError, RequestRejected, WrongState, one_line, unknown_outcome
 from raftlake.tier.store_log import quiet
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ app.command("undo")(undo)
 
 #: Between two words on long work.
 PROGRESS_SECONDS = 5.0
+#: For one partition: its table is read first.
+REBUILD_TIMEOUT_MS = 600_000
 REBUILT_COLUMNS = ["Topic", "Partition", "StartOffset", "EndOffset", "Segments", "Bytes", "Error"]
 COLUMNS = ["Topic", "Partition", "CopiedEnd", "HighWatermark", "Lag", "LagMs", "Segments", "Bytes", "Error"]
 
@@ -79,7 +81,7 @@ def rebuild_metadata(
     topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
     partition: Annotated[int | None, typer.Option(min=0, help="With --topic: only this partition.")] = None,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
-    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    timeout_ms: TimeoutMs = REBUILD_TIMEOUT_MS,
     as_json: AsJson = False,
 ) -> None:
     """Make the quorum's keys of the tier anew from the Delta tables: for keys that are lost or say what is not there."""
@@ -87,7 +89,7 @@ def rebuild_metadata(
 
     if partition is not None and topic is None:
         raise typer.BadParameter("--partition goes with --topic")
-    with connect(bootstrap_server, timeout_ms) as client:
+    with connect(bootstrap_server, min(timeout_ms, TIMEOUT_MS_DEFAULT)) as client:
         quorum = read_quorum(client)
         leader_id = client.describe_quorum().leader_id
     wanted = sorted(
@@ -102,14 +104,20 @@ def rebuild_metadata(
     if place is None:
         raise WrongState(f"node {leader_id} leads the quorum and has no http.listener: the keys are made anew over HTTP")
     rows: list[dict[str, object]] = []
+    unknown: list[str] = []
     for name, index in wanted:
-        rows.append(rebuild(place, name, index, timeout_ms / 1000))
+        row, is_known = rebuild(place, name, index, timeout_ms / 1000)
+        rows.append(row)
+        unknown += [] if is_known else [f"{name}-{index}"]
         if not as_json:
             note(f"{name}-{index}: {rows[-1]['error'] or 'made anew'}")
     if as_json:
         print_json({"partitions": rows})
     else:
         print_table(REBUILT_COLUMNS, [[_cell(value) for value in row.values()] for row in rows])
+    if unknown:
+        what = f"the leader was asked to make the keys of {', '.join(unknown)} anew"
+        raise unknown_outcome(what, "`raftlake tier status` shows what the keys say")
     failed = sum(row["error"] is not None for row in rows)
     if failed:
         raise TableWrong(f"the keys of {failed} of {len(rows)} partitions were not changed")

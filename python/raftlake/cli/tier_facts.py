@@ -146,11 +146,12 @@ def ask_node(node_id: int, place: str | None, timeout_seconds: float) -> NodeAns
             unreadable=[each for each in told.get("unreadable", ()) if {"topic", "partition", "error"} <= set(each)],
         )
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        return NodeAnswer(node_id, place, error=f"no answer: {' '.join(str(error).split()) or type(error).__name__}")
+        return NodeAnswer(node_id, place, error=f"no answer: {_words(error)}")
 
 
-def rebuild(place: str, topic: str, partition: int, timeout_seconds: float) -> dict[str, Any]:
-    """Have the leader at `place` make the keys of a partition anew. What they say then; an error is part of the answer."""
+def rebuild(place: str, topic: str, partition: int, timeout_seconds: float) -> tuple[dict[str, Any], bool]:
+    """Have the leader at `place` make the keys of a partition anew. What they say then, where an error is part of the answer;
+    and whether it is known what became of them."""
     import httpx
 
     row: dict[str, Any] = {"topic": topic, "partition": partition}
@@ -164,11 +165,19 @@ def rebuild(place: str, topic: str, partition: int, timeout_seconds: float) -> d
         )
         told = answer.json()
         if answer.status_code == httpx.codes.OK:
-            return row | {name: told[name] for name in ("startOffset", "endOffset", "segments", "bytes")}
+            return row | {name: told[name] for name in ("startOffset", "endOffset", "segments", "bytes")}, True
         row["error"] = str(told.get("error", f"the node answers {answer.status_code}"))
-    except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
-        row["error"] = f"no answer from {place}: {' '.join(str(error).split()) or type(error).__name__}"
-    return row
+        return row, answer.status_code != httpx.codes.GATEWAY_TIMEOUT
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        row["error"] = f"no answer from {place}: {_words(error)}"
+        return row, True
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+        row["error"] = f"not known: no answer from {place}: {_words(error)}; the keys may be made anew still"
+        return row, False
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def partition_facts(quorum: QuorumTier, answers: Sequence[NodeAnswer]) -> list[dict[str, Any]]:

@@ -58,13 +58,16 @@ def accept_table(
 
 
 def _too_short(table: TopicTable, lineage: Lineage, end: int, reach: Offset) -> TierProblem:
-    """With such an end the leader could copy nothing more, and no reader would be served what the table shows."""
+    """With such an end a leader could copy nothing more, and no reader would be served what the table shows."""
     topic, partition = lineage.group.topic, lineage.group.partition
-    what = f"partition {partition} ends at {end}, and the log of its leader begins at {reach}"
+    what = f"partition {partition} ends at {end}, and on the disk of a voter its log begins at {reach}, or may"
     if table.watch().change(partition) is not None:
         return changed(table, partition, what)
     version = version_that_reaches(table, lineage, reach)
-    advice = "no version in its log shows what is between: put missing files back from a copy of the store"
+    advice = (
+        "no version in its log shows what is between: put missing files back from a copy of the store. Where other voters have "
+        "these records, take that voter out of the quorum, and add it again with an empty disk"
+    )
     if version is not None:
         advice = (
             f"RESTORE it to version {version}, which shows what is between; then `raftlake tier rebuild-metadata --topic "

@@ -118,8 +118,10 @@ class FileChecks:
         named = None if footer is None else from_json(footer, size=file.size, crc=0, file=file.path)
         if named is None or file_name(named.partition, named.segment.segment_id) != file.path:
             return None
-        what = f"{lacking}: no replica can begin behind this copy without it"
-        self._findings.add(Kind.FILE, what, offset=named.segment.base_offset, file=file.path)
+        # Retention deletes it with the copy. The Parquet file stays for readers of old versions.
+        if self._history.is_still_shown(file):
+            what = f"{lacking}: no replica can begin behind this copy without it"
+            self._findings.add(Kind.FILE, what, offset=named.segment.base_offset, file=file.path)
         return named
 
     def _check_statistics(self, file: TableFile, written: NamedSegment | None) -> None:

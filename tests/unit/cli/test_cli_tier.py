@@ -26,70 +26,22 @@ from raftlake.cli import tier as cli_tier
 from raftlake.cli import tier_facts
 from raftlake.cli.tier_facts import NodeAnswer, QuorumTier, partition_facts, read_quorum, tier_keys
 from raftlake.client.errors import NoReachableNode
-from raftlake.client.types import KvEntry, KvPage
 from raftlake.errors import ConfigError, ErrorCode, MachineError, RaftlakeError, RequestRejected, WrongState
-from raftlake.kv.keys import CLUSTER_KEY, node_key, tier_key, tier_segment_key, topic_key
+from raftlake.kv.keys import CLUSTER_KEY, tier_segment_key
 from raftlake.kv.strict_json import Refused
-from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import Offset
 from raftlake.tier.calls import TierSettings
 from raftlake.tier.delta_table import DeltaTier
-from raftlake.tier.entries import PartitionKeys, Tiered, encode_segment, encode_tiered
+from raftlake.tier.entries import PartitionKeys, Tiered
 from raftlake.tier.verify import Progress
 from raftlake.wire.ids import id_to_text
+from tierclikit import CLUSTER_ID, OTHER_ID, TOPIC_ID, Keys, answering_keys, failed, run
 from tierkit import local_settings
-
-TOPIC_ID = id_to_text(GROUP.topic_id)
-OTHER_ID = id_to_text(bytes([7] * 16))
-CLUSTER_ID = id_to_text(bytes([1] * 16))
-
-
-class Keys:
-    """The part of a client that the commands use: a key space, in pages of two keys."""
-
-    def __init__(self) -> None:
-        self.content: dict[str, bytes] = {CLUSTER_KEY: json.dumps({"cluster_id": CLUSTER_ID}).encode()}
-        self.kv = self
-
-    def get(self, key: str) -> KvEntry | None:
-        value = self.content.get(key)
-        return None if value is None else KvEntry(key=key, version=1, size=len(value), value=value)
-
-    def list(self, prefix: str, *, after: str | None, limit: int, values: bool) -> KvPage:
-        assert values and limit >= 2
-        keys = [key for key in sorted(self.content) if key.startswith(prefix) and (after is None or key > after)]
-        entries = tuple(entry for key in keys[:2] if (entry := self.get(key)) is not None)
-        return KvPage(entries=entries, more=len(keys) > 2, version=9)
-
-    def put_topic(self, name: str, topic_id: str, partitions: int) -> None:
-        self.content[topic_key(name)] = json.dumps({"id": topic_id, "partitions": partitions, "configs": {}}).encode()
-
-    def put_node(self, node_id: int, http: tuple[str, int] | None) -> None:
-        fields: dict[str, Any] = {"host": "127.0.0.1", "port": 9092}
-        if http is not None:
-            fields |= {"http_host": http[0], "http_port": http[1]}
-        self.content[node_key(node_id)] = json.dumps(fields).encode()
-
-    def put_tier(self, topic_id: str, partition: int, keys: PartitionKeys) -> None:
-        assert isinstance(keys.tiered, Tiered)
-        self.content[tier_key(topic_id, partition)] = encode_tiered(keys.tiered)
-        for base, segment in keys.segments.items():
-            assert isinstance(segment, RemoteSegment)
-            self.content[tier_segment_key(topic_id, partition, base)] = encode_segment(segment)
 
 
 @pytest.fixture
 def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
-    keys = Keys()
-
-    @contextmanager
-    def connect(bootstrap_server: str, timeout_ms: int) -> Iterator[Any]:
-        yield keys
-
-    monkeypatch.setattr(cli_tier, "connect", connect)
-    monkeypatch.delenv("RAFTLAKE_BOOTSTRAP_SERVER", raising=False)
-    monkeypatch.delenv("RAFTLAKE_BOOTSTRAP_SERVERS", raising=False)
-    return keys
+    return answering_keys(monkeypatch)
 
 
 @pytest.fixture
@@ -121,18 +73,6 @@ def front(status: int, body: bytes) -> Iterator[int]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def run(*arguments: str, code: int = 0) -> str:
-    outcome = CliRunner().invoke(cli_tier.app, arguments)
-    assert outcome.exit_code == code, (outcome.output, outcome.exception)
-    return outcome.stdout
-
-
-def failed(*arguments: str) -> tuple[str, BaseException | None]:
-    outcome = CliRunner().invoke(cli_tier.app, arguments)
-    assert outcome.exit_code == 1
-    return outcome.stdout, outcome.exception
 
 
 # --- status ----------------------------------------------------------------------------------------------------------------
@@ -272,90 +212,6 @@ def test_a_node_that_does_not_answer_in_time_is_a_line(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(httpx, "get", get)
     assert tier_facts.ask_node(1, "h:1", 0.5) == NodeAnswer(1, "h:1", error="no answer: timed out")
-
-
-# --- rebuild-metadata ------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def leader(keys: Keys, monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, dict[str, Any]]) -> Iterator[list[Any]]:
-    """Node 1 leads, and answers so, one after another. The bodies of what it was asked."""
-    asked: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/v1/tier/rebuild-metadata"
-            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            status, body = answers[len(asked) - 1]
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing is logged."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    keys.put_node(1, ("127.0.0.1", server.server_address[1]))
-    monkeypatch.setattr(keys, "describe_quorum", lambda: SimpleNamespace(leader_id=1), raising=False)
-    try:
-        yield asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-MADE = {"startOffset": 0, "endOffset": 30, "segments": 3, "bytes": 700}
-
-
-def test_the_keys_of_all_partitions_are_made_anew(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys.put_topic("orders", OTHER_ID, 2)
-    keys.put_topic("fares", TOPIC_ID, 1)
-    with leader(keys, monkeypatch, (200, MADE), (200, MADE), (200, MADE | {"endOffset": 31})) as asked:
-        lines = run("rebuild-metadata").splitlines()
-    assert asked == [
-        {"topic": "fares", "partition": 0},
-        {"topic": "orders", "partition": 0},
-        {"topic": "orders", "partition": 1},
-    ]
-    assert lines[0].split() == cli_tier.REBUILT_COLUMNS
-    assert lines[3].split() == ["orders", "1", "0", "31", "3", "700", "-"]
-
-
-def test_one_partition_is_made_anew(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys.put_topic("orders", OTHER_ID, 2)
-    keys.put_topic("fares", TOPIC_ID, 2)
-    with leader(keys, monkeypatch, (200, MADE)) as asked:
-        facts = json.loads(run("rebuild-metadata", "--topic", "orders", "--partition", "1", "--json"))
-    assert asked == [{"topic": "orders", "partition": 1}]
-    assert facts == {"partitions": [{"topic": "orders", "partition": 1, **MADE, "error": None}]}
-
-
-def test_a_partition_whose_keys_stay_is_an_error_of_the_command(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    keys.put_topic("orders", OTHER_ID, 2)
-    with leader(keys, monkeypatch, (409, {"error": "never showed a row"}), (200, MADE)):
-        output, error = failed("rebuild-metadata")
-    assert isinstance(error, cli_tier.TableWrong) and str(error) == "the keys of 1 of 2 partitions were not changed"
-    assert "never showed a row" in output and "700" in output
-
-
-def test_what_cannot_be_made_anew_is_one_line(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "describe_quorum", lambda: SimpleNamespace(leader_id=1), raising=False)
-    keys.put_node(1, None)
-    _, error = failed("rebuild-metadata")
-    assert str(error) == "there are no topics"
-    keys.put_topic("orders", OTHER_ID, 1)
-    _, error = failed("rebuild-metadata", "--topic", "else")
-    assert str(error) == "there is no such topic or partition"
-    _, error = failed("rebuild-metadata")
-    assert str(error).startswith("node 1 leads the quorum and has no http.listener")
-    keys.put_node(1, ("127.0.0.1", 1))
-    output, _ = failed("rebuild-metadata")
-    assert "no answer from 127.0.0.1:1: " in output
-    outcome = CliRunner().invoke(cli_tier.app, ["rebuild-metadata", "--partition", "1"])
-    assert outcome.exit_code == 2 and "--topic" in outcome.output
 
 
 # --- verify ----------------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class World:
         keys: Any = self.keys
         names = Names(self.ground.engine.config)
         remote_log = RemoteLog(self.ground.engine, keys, is_on=True)
-        self.node: Any = SimpleNamespace(engine=self.ground.engine, names=names, remote_log=remote_log)
+        self.node: Any = SimpleNamespace(engine=self.ground.engine, names=names, remote_log=remote_log, kv=keys)
 
     def copied(self, start: int, end: int, *epochs: tuple[int, int]) -> None:
         entries = tuple((Epoch(epoch), Offset(offset)) for epoch, offset in epochs)
@@ -136,3 +136,32 @@ def test_a_leader_answers_before_its_own_epoch_has_committed_anything() -> None:
     world.partition.high_watermark = Offset(0)
     assert not world.partition.is_serving
     assert world.start(EARLIEST_LOCAL) == (6, 5) and world.end(5) == (8, 5)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_who_is_asked_in_no_epoch_tells_its_own_start_once_it_knows_what_the_quorum_forbids(*, leads: bool) -> None:
+    """Else it could answer, and then delete what it was not told to keep."""
+    world = World(size=1 if leads else 3)
+    world.keys.is_current = False
+    replies: list[PeerReply] = []
+    rpc = LocalStartRpc(group=ORDERS, replica_id=NodeId(2), leader_epoch=Epoch(-1), timestamp=EARLIEST_LOCAL)
+    offset_for_peer(world.node, rpc, replies.append)
+    assert replies == []
+    world.partition.log = SimpleNamespace(start_offset=Offset(8), epochs=world.partition.core.history.entries())  # type: ignore[assignment]
+    world.keys.answer_reads()
+    (reply,) = replies
+    assert isinstance(reply, OffsetReply) and (reply.error, reply.position.offset) == (ErrorCode.NONE, 8)
+
+
+def test_who_cannot_learn_what_the_quorum_forbids_tells_no_start() -> None:
+    world = World(size=3)
+    world.keys.is_current = False
+    replies: list[PeerReply] = []
+    rpc = LocalStartRpc(group=ORDERS, replica_id=NodeId(2), leader_epoch=Epoch(-1), timestamp=EARLIEST_LOCAL)
+    offset_for_peer(world.node, rpc, replies.append)
+    world.keys.answer_reads(ErrorCode.REQUEST_TIMED_OUT)
+    assert replies == [OffsetReply(error=ErrorCode.REQUEST_TIMED_OUT)]
+    offset_for_peer(world.node, rpc, replies.append)
+    del world.ground.engine.partitions[ORDERS]
+    world.keys.answer_reads()
+    assert isinstance(replies[1], OffsetReply) and replies[1].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,8 +1,7 @@
-"""Where the log of a partition begins at its leader: this node, another one, or nobody who says."""
+"""Where the logs of a partition begin at its voters: what each says, and who says nothing."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,51 +10,60 @@ from enginekit import ME, ORDERS, TWO, Ground
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import LocalStartRpc, OffsetReply
 from raftlake.raft.events import FailureReason
-from raftlake.raft.types import NO_LEADER, Epoch, Offset, OffsetAndEpoch
-from raftlake.replica.tiering.local_start import ask_local_start
+from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
+from raftlake.replica.tiering.local_start import LocalStarts, ask_local_starts
+
+THREE = NodeId(3)
+FAILED = next(iter(FailureReason))
 
 
-def ask(ground: Ground, told: list[Offset | str]) -> None:
-    ask_local_start(ground.engine, ORDERS, told.append)
+def begins_at(offset: int) -> OffsetReply:
+    return OffsetReply(error=ErrorCode.NONE, position=OffsetAndEpoch(Offset(offset), Epoch(3)))
 
 
-def follower(leader_id: int) -> Ground:
-    ground = Ground()
-    core = SimpleNamespace(is_leader=False, leader_id=leader_id, epoch=Epoch(7))
-    partition: Any = SimpleNamespace(core=core)
-    ground.engine.partitions[ORDERS] = partition
-    return ground
+class World:
+    """This node has the log from 3 on."""
+
+    def __init__(self, *voters: NodeId) -> None:
+        self.ground, self.told = Ground(), list[LocalStarts]()
+        partition = self.ground.lead(ORDERS)
+        self.ground.append(partition, b"x", b"x")
+        partition.roll()
+        partition.log.advance_start(Offset(3))
+        ask_local_starts(self.ground.engine, ORDERS, voters, self.told.append)
+
+    def answer(self, node_id: NodeId, reply: Any) -> None:
+        (done,) = (done for peer, _, done in self.ground.wires.sent if peer == node_id)
+        done(reply)
 
 
-def test_a_leader_looks_into_its_own_log() -> None:
-    ground, told = Ground(), []  # type: tuple[Ground, list[Offset | str]]
-    partition = ground.lead(ORDERS)
-    ground.append(partition, b"x", b"x")
-    partition.roll()
-    partition.log.advance_start(Offset(3))
-    ask(ground, told)
-    assert told == [3] and ground.wires.sent == []
+def test_a_lone_voter_looks_into_its_own_log() -> None:
+    world = World(ME)
+    assert world.told == [LocalStarts(Offset(3))] and world.ground.wires.sent == []
 
 
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        (OffsetReply(error=ErrorCode.NONE, position=OffsetAndEpoch(Offset(9), Epoch(3))), 9),
-        (OffsetReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER), "node 2: NOT_LEADER_OR_FOLLOWER"),
-        (next(iter(FailureReason)), f"node 2: {next(iter(FailureReason)).value}"),
-    ],
-)
-def test_a_follower_asks_its_leader(reply: Any, answer: Offset | str) -> None:
-    ground, told = follower(TWO), []  # type: tuple[Ground, list[Offset | str]]
-    ask(ground, told)
-    ((peer, rpc, done),) = ground.wires.sent
-    assert (peer, rpc, told) == (TWO, LocalStartRpc(group=ORDERS, replica_id=ME, leader_epoch=Epoch(7), timestamp=-4), [])
-    done(reply)
-    assert told == [answer]
+@pytest.mark.parametrize(("two", "three", "last"), [(9, 4, 9), (4, 9, 9), (2, 1, 3)])
+def test_the_last_start_counts_whoever_has_it(two: int, three: int, last: int) -> None:
+    world = World(ME, TWO, THREE)
+    asked = LocalStartRpc(group=ORDERS, replica_id=ME, leader_epoch=Epoch(-1), timestamp=-4)
+    assert [(peer, rpc) for peer, rpc, _ in world.ground.wires.sent] == [(TWO, asked), (THREE, asked)]
+    world.answer(THREE, begins_at(three))
+    assert world.told == []
+    world.answer(TWO, begins_at(two))
+    assert world.told == [LocalStarts(Offset(last))]
 
 
-def test_without_a_leader_nobody_says() -> None:
-    for ground in (Ground(), follower(NO_LEADER)):
-        told: list[Offset | str] = []
-        ask(ground, told)
-        assert told == ["this node knows no leader of it"] and ground.wires.sent == []
+def test_those_who_tell_nothing_are_named() -> None:
+    world = World(ME, TWO, THREE)
+    world.answer(THREE, FAILED)
+    world.answer(TWO, OffsetReply(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    silent = f"node 2 (NOT_LEADER_OR_FOLLOWER), node 3 ({FAILED.value})"
+    assert world.told == [LocalStarts(Offset(3), silent)]
+
+
+def test_a_node_without_the_log_or_without_voters_says_so() -> None:
+    ground, told = Ground(), list[LocalStarts]()
+    ask_local_starts(ground.engine, ORDERS, [ME], told.append)
+    ask_local_starts(ground.engine, ORDERS, [], told.append)
+    assert [each.last for each in told] == [0, 0]
+    assert "no such log" in told[0].silent and "no voters" in told[1].silent

@@ -15,6 +15,7 @@ from raftlake.kv.keys import INCARNATION_KEY, tier_key, tier_segment_key
 from raftlake.ports.tier import Lineage, LineageFacts, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch, Offset
 from raftlake.replica.kv.outcomes import ProposeStatus
+from raftlake.replica.tiering.local_start import LocalStarts
 from raftlake.replica.tiering.rebuild import TRIES, Rebuild, Rebuilt
 from raftlake.tier.entries import Tiered, adopted, decode_segment, decode_tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
@@ -54,11 +55,11 @@ class World:
         self.begin: Offset | None = None
         #: How far it has to reach.
         self.reach: Offset | None = None
-        #: Where the log of the leader begins, or why nobody tells.
-        self.log_start: Offset | str = Offset(2)
+        #: Where the logs of the voters begin.
+        self.starts = LocalStarts(Offset(2))
         self.ends: list[Rebuilt] = []
         keys: Any = self.keys
-        self.rebuild = Rebuild(keys, self.tier, ORDERS, lambda told: told(self.log_start), self.ends.append)
+        self.rebuild = Rebuild(keys, self.tier, ORDERS, lambda told: told(self.starts), self.ends.append)
 
     def say(self, value: bytes) -> None:
         self.keys.apply(Txn((), (Put(KEY, value),)))
@@ -136,14 +137,64 @@ def test_a_table_that_lost_its_beginning_or_ends_before_the_log_is_refused(
     assert (world.begin, world.reach) == (begin, reach)
 
 
-def test_nothing_is_changed_where_nobody_tells_where_the_log_begins() -> None:
+def test_without_a_key_nothing_is_changed_where_a_voter_does_not_tell_where_its_log_begins() -> None:
     world = World()
-    world.log_start = "node 2: timed out"
+    world.starts = LocalStarts(Offset(2), "node 2 (timed out)")
     world.rebuild.begin()
     (ended,) = world.ends
     assert world.tier.accepts == [] and world.keys.proposed == []
     assert ended.error is not None and ended.error.failure is TierFailure.UNKNOWN
-    assert "node 2: timed out" in ended.error.reason and "try again" in ended.error.reason
+    assert "node 2 (timed out)" in ended.error.reason and "try again" in ended.error.reason
+
+
+@pytest.mark.parametrize(("checked", "last", "reach"), [(7, 2, 7), (7, 8, 8), (0, 2, 3)])
+def test_a_voter_that_does_not_answer_may_have_deleted_all_that_was_read_back(checked: int, last: int, reach: int) -> None:
+    world = World()
+    world.say(encode_tiered(Tiered(start_offset=Offset(3), end_offset=Offset(9), checked_offset=Offset(checked))))
+    world.starts = LocalStarts(Offset(last), "node 2 (timed out)")
+    world.rebuild.begin()
+    world.told(TierError(TierFailure.CHANGED, "too short"))
+    (ended,) = world.ends
+    assert (world.begin, world.reach) == (3, reach)
+    assert ended.error == TierError(TierFailure.CHANGED, "too short. No answer came from node 2 (timed out)")
+
+
+def test_a_table_that_lost_what_was_read_back_counts_only_once_nothing_more_is_deleted() -> None:
+    """A voter deleted up to the old end after it was asked, and led next: nobody was served what lay between."""
+    world = World()
+    standing = Tiered(start_offset=Offset(0), end_offset=Offset(12), checked_offset=Offset(10))
+    world.say(encode_tiered(standing))
+    world.rebuild.begin()
+    world.told()
+    world.starts = LocalStarts(Offset(10))
+    held = world.keys.commit()
+    assert [decode_tiered(put.value) for put in held.ops if isinstance(put, Put)] == [replace(standing, is_held=True)]
+    assert world.ends == []
+    world.told(TierError(TierFailure.CHANGED, "too short"))
+    assert world.reach == 10 and len(world.ends) == 1
+
+
+@pytest.mark.parametrize("standing", [
+    Tiered(start_offset=Offset(0), end_offset=Offset(12), checked_offset=Offset(9)),
+    Tiered(start_offset=Offset(0), end_offset=Offset(12), checked_offset=Offset(10), is_held=True),
+])  # fmt: skip
+def test_where_nothing_more_can_be_deleted_the_keys_are_replaced_at_once(standing: Tiered) -> None:
+    world = World()
+    world.say(encode_tiered(standing))
+    world.rebuild.begin()
+    world.told()
+    world.keys.commit()
+    assert [ended.tiered for ended in world.ends] == [adopted(FACTS, "")]
+
+
+def test_the_quorum_may_not_take_the_word_that_nothing_more_is_deleted() -> None:
+    world = World()
+    world.say(encode_tiered(Tiered(start_offset=Offset(0), end_offset=Offset(12), checked_offset=Offset(10))))
+    world.rebuild.begin()
+    world.told()
+    world.keys.answer(ProposeStatus.UNKNOWN)
+    (ended,) = world.ends
+    assert ended.tiered is None and ended.outcome is not None and ended.outcome.status is ProposeStatus.UNKNOWN
 
 
 def test_a_copy_that_is_finished_meanwhile_is_not_forgotten(world: World) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from historykit import SEGMENTS, fill, root_of
+from historykit import SEGMENTS, fill, lineage, root_of
+from raftlake.raft.types import Epoch, Offset
 from raftlake.tier.calls import TierSettings
+from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.file_checks import FileChecks
 from raftlake.tier.findings import Findings, Kind
 from raftlake.tier.probe import Probe
@@ -71,3 +73,21 @@ def test_a_file_without_the_facts_beside_it_is_told_and_still_read(settings: Tie
     (finding,) = findings
     assert "is missing" in finding.what and finding.file == path_of(1)
     assert len(checks.good) == len(SEGMENTS) and not checks.is_rewritten
+
+
+@pytest.mark.parametrize("also", ["", "the Parquet file too"])
+def test_what_retention_removes_while_a_table_is_read_is_no_fault(settings: TierSettings, also: str) -> None:
+    """Readers of old versions keep the Parquet file. What lies beside it goes at once: one look in three was a false alarm."""
+    history = TopicHistory(str(root_of(settings)))
+    files = history.files(PARTITION)
+    tier = DeltaTier(settings)
+    assert tier.delete(lineage(PARTITION), Epoch(50), Offset(SEGMENTS[1][0][0])) == SEGMENTS[1][0][0]
+    (root_of(settings) / f"_raftlake/p{PARTITION}s0.aux").unlink(missing_ok=True)
+    if also:
+        (root_of(settings) / path_of(0)).unlink()
+    findings = Findings(history.uri, PARTITION)
+    with Probe(history.uri, history.storage_options) as probe:
+        checks = FileChecks(history, findings, probe)
+        checks.check(files, lambda _: None)
+    assert list(findings) == []
+    assert [file.path for file in checks.bad] == ([path_of(0)] if also else [])

@@ -2,6 +2,9 @@
 
 The leader answers before its own epoch has committed an entry, unlike to clients: perhaps nothing can be committed without the
 replica that asks. What lies before the local log is committed, whoever leads.
+
+A replica that is asked in no epoch tells where its own local log begins. It first applies all keys that the quorum had when it
+was asked: what they forbid to delete stays.
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.apis.offsets import Special, fence
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
+from raftlake.replica.tiering.local_start import ANY_EPOCH
 
 
 def offset_for_peer(node: Services, rpc: OffsetRpc, reply: Callable[[PeerReply], None]) -> None:
     partition = node.engine.partitions.get(rpc.group)
     if partition is None:
         reply(OffsetReply(error=node.names.why_unknown(rpc.group)))
+        return
+    if isinstance(rpc, LocalStartRpc) and rpc.leader_epoch == ANY_EPOCH:
+        node.kv.read(True, lambda result: reply(_own_start(node, rpc, result.error)))
         return
     error = fence(partition, rpc.leader_epoch)
     if error is ErrorCode.NONE and not partition.core.is_leader:
@@ -31,6 +38,15 @@ def offset_for_peer(node: Services, rpc: OffsetRpc, reply: Callable[[PeerReply],
         reply(_start(node, partition, rpc.timestamp))
     else:
         reply(OffsetReply(error=ErrorCode.NONE, position=_epoch_end(node, partition, rpc.epoch)))
+
+
+def _own_start(node: Services, rpc: LocalStartRpc, error: ErrorCode) -> OffsetReply:
+    partition = node.engine.partitions.get(rpc.group)
+    if error is ErrorCode.NONE and partition is None:
+        error = node.names.why_unknown(rpc.group)
+    if error is not ErrorCode.NONE or partition is None:
+        return OffsetReply(error=error)
+    return _start(node, partition, rpc.timestamp)
 
 
 def _start(node: Services, partition: Partition, timestamp: int) -> OffsetReply:

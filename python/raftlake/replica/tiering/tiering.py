@@ -27,7 +27,7 @@ from raftlake.replica.quorum import Quorum
 from raftlake.replica.reserved import recovery_of
 from raftlake.replica.tiering.gone_topics import GoneTopics
 from raftlake.replica.tiering.led import LedPartition
-from raftlake.replica.tiering.local_start import ask_local_start
+from raftlake.replica.tiering.local_start import ask_local_starts
 from raftlake.replica.tiering.rebuild import Rebuild, Rebuilt
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.step import Standing, TierCounts, standing_of
@@ -109,6 +109,7 @@ class Tiering:
         self._engine = engine
         self._remote_log = remote_log
         self._kv = kv
+        self._quorum = quorum
         self._disk = disk
         self._findings = findings
         self._tier = tier
@@ -215,7 +216,7 @@ class Tiering:
         """Make the quorum's keys of a partition anew from its table. See `Rebuild`."""
         assert self._tier is not None
         self._engine.begin_input()
-        ask = partial(ask_local_start, self._engine, group)
+        ask = partial(ask_local_starts, self._engine, group, self._quorum.latest.ids)
         Rebuild(self._kv, self._tier, group, ask, done).begin()
 
     @property
