@@ -401,6 +401,14 @@ REBUILT = (
         ("unit/replica/test_replica_apis_replica_offsets.py",),
     ),
     mutant(
+        "recovery-takes-what-others-left",
+        "a DELETE emptied the table before all disks were lost: nobody hears of the records again",
+        TIER + "inventory",
+        "change = None if self._may_be_changed else self._table.watch().change(index)",
+        "change = None",
+        ("unit/tier/test_tier_inventory.py",),
+    ),
+    mutant(
         "verify-takes-retention-for-a-fault",
         "one look in three at a table that retention works on tells of a file that is missing",
         TIER + "file_checks",

@@ -57,6 +57,10 @@ def recover(
         str | None,
         typer.Option("--cluster-id", metavar="CLUSTER_ID", help="With --from-tier: of several clusters there, this one."),
     ] = None,
+    accept_changes: Annotated[
+        bool,
+        typer.Option("--accept-changes", help="With --from-tier: take tables as they are that other programs have changed."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make this node a quorum by itself after a majority of the voters is lost for good. Says first what may be lost."""
@@ -64,13 +68,26 @@ def recover(
 
     if unclean and from_tier:
         raise typer.BadParameter("--unclean is for a survivor, and --from-tier for the loss of all disks")
-    if not from_tier and (partitions or cluster_id is not None):
-        raise typer.BadParameter(f"{'--partitions' if partitions else '--cluster-id'} goes with --from-tier")
+    only_from_tier = {
+        "--partitions": bool(partitions),
+        "--cluster-id": cluster_id is not None,
+        "--accept-changes": accept_changes,
+    }
+    if not from_tier and any(only_from_tier.values()):
+        raise typer.BadParameter(f"{next(name for name, given in only_from_tier.items() if given)} goes with --from-tier")
     loaded = load_settings(config, environ=os.environ, overrides=settings or [])
     if from_tier:
         from raftlake.cli.recover_from_tier import recover_from_tier
 
-        recover_from_tier(loaded, config, partitions=partitions or [], cluster_id=cluster_id, confirm=confirm, as_json=as_json)
+        recover_from_tier(
+            loaded,
+            config,
+            partitions=partitions or [],
+            cluster_id=cluster_id,
+            accept_changes=accept_changes,
+            confirm=confirm,
+            as_json=as_json,
+        )
         return
     _recover_survivor(loaded, config, confirm, unclean=unclean, as_json=as_json)
 
@@ -139,7 +156,7 @@ def _tables(loaded: Settings, recovery: Recovery) -> Comparison:
     try:
         if place is not None and not place.exists():
             return comparison_of([], copied, uri) if copied else absent(uri)
-        return comparison_of(read_tables_of(loaded, recovery.meta.cluster_id), copied, uri)
+        return comparison_of(read_tables_of(loaded, recovery.meta.cluster_id, may_be_changed=True), copied, uri)
     except RaftlakeError as error:
         return unread(one_line(error))
     except OSError as error:

@@ -31,6 +31,7 @@ def recover_from_tier(
     *,
     partitions: Sequence[str],
     cluster_id: str | None,
+    accept_changes: bool,
     confirm: str | None,
     as_json: bool,
 ) -> None:
@@ -47,7 +48,7 @@ def recover_from_tier(
     require_owner(loaded.data_dir)
     require_empty(loaded.data_dir)
     counts = _counts(partitions)
-    plan = plan_of(read_tables_of(loaded, cluster_id), loaded.tier.uri, counts)
+    plan = plan_of(read_tables_of(loaded, cluster_id, may_be_changed=accept_changes), loaded.tier.uri, counts)
     if confirm is not None and confirm != plan.cluster_id:
         raise ConfigError(
             f"--confirm={confirm}: expected is the id of the tables' cluster, {plan.cluster_id}; nothing was changed"
@@ -63,6 +64,7 @@ def recover_from_tier(
         if not as_json:
             more = "".join(f" --partitions {each}" for each in partitions)
             picked = f" --cluster-id {cluster_id}" if cluster_id is not None else ""
+            picked += " --accept-changes" if accept_changes else ""
             print(
                 f"Nothing was changed. To do it: raftlake recover --from-tier --config {config}{more}{picked} --confirm "
                 f"{plan.cluster_id}"
@@ -88,7 +90,7 @@ def recover_from_tier(
     print(f"{first}. Let the others join it with new, empty directories. Never start a node with an old directory again.")
 
 
-def read_tables_of(loaded: Settings, cluster_id: str | None) -> list[ToldTable]:
+def read_tables_of(loaded: Settings, cluster_id: str | None, *, may_be_changed: bool) -> list[ToldTable]:
     """What the tables at `tier.uri` tell, of one cluster where it is given. Raises RaftlakeError: one line that names the
     store, the table or the file."""
     from raftlake.tier.calls import TierSettings
@@ -99,7 +101,8 @@ def read_tables_of(loaded: Settings, cluster_id: str | None) -> list[ToldTable]:
 
     assert loaded.tier is not None
     seconds = loaded.tier.request_timeout_ms / 1000
-    return read_tables(TierSettings(uri=loaded.tier.uri, cluster_id=cluster_id or "", request_seconds=seconds))
+    settings = TierSettings(uri=loaded.tier.uri, cluster_id=cluster_id or "", request_seconds=seconds)
+    return read_tables(settings, may_be_changed=may_be_changed)
 
 
 def _counts(partitions: Sequence[str]) -> Mapping[str, int]:

@@ -1,7 +1,8 @@
 """All that the tables at a `tier.uri` tell, for a recovery: read once, in the newest version of each table.
 
 A table that is damaged is an error that names the file: a recovery must not take less for all. Rows are not read: `verify` does
-that. But each file has to be there, and the files have to hold each offset once.
+that. But each file has to be there, and the files have to hold each offset once. What another program has removed or added and
+nobody has undone is an error too, unless the caller takes the tables as they are: nothing else would tell of it any more.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _PARTITIONS_BEYOND = 64
 _BAD_MAX = 20
 
 
-def read_tables(settings: TierSettings) -> list[ToldTable]:
+def read_tables(settings: TierSettings, *, may_be_changed: bool = True) -> list[ToldTable]:
     """The tables at a tier, by name; of one cluster where the settings name one. Directories that are named as no table is are
-    left out. Raises WrongState for a directory that holds no table of ours, TierProblem where one is damaged or cannot be
-    read; WrongState tells of several."""
+    left out. Unless they `may_be_changed`, what others have done to one counts as damage. Raises WrongState for a directory that
+    holds no table of ours, TierProblem where one is damaged or cannot be read; WrongState tells of several."""
     found: list[ToldTable] = []
     bad: list[WrongState | TierProblem] = []
     for uri in tables_at(settings.uri, None, settings.options()):
         if table_of(uri) is None:
             continue
         try:
-            table = _read_table(uri, settings)
+            table = _read_table(uri, settings, may_be_changed=may_be_changed)
         except (WrongState, TierProblem) as problem:
             bad.append(problem)
             if isinstance(problem, TierProblem) and problem.error.failure is TierFailure.UNKNOWN:
@@ -60,20 +61,21 @@ def read_tables(settings: TierSettings) -> list[ToldTable]:
     return found
 
 
-def _read_table(uri: str, settings: TierSettings) -> ToldTable | None:
+def _read_table(uri: str, settings: TierSettings, *, may_be_changed: bool) -> ToldTable | None:
     """None for a table of another cluster than the settings name."""
     history = TopicHistory(uri, settings.options())
     if (elsewhere := history.elsewhere) is not None:
         raise WrongState(f"{uri}: {elsewhere}: move it away")
     if settings.cluster_id not in ("", history.cluster_id):
         return None
-    return _TableReader(replace(settings, cluster_id=history.cluster_id), history).read()
+    return _TableReader(replace(settings, cluster_id=history.cluster_id), history, may_be_changed=may_be_changed).read()
 
 
 class _TableReader:
     """One table."""
 
-    def __init__(self, settings: TierSettings, history: TopicHistory) -> None:
+    def __init__(self, settings: TierSettings, history: TopicHistory, *, may_be_changed: bool) -> None:
+        self._may_be_changed = may_be_changed
         self._uri = history.uri
         self._cluster_id = settings.cluster_id
         self._group = GroupId(history.topic, 0, history.topic_id)
@@ -122,6 +124,10 @@ class _TableReader:
         return self._incarnations[index]
 
     def _partition(self, index: int, files: Sequence[TableFile], epochs: set[int]) -> ToldPartition:
+        change = None if self._may_be_changed else self._table.watch().change(index)
+        if change is not None:
+            problem = changed(self._table, index, change.words(index)).error
+            raise TierProblem(problem.failure, f"{problem.reason}; `--accept-changes` takes it as it is")
         group = self._group._replace(partition=index)
         facts = self._reads.facts(Lineage(group, self._newest(index)))
         if isinstance(facts, TierError) and facts.failure is not TierFailure.ABSENT:

@@ -171,6 +171,27 @@ def test_all_bad_tables_are_named_at_once(settings: TierSettings, monkeypatch: p
         read_tables(settings)
 
 
+def deleted(settings: TierSettings, rows: str | None) -> None:
+    DeltaTable(table_uri(settings.uri, GROUP)).delete(rows)
+
+
+@pytest.mark.parametrize("rows", [None, '"offset" < 2', '"offset" >= 8'])
+def test_what_another_program_has_done_is_told_unless_it_is_taken_as_it_is(settings: TierSettings, rows: str | None) -> None:
+    """A table that a DELETE had emptied was taken for one that never showed a row: thousands of records were gone silently."""
+    fill(settings, segment(0, "a", lineage=of(1)), segment(6, "b", lineage=of(1)), segment(0, "c", lineage=of(0)))
+    assert read_tables(settings, may_be_changed=False) == read_tables(settings)
+    deleted(settings, rows if rows is None else f"partition = 1 and {rows}")
+    with pytest.raises(TierProblem) as found:
+        read_tables(settings, may_be_changed=False)
+    told = str(found.value)
+    assert found.value.error.failure is TierFailure.CHANGED
+    assert "DELETE" in told and "raftlake tier undo" in told and told.endswith("; `--accept-changes` takes it as it is")
+    if rows is None:
+        assert all(
+            part.facts is None or part.facts.end_offset == part.facts.start_offset for _, part in only(settings).groups()
+        )
+
+
 def test_another_topics_table_in_the_place_of_one_is_refused(settings: TierSettings) -> None:
     """It would be told twice, and the table that was there not at all."""
     fill(settings, segment(0, "a", epoch=3))
