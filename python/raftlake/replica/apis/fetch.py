@@ -288,13 +288,14 @@ def _divergence(remote_log: RemoteLog, partition: Partition, part: FetchPartitio
     if part.last_fetched_epoch < 0:
         return ErrorCode.NONE, None
     end = remote_log.epoch_end(partition, Epoch(part.last_fetched_epoch))
-    if end.offset < 0 and remote_log.is_folded(partition, Offset(part.fetch_offset)):
-        return ErrorCode.NONE, None
+    if end.offset < 0 and not remote_log.knows_start(partition):
+        # The table may know more epochs, where its key is not applied yet.
+        return ErrorCode.OFFSET_NOT_AVAILABLE, None
     if end.offset < 0:
-        # An epoch from before the first one: nothing can be said but that these records are not here. The table may know more
-        # epochs, where its key is not applied yet.
-        is_gone = remote_log.knows_start(partition)
-        return ErrorCode.OFFSET_OUT_OF_RANGE if is_gone else ErrorCode.OFFSET_NOT_AVAILABLE, None
+        end = remote_log.before_first(partition, Epoch(part.last_fetched_epoch))
+    if end.offset < 0:
+        # An epoch that no record here has, nor a later one.
+        return ErrorCode.OFFSET_OUT_OF_RANGE, None
     if end.epoch != part.last_fetched_epoch or end.offset < part.fetch_offset:
         return ErrorCode.NONE, EpochEndOffset(end.epoch, end.offset)
     return ErrorCode.NONE, None
