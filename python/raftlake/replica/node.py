@@ -11,7 +11,7 @@ from raftlake.errors import RaftlakeError
 from raftlake.ports.driver import Aside, Clock, ElectionStore, LogDirectory, Network, PeerConnection
 from raftlake.ports.peer_rpcs import PeerReply, PeerRpc
 from raftlake.ports.tier import RemoteTier
-from raftlake.raft.types import NodeId, Rng
+from raftlake.raft.types import NodeId, Offset, Rng
 from raftlake.replica.apis import Apis
 from raftlake.replica.aside.allowance import Allowance
 from raftlake.replica.aside.later_turns import LaterTurns
@@ -335,6 +335,10 @@ class ReplicaNode:
     def metadata_leader_id(self) -> NodeId:
         """See `Quorum.leader_id`."""
         return self.quorum.leader_id
+
+    def finalized_kraft_version(self) -> tuple[int, Offset]:
+        """See `Quorum.finalized_kraft_version`."""
+        return self.quorum.finalized_kraft_version()
 
     def is_ready(self) -> bool:
         """See `Quorum.is_ready`."""
