@@ -11,6 +11,7 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `disk`: room, syncs, damage.
 - `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).
 - `kv`: the key-value space, its proposals and its limits. `snapshots`: of the key space and of data partitions.
+- `refused_for_good`: requests of clients that cannot succeed, for the log.
 - `hosting` (which groups there are), `voters` (who votes, and where nodes are reached) and `tiering` (what is copied to the
   remote tier).
 - `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.

@@ -37,6 +37,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
+from raftlake.replica.refused_for_good import RefusedForGood
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.fetcher import Fetchers
@@ -182,6 +183,7 @@ class ReplicaNode:
     def _build_clients(self, aside: Aside, tier: RemoteTier | None) -> None:
         engine = self.engine
         self._allowance = Allowance()
+        self.refused_for_good = RefusedForGood(engine)
         self.record_checks = RecordChecks(engine, self._allowance, aside, is_tiered=self.remote_log.is_on)
         self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside)
         self.read_tally = ReadTally(engine)
@@ -191,6 +193,7 @@ class ReplicaNode:
             names=self.names,
             quorum=self.quorum,
             findings=self.findings,
+            refused_for_good=self.refused_for_good,
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,

@@ -135,7 +135,8 @@ def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundO
             copied_end = remote_log.copied_end(partition)
             place = remote_log.start_offset(partition) if copied_end is None else copied_end
         case _:
-            return FoundOffset(ErrorCode.INVALID_REQUEST)
+            # As Kafka says it of a place that it does not know.
+            return FoundOffset(ErrorCode.UNSUPPORTED_VERSION)
     return FoundOffset(ErrorCode.NONE, -1, place, remote_log.epoch_at(partition, place))
 
 
