@@ -6,9 +6,14 @@ from tests.mutants.plant import Edit, Mutant
 
 CLUSTER = "raftlake.replica.apis.cluster"
 RESERVED = "raftlake.replica.reserved"
+REFUSED = "raftlake.replica.refused_for_good"
+NEWS = "raftlake.replica.hosting.topic_news"
 REMOTE_LOG = "raftlake.replica.tiering.remote_log"
 
 NAMES_CONFIGS = ("unit/replica/test_replica_apis_cluster_names_configs.py",)
+REFUSALS = ("unit/replica/test_replica_refused_for_good.py", "unit/replica/test_replica_apis_groups.py")
+TOPIC_NEWS = ("unit/replica/test_replica_hosting_topic_news.py",)
+CHECKED = ("unit/replica/test_replica_aside_record_checks.py", "unit/replica/test_replica_apis_produce_partition.py")
 API_VERSIONS = ("unit/runtime/test_runtime_log.py", "unit/runtime/test_runtime_listener_apis.py")
 EPOCH_ENDS = ("unit/replica/test_replica_apis_unserved_epoch.py", "unit/replica/test_replica_tiering_remote_log.py")
 
@@ -98,5 +103,85 @@ KAFKA_ANSWERS = (
         "self.use, self._node.finalized_kraft_version()))",
         "self.use))",
         API_VERSIONS,
+    ),
+    mutant(
+        "refusal-told-each-time",
+        "a consumer that commits comes again every five seconds",
+        REFUSED,
+        "        self._told.add(told)\n",
+        "        self._told.add((kind, subject, str(len(self._told))))\n",
+        REFUSALS,
+    ),
+    mutant(
+        "refusals-told-once-for-ever",
+        "an operator whose logs are rotated never hears of it again",
+        REFUSED,
+        "            self._told.clear()\n",
+        "            pass\n",
+        REFUSALS,
+    ),
+    mutant(
+        "more-than-is-told-is-said-each-time",
+        "a client that asks under ever new names",
+        REFUSED,
+        "len(self._told) > TOLD_MAX:\n            return\n        self._told.add(told)\n",
+        "len(self._told) > 2 * TOLD_MAX:\n            return\n        self._told.add(told)\n",
+        REFUSALS,
+    ),
+    mutant(
+        "commit-refused-without-a-word",
+        "the documentation says that the log tells why",
+        "raftlake.replica.apis.groups",
+        "    _note(node, COMMIT, request, client)\n",
+        "",
+        REFUSALS,
+    ),
+    mutant(
+        "refused-append-told-where-it-is-not-looked-at-alone",
+        "the second of two: records are refused before they are looked at, and after",
+        "raftlake.replica.apis.produce",
+        "_refuse(node, partition.group, checked, asker, done)",
+        "done(checked.code, -1, checked.message)",
+        REFUSALS,
+    ),
+    mutant(
+        "unreadable-batches-asked-for-again",
+        "clients send a batch again after CORRUPT_MESSAGE, until its time is over",
+        "raftlake.replica.aside.record_checks",
+        "        except UnreadableBatch as unreadable:\n            raise RequestRejected(ErrorCode.INVALID_RECORD,",
+        "        except UnreadableBatch as unreadable:\n            raise RequestRejected(ErrorCode.CORRUPT_MESSAGE,",
+        CHECKED,
+    ),
+    mutant(
+        "old-topics-are-news-at-each-start",
+        "restart: a node reads all keys again",
+        NEWS,
+        "version > metadata.core.epoch_start_offset",
+        "version < metadata.core.epoch_start_offset",
+        TOPIC_NEWS,
+    ),
+    mutant(
+        "topic-told-by-every-node",
+        "three lines for one deletion",
+        NEWS,
+        "if metadata is None or not metadata.core.is_leader:",
+        "if metadata is None:",
+        TOPIC_NEWS,
+    ),
+    mutant(
+        "topic-told-twice-at-the-leader",
+        "the node that was asked, and the leader, may be one",
+        NEWS,
+        "self._asked.pop((topic.topic_id, is_created), None), is_created=is_created)",
+        "self._asked.get((topic.topic_id, is_created)), is_created=is_created)",
+        TOPIC_NEWS,
+    ),
+    mutant(
+        "refused-creation-told-as-done",
+        "who was told TOPIC_ALREADY_EXISTS created nothing",
+        NEWS,
+        "if client is not None and is_done:",
+        "if client is not None:",
+        TOPIC_NEWS,
     ),
 )

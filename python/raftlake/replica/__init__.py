@@ -5,13 +5,12 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `config` (what a node is told at start), `timers`, `opaque` (a quorum whose log is another program's).
 - `partition`: the state of one group, and the files of its log that are not the log itself.
 - `engine` (`Engine`): the groups, the time, how a core is stepped, and what the coming turn has to do. Knows no service.
-- `quorum` (the voters and their addresses), `reports` (roles and refused epochs, for all who listen) and `producer_care`
-  (what is done with all producer ids of the node).
+- `quorum` (the voters and their addresses), `reports` (roles and refused epochs, for all who listen), `producer_care`
+  (what is done with all producer ids of the node) and `refused_for_good` (requests of clients that cannot succeed).
 - `reserved` and `reserved_rules` (what the keys below `/raftlake/` mean), `names` (what a topic's name or id stands for).
 - `disk`: room, syncs, damage.
 - `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).
 - `kv`: the key-value space, its proposals and its limits. `snapshots`: of the key space and of data partitions.
-- `refused_for_good`: requests of clients that cannot succeed, for the log.
 - `hosting` (which groups there are), `voters` (who votes, and where nodes are reached) and `tiering` (what is copied to the
   remote tier).
 - `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.

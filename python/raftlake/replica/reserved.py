@@ -181,7 +181,7 @@ def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refuse
 
 
 def fault_of_spelling(name: str) -> str | None:
-    """What is wrong with a topic's name by Kafka's rule (`Topic.validate`): no topic can have it. None for a good one."""
+    """What is wrong with a topic's name by the rule of Kafka's Topic.validate: no topic can have it. None for a good one."""
     if name not in (".", "..") and len(name) <= NAME_LENGTH_MAX and _NAME.fullmatch(name):
         return None
     return (

@@ -30,8 +30,8 @@ from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from replica_cluster import Cluster, batch, produce_request
 
 CLIENT = ClientContext("c", "h")
-#: The classes of Kafka 4.3.1's `Errors` that extend RetriableException, and the codes after which librdkafka's
-#: rd_kafka_err_action sends a request again.
+#: Kafka 4.3.1's `Errors` whose exceptions extend RetriableException, and 8, after which librdkafka sends a request again
+#: (rd_kafka_err_action).
 RETRIABLE = {
     2,
     3,
@@ -54,16 +54,18 @@ RETRIABLE = {
     72,
     74,
     75,
-    76,
     78,
+    80,
+    83,
     84,
+    88,
     89,
-    91,
-    95,
-    98,
     100,
     103,
-    119,
+    106,
+    122,
+    123,
+    133,
 }
 
 
