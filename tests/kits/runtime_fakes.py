@@ -14,6 +14,7 @@ from typing import Any
 from raftlake.errors import ErrorCode, RaftlakeError
 from raftlake.ports.driver import ListenerUse, PeerConnection
 from raftlake.ports.peer_rpcs import GroupId, PeerReply, PeerRpc
+from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, METADATA_TOPIC_ID, ClientContext, Endpoint
 from raftlake.runtime import loop as loops
 from raftlake.runtime.admission import AddressLimit
@@ -90,6 +91,9 @@ class FakeNode:
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]) -> None:
         self._take(Call(header, message, reply, client=client))
+
+    def finalized_kraft_version(self) -> tuple[int, Offset]:
+        return 1, Offset(7)
 
     def _take(self, call: Call) -> None:
         self.calls.append(call)
@@ -269,6 +273,6 @@ def begin_quorum_epoch(leader_id: int = 2) -> Any:
     return schema.BeginQuorumEpochRequest(cluster_id=None, voter_id=1, topics=(topic,), leader_endpoints=())
 
 
-def api_versions() -> Any:
-    schema = importlib.import_module("kio.schema.api_versions.v3.request")
+def api_versions(version: int = 3) -> Any:
+    schema = importlib.import_module(f"kio.schema.api_versions.v{version}.request")
     return schema.ApiVersionsRequest(client_software_name="t", client_software_version="1")

@@ -38,14 +38,14 @@ APPLY = (
     Mutant(
         name="beginning-of-a-topic-name-checked",
         source="issue 10: /raftlake/topics/../../../pwned made a directory outside of the data directory",
-        edits=(Edit(RESERVED, "not _NAME.fullmatch(name)", "not _NAME.match(name)"),),
+        edits=(Edit(RESERVED, "_NAME.fullmatch(name)", "_NAME.match(name)"),),
         by_tests=True,
         places=("unit/replica/test_replica_reserved.py",),
     ),
     Mutant(
         name="own-log-hosted-as-a-topic",
         source="issue 10: a topic of the metadata log's name replaces it, and its deletion deletes it",
-        edits=(Edit(RESERVED, "if name == METADATA_TOPIC else None", 'if name == METADATA_TOPIC + "-" else None'),),
+        edits=(Edit(RESERVED, "if name == METADATA_TOPIC else fault", 'if name == METADATA_TOPIC + "-" else fault'),),
         by_tests=True,
         places=("unit/replica/test_replica_kv_proposals.py",),
     ),

@@ -326,8 +326,8 @@ CONSUMERS = (
         "folded-epochs-are-records-that-are-gone",
         "after a thousand epochs a consumer of the oldest records is sent elsewhere",
         TIERING + "remote_log",
-        "tiered.start_offset < offset <= tiered.epochs[0][1]",
-        "offset < tiered.start_offset",
+        "return OffsetAndEpoch(first[1], epoch)",
+        "return OffsetAndEpoch(self.start_offset(partition), epoch)",
         FETCHED,
     ),
     mutant(

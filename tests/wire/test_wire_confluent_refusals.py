@@ -104,3 +104,12 @@ def test_a_topic_that_is_named_twice_is_refused_and_not_created(
     assert caught.value.args[0].code() == KafkaError.INVALID_REQUEST
     for other in others:
         assert made[f"{doubled}-{other}"].result(timeout=20) is None
+
+
+def test_a_producer_to_a_name_that_no_topic_can_have_fails_at_once(quorum: LocalQuorum) -> None:
+    """It waited for message.timeout.ms as for a topic that may come yet."""
+    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "message.timeout.ms": 300_000})
+    told: list[int] = []
+    producer.produce("no such name", b"x", on_delivery=lambda error, _: told.append(error.code()))
+    assert producer.flush(60) == 0
+    assert told == [KafkaError.TOPIC_EXCEPTION]

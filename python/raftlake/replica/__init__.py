@@ -5,8 +5,8 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `config` (what a node is told at start), `timers`, `opaque` (a quorum whose log is another program's).
 - `partition`: the state of one group, and the files of its log that are not the log itself.
 - `engine` (`Engine`): the groups, the time, how a core is stepped, and what the coming turn has to do. Knows no service.
-- `quorum` (the voters and their addresses), `reports` (roles and refused epochs, for all who listen) and `producer_care`
-  (what is done with all producer ids of the node).
+- `quorum` (the voters and their addresses), `reports` (roles and refused epochs, for all who listen), `producer_care`
+  (what is done with all producer ids of the node) and `refused_for_good` (requests of clients that cannot succeed).
 - `reserved` and `reserved_rules` (what the keys below `/raftlake/` mean), `names` (what a topic's name or id stands for).
 - `disk`: room, syncs, damage.
 - `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).

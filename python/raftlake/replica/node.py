@@ -11,7 +11,7 @@ from raftlake.errors import RaftlakeError
 from raftlake.ports.driver import Aside, Clock, ElectionStore, LogDirectory, Network, PeerConnection
 from raftlake.ports.peer_rpcs import PeerReply, PeerRpc
 from raftlake.ports.tier import RemoteTier
-from raftlake.raft.types import NodeId, Rng
+from raftlake.raft.types import NodeId, Offset, Rng
 from raftlake.replica.apis import Apis
 from raftlake.replica.aside.allowance import Allowance
 from raftlake.replica.aside.later_turns import LaterTurns
@@ -37,6 +37,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
+from raftlake.replica.refused_for_good import RefusedForGood
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.fetcher import Fetchers
@@ -182,6 +183,7 @@ class ReplicaNode:
     def _build_clients(self, aside: Aside, tier: RemoteTier | None) -> None:
         engine = self.engine
         self._allowance = Allowance()
+        self.refused_for_good = RefusedForGood(engine)
         self.record_checks = RecordChecks(engine, self._allowance, aside, is_tiered=self.remote_log.is_on)
         self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside)
         self.read_tally = ReadTally(engine)
@@ -191,6 +193,7 @@ class ReplicaNode:
             names=self.names,
             quorum=self.quorum,
             findings=self.findings,
+            refused_for_good=self.refused_for_good,
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,
@@ -335,6 +338,10 @@ class ReplicaNode:
     def metadata_leader_id(self) -> NodeId:
         """See `Quorum.leader_id`."""
         return self.quorum.leader_id
+
+    def finalized_kraft_version(self) -> tuple[int, Offset]:
+        """See `Quorum.finalized_kraft_version`."""
+        return self.quorum.finalized_kraft_version()
 
     def is_ready(self) -> bool:
         """See `Quorum.is_ready`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raftlake.raft.types import NO_LEADER, NodeId, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.raft.types import NO_LEADER, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
@@ -87,6 +87,14 @@ class Quorum:
         """Who votes on the quorum's log for good; None while that is not in the log (kraft.version 0)."""
         partition = self.partition
         return None if partition is None else partition.core.voter_history.at(partition.high_watermark)
+
+    def finalized_kraft_version(self) -> tuple[int, Offset]:
+        """The kraft.version by the log of the quorum, as Kafka tells it to clients, and the high watermark that goes with it;
+        (0, -1) where the log is not open."""
+        partition = self.partition
+        if partition is None:
+            return 0, Offset(-1)
+        return partition.core.voter_history.kraft_version, partition.high_watermark
 
     def addresses(self) -> dict[NodeId, Endpoint]:
         """Where the voters are reached by their peers, by ascending id; what the log says goes before the settings."""

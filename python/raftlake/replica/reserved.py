@@ -180,14 +180,19 @@ def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refuse
     return read_or_refuse(read)
 
 
+def fault_of_spelling(name: str) -> str | None:
+    """What is wrong with a topic's name by the rule of Kafka's Topic.validate: no topic can have it. None for a good one."""
+    if name not in (".", "..") and len(name) <= NAME_LENGTH_MAX and _NAME.fullmatch(name):
+        return None
+    return (
+        f"topic name {name[:NAME_LENGTH_MAX]!r} must be 1 to {NAME_LENGTH_MAX} of the characters a-z A-Z 0-9 . _ - "
+        "and not '.' or '..'"
+    )
+
+
 def fault_of_name(name: str) -> str | None:
-    """What is wrong with a topic's name by Kafka's rule; None for a good one."""
-    if name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _NAME.fullmatch(name):
-        return (
-            f"topic name {name[:NAME_LENGTH_MAX]!r} must be 1 to {NAME_LENGTH_MAX} of the characters a-z A-Z 0-9 . _ - "
-            "and not '.' or '..'"
-        )
-    return f"{METADATA_TOPIC} is the quorum's own log" if name == METADATA_TOPIC else None
+    """Why no topic of this name can be created; None for a good name."""
+    return f"{METADATA_TOPIC} is the quorum's own log" if name == METADATA_TOPIC else fault_of_spelling(name)
 
 
 def _node_id(text: str) -> NodeId:

@@ -12,6 +12,7 @@ from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
+from raftlake.replica.refused_for_good import RefusedForGood
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
@@ -26,6 +27,7 @@ class Services:
     names: Names
     quorum: Quorum
     findings: Findings
+    refused_for_good: RefusedForGood
     handover: Handover
     kv: KvService
     topics: TopicRegistry

@@ -14,7 +14,8 @@ Reading order:
 - `work_line`: long work in small pieces, and the one line in which dear requests of all clients wait for the loop.
 - `tier_process`: the remote tier, whose calls a process of its own makes.
 - `loop_watch`, `metrics`: the pauses of the event loop; the figures for Prometheus.
-- `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage and voters; refusals at a bounded rate.
+- `log`, `node_log`, `refusal_log`: log lines; what a node logs of roles, damage, voters, topics and refusals; refusals at a
+  bounded rate.
 - `format`, `pid_file`, `free_ports`, `stop_signals`: a new data directory; `raftlake.pid`; free ports; signals that ask for a
   stop.
 

@@ -1,4 +1,4 @@
-"""What a node tells its log of its roles, its damage and its voters, one line per event."""
+"""What a node tells its log of its roles, its damage, its voters, its topics and its refusals, one line per event."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import logging
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NodeId
+from raftlake.replica.config import ClientContext
+from raftlake.replica.hosting.topic_news import TopicNews
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.refused_for_good import Refusal
 from raftlake.runtime.log import event
+from raftlake.runtime.refusal_log import cut
+from raftlake.wire.ids import id_to_text
 
 logger = logging.getLogger("raftlake.node")
 
@@ -24,6 +29,9 @@ class NodeLog:
         node.own_vote.listeners.append(self.own_vote)
         node.kv.room.listeners.append(self.warning)
         node.disk.listeners.append(self.warning)
+        node.topics.changes.listeners.append(self.topic)
+        node.refused_for_good.listeners.append(self.refused)
+        node.refused_for_good.overflow_listeners.append(self.warning)
 
     def role(self, group: GroupId, report: ReportRole) -> None:
         """The quorum's own role is news; those of partitions, by the thousand, are for who asks for them."""
@@ -53,6 +61,23 @@ class NodeLog:
         """Something that an operator has to see to before it stops something."""
         event(logger, logging.WARNING, what, node=self._node_id)
 
+    def topic(self, news: TopicNews) -> None:
+        """A topic was created or deleted."""
+        event(
+            logger, logging.INFO, f"topic {'created' if news.is_created else 'deleted'}", node=self._node_id,
+            topic=news.topic.name, id=id_to_text(news.topic.topic_id), partitions=news.topic.partitions, **_asker(news.client),
+        )  # fmt: skip
+
+    def refused(self, refusal: Refusal) -> None:
+        """A client asked for something that it can never have."""
+        facts = {refusal.kind.subject: refusal.subject, **_asker(refusal.client), "reason": cut(refusal.why)}
+        event(logger, logging.WARNING, f"refused to {refusal.kind.what}", node=self._node_id, **facts)
+
     def moved(self, what: str) -> None:
         """The voters may all have moved."""
         event(logger, logging.WARNING, "no leader", node=self._node_id, reason=what)
+
+
+def _asker(client: ClientContext | None) -> dict[str, object]:
+    """Who asked. A client id may be as long as a request."""
+    return {} if client is None else {"client": cut(client.client_id or ""), "host": client.host}

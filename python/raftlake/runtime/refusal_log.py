@@ -25,7 +25,7 @@ class RefusalLog:
     def note(self, now: float, message: str, **facts: object) -> None:
         """One refusal, `now` in seconds."""
         if self._is_due(now):
-            facts = {name: _cut(fact) for name, fact in facts.items()}
+            facts = {name: cut(fact) for name, fact in facts.items()}
             event(self._logger, self._level, message, **facts, **self._take_untold())
 
     def note_bug(self, now: float, message: str, error: Exception) -> None:
@@ -46,6 +46,7 @@ class RefusalLog:
         return {"untold": untold} if untold else {}
 
 
-def _cut(fact: object) -> str:
+def cut(fact: object) -> str:
+    """A fact of a line, as long as a line can bear."""
     text = str(fact)
     return text if len(text) <= FACT_CHARACTERS_MAX else text[: FACT_CHARACTERS_MAX - 1] + "…"

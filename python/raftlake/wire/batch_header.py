@@ -124,9 +124,13 @@ def iterate_headers(buffer: BytesLike) -> Iterator[BatchHeader]:
 
 def _require_shape(header: BatchHeader) -> None:
     if header.magic != MAGIC:
-        raise CorruptBatch(f"batch at byte {header.position} has magic {header.magic}, only {MAGIC} is supported")
+        raise UnreadableBatch(f"batch at byte {header.position} has magic {header.magic}, only {MAGIC} is supported")
     if header.length < HEADER_BYTES - PREFIX_BYTES:
         raise CorruptBatch(f"batch at byte {header.position} claims {header.length} bytes, less than its header")
+
+
+class UnreadableBatch(CorruptBatch):
+    """Damage on the way did not bring this about: the batch was made so, and a repetition of it has the same fault."""
 
 
 class TooManyBatches(CorruptBatch):
@@ -136,8 +140,8 @@ class TooManyBatches(CorruptBatch):
 def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHeader]:
     """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts.
 
-    Raises CorruptBatch otherwise, TooManyBatches at the first one beyond `count_max`. Records are not looked at: the CRC proves
-    only that they are as their producer made them.
+    Raises CorruptBatch otherwise, UnreadableBatch for one that was made so, TooManyBatches at the first one beyond
+    `count_max`. Records are not looked at: the CRC proves only that they are as their producer made them.
     """
     view = memoryview(buffer)
     total = len(view)
@@ -154,11 +158,13 @@ def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHe
         if crc32c(view[position + CRC_START : end]) != header.crc:
             raise CorruptBatch(f"batch at byte {position}: CRC mismatch")
         if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-            raise CorruptBatch(
+            raise UnreadableBatch(
                 f"batch at byte {position}: {header.record_count} records, last offset delta {header.last_offset_delta}"
             )
         if header.attributes & CODEC_MASK > Compression.ZSTD:
-            raise CorruptBatch(f"batch at byte {position}: compression codec {header.attributes & CODEC_MASK} does not exist")
+            raise UnreadableBatch(
+                f"batch at byte {position}: compression codec {header.attributes & CODEC_MASK} does not exist"
+            )
         headers.append(header)
         position = end
     return headers

@@ -225,7 +225,8 @@ def test_a_diverging_consumer_is_told_so_without_a_read(held: Held) -> None:
     epoch = held.leader.partitions[held.group].core.epoch
     result = only(held.send(offset=2, last_fetched_epoch=epoch))
     assert result.diverging_epoch is None and held.tier.asked == [2]
-    assert only(held.send(offset=3, last_fetched_epoch=0)).error is ErrorCode.OFFSET_OUT_OF_RANGE
+    result = only(held.send(offset=3, last_fetched_epoch=0))
+    assert result.error is ErrorCode.NONE and result.diverging_epoch == (0, 0)
     assert held.tier.asked == [2]
 
 
@@ -346,9 +347,7 @@ def test_a_consumer_whose_last_epoch_lies_before_the_local_log_is_judged_right(o
     assert Chain().diverging(offset, epoch) == diverging
 
 
-@pytest.mark.parametrize(
-    ("offset", "diverging"), [(0, ErrorCode.OFFSET_OUT_OF_RANGE), (1, None), (5, None), (6, ErrorCode.OFFSET_OUT_OF_RANGE)]
-)
+@pytest.mark.parametrize(("offset", "diverging"), [(0, None), (1, None), (5, None), (6, (1, 5))])
 def test_a_consumer_reads_on_where_the_epochs_of_old_records_are_folded(offset: int, diverging: Any) -> None:
     """The keys tell the last thousand epochs of a table, and nothing of the records before them."""
     chain = Chain()
@@ -365,9 +364,26 @@ def test_an_epoch_before_the_first_one_is_denied_only_where_the_table_is_known(i
     chain.say(chain.led, 0, 5)
     if is_known:
         chain.ground.lead(METADATA_GROUP)
-    told = ErrorCode.OFFSET_OUT_OF_RANGE if is_known else ErrorCode.OFFSET_NOT_AVAILABLE
-    assert chain.diverging(7, 1) is told
-    assert end_of_epoch(chain, 1) == (ErrorCode.NONE if is_known else ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)
+    not_yet = ErrorCode.OFFSET_NOT_AVAILABLE
+    assert chain.diverging(7, 1) == ((1, 6) if is_known else not_yet)
+    assert chain.diverging(6, 1) == (None if is_known else not_yet), "Kafka lets it read the first record"
+    assert end_of_epoch(chain, 1) == ((ErrorCode.NONE, 1, 6) if is_known else (not_yet, -1, -1))
+    later = chain.diverging(7, 3)
+    assert later is (ErrorCode.OFFSET_OUT_OF_RANGE if is_known else not_yet), "no record here has that epoch, nor a later one"
+
+
+def test_an_epoch_before_the_first_one_that_a_table_tells_ends_where_that_one_begins() -> None:
+    """Kafka's LeaderEpochFileCache.endOffsetFor: the epoch that was asked for, with the start offset of the first known one."""
+    chain = Chain()
+    chain.led.core.log_end = Offset(11)
+    chain.say_epochs((2, 3), (4, 5))
+    chain.led.core.epoch = Epoch(4)
+    for replica in (False, True):
+        assert [end_of_epoch(chain, epoch, is_replica=replica) for epoch in (0, 1)] == [
+            (ErrorCode.NONE, 0, 3),
+            (ErrorCode.NONE, 1, 3),
+        ]
+        assert end_of_epoch(chain, -1, is_replica=replica) == (ErrorCode.NONE, -1, -1)
 
 
 def test_the_end_of_an_epoch_before_the_local_log_is_told() -> None:
@@ -376,11 +392,11 @@ def test_the_end_of_an_epoch_before_the_local_log_is_told() -> None:
     assert [end_of_epoch(chain, epoch)[1:] for epoch in (0, 1)] == [(0, 5), (0, 5)]
 
 
-def end_of_epoch(chain: Chain, epoch: int) -> tuple[ErrorCode, int, int]:
-    """What OffsetForLeaderEpoch tells a consumer."""
+def end_of_epoch(chain: Chain, epoch: int, *, is_replica: bool = False) -> tuple[ErrorCode, int, int]:
+    """What OffsetForLeaderEpoch tells a client."""
     node: Any = SimpleNamespace(
         engine=chain.ground.engine, remote_log=chain.remote_log, names=SimpleNamespace(why_unknown=lambda group: None)
     )
     schema: Any = importlib.import_module("kio.schema.offset_for_leader_epoch.v4.request")
     asked = schema.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
-    return _epoch_end(node, ORDERS, asked, is_replica=False)
+    return _epoch_end(node, ORDERS, asked, is_replica=is_replica)

@@ -64,6 +64,21 @@ def test_nobody_coordinates_transactions_or_share_groups(cluster: Cluster, versi
     [(key, version) for key in MEMBER_APIS for version in range(API_TABLE[key].version_min, API_TABLE[key].version_max + 1)],
 )
 def test_what_a_member_asks_for_is_refused_in_every_version(cluster: Cluster, api_key: ApiKey, version: int) -> None:
+    request = _member_request(api_key, version)
+    topics = getattr(request, "topics", ())
+    answer = cluster.ask(cluster.leader(), api_key, request, version=version)
+    header = RequestHeader(api_key=api_key, api_version=version, correlation_id=7, client_id="c")
+    frame = b"".join(bytes(part) for part in encode_response(header, answer))
+    assert decode_response(api_key, version, bytearray(frame[4:]))[1] == answer
+    if topics:
+        (topic,) = answer.topics
+        (partition,) = topic.partitions
+        assert (topic.name, partition.partition_index, int(partition.error_code)) == ("t", 3, NO_GROUPS)
+    else:
+        assert int(answer.error_code) == NO_GROUPS
+
+
+def _member_request(api_key: ApiKey, version: int, group: str = "g") -> Any:
     package, name = MEMBER_APIS[api_key]
     module = importlib.import_module(f"kio.schema.{package}.v{version}.request")
     topics: tuple[Any, ...] = ()
@@ -79,10 +94,10 @@ def test_what_a_member_asks_for_is_refused_in_every_version(cluster: Cluster, ap
         topics = (module.OffsetCommitRequestTopic(name="t", partitions=(part,)),)
     elif api_key is ApiKey.OFFSET_FETCH:
         topics = (module.OffsetFetchRequestTopic(name="t", partition_indexes=(3,)),)
-    request = _made(
+    return _made(
         module,
         name,
-        group_id="g",
+        group_id=group,
         member_id="m",
         generation_id=1,
         generation_id_or_member_epoch=1,
@@ -97,28 +112,48 @@ def test_what_a_member_asks_for_is_refused_in_every_version(cluster: Cluster, ap
         topics=topics,
         require_stable=False,
     )
-    answer = cluster.ask(cluster.leader(), api_key, request, version=version)
-    header = RequestHeader(api_key=api_key, api_version=version, correlation_id=7, client_id="c")
-    frame = b"".join(bytes(part) for part in encode_response(header, answer))
-    assert decode_response(api_key, version, bytearray(frame[4:]))[1] == answer
-    if topics:
-        (topic,) = answer.topics
-        (partition,) = topic.partitions
-        assert (topic.name, partition.partition_index, int(partition.error_code)) == ("t", 3, NO_GROUPS)
-    else:
-        assert int(answer.error_code) == NO_GROUPS
 
 
-def test_the_node_says_whom_it_refused_and_why(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """The answer to a JoinGroup has no room for it."""
-    module = importlib.import_module("kio.schema.join_group.v5.request")
-    request = module.JoinGroupRequest(
-        group_id="billing",
-        member_id="",
-        session_timeout=timedelta(seconds=1),
-        rebalance_timeout=timedelta(seconds=1),
-        protocol_type="consumer",
-        protocols=(),
+WHATS = {
+    ApiKey.JOIN_GROUP: "let a consumer join a group",
+    ApiKey.SYNC_GROUP: "serve a member of a group",
+    ApiKey.HEARTBEAT: "serve a member of a group",
+    ApiKey.LEAVE_GROUP: "serve a member of a group",
+    ApiKey.OFFSET_COMMIT: "keep the offsets of a group",
+    ApiKey.OFFSET_FETCH: "tell the offsets of a group",
+}
+
+
+@pytest.mark.parametrize("api_key", MEMBER_APIS)
+def test_the_node_says_once_what_it_refused_to_whom_and_why(api_key: ApiKey) -> None:
+    """The answers have no room for it. A consumer that commits comes again every five seconds."""
+    cluster = Cluster(1)
+    node, told = cluster.leader(), []
+    node.refused_for_good.listeners.append(told.append)
+    version = API_TABLE[api_key].version_max
+    for _ in range(3):
+        for group in ("billing", "audit"):
+            cluster.ask(node, api_key, _member_request(api_key, version, group), version=version)
+    assert [(each.kind.what, each.subject, each.why) for each in told] == [
+        (WHATS[api_key], "billing", WHY),
+        (WHATS[api_key], "audit", WHY),
+    ]
+    assert {each.client for each in told} == {cluster.client}
+
+
+@pytest.mark.parametrize("version", [3, 6])
+def test_the_node_says_once_which_transactional_producer_it_refused(version: int) -> None:
+    """The producer asks for the coordinator first, or for its id; either answer ends it."""
+    cluster = Cluster(1)
+    told: list[Any] = []
+    cluster.leader().refused_for_good.listeners.append(told.append)
+    for _ in range(2):
+        _find_coordinator(cluster, version, TRANSACTION)
+    ids = importlib.import_module("kio.schema.init_producer_id.v4.request")
+    request = ids.InitProducerIdRequest(
+        transactional_id="g", transaction_timeout=timedelta(seconds=1), producer_id=-1, producer_epoch=-1
     )
-    cluster.ask(cluster.leader(), ApiKey.JOIN_GROUP, request, version=5)
-    assert f"'billing': {WHY}" in caplog.text
+    cluster.ask(cluster.leader(), ApiKey.INIT_PRODUCER_ID, request, version=4)
+    _find_coordinator(cluster, version, SHARE)
+    _find_coordinator(cluster, version, GROUP)
+    assert [(each.kind.subject, each.subject) for each in told] == [("transactional_id", "g"), ("group", "g")]

@@ -154,6 +154,29 @@ def test_the_end_of_the_current_epoch_is_the_high_watermark_for_a_consumer() -> 
     assert ask_epoch_end(cluster, leader, epoch_ends(group, epoch, replica_id=2)) == (0, epoch, committed + 1)
 
 
+def test_an_epoch_before_the_first_one_of_the_log_ends_where_the_log_begins() -> None:
+    """Kafka's LeaderEpochFileCache.endOffsetFor. Told (-1, -1), a consumer takes all that it has read for lost."""
+    cluster = Cluster(segment_bytes=300, retention_bytes=0, retention_check_interval_ms=250)
+    (group,) = cluster.create_topic("t")
+    old = cluster.leader(group)
+    first = old.partitions[group].core.epoch
+    assert ask_epoch_end(cluster, old, epoch_ends(group, first - 1)) == (0, first - 1, 0)
+    cluster.produce(group, batch(b"a"))
+    cluster.stop(old.config.node_id)
+    leader = cluster.leader(group)
+    for _ in range(8):
+        cluster.produce(group, batch(bytes(100)))
+    partition = leader.partitions[group]
+    cluster.run(5_000, until=lambda: partition.log.start_offset > 2)
+    begins, epoch = partition.log.start_offset, partition.core.epoch
+    assert list(partition.log.epochs) == [(epoch, begins)] and begins > 2 and first < epoch
+    for replica_id in (-1, 2):
+        for asked in range(epoch):
+            answer = ask_epoch_end(cluster, leader, epoch_ends(group, asked, replica_id=replica_id))
+            assert answer == (0, asked, begins), "the records are gone by retention, and nothing was truncated"
+        assert ask_epoch_end(cluster, leader, epoch_ends(group, epoch + 1, replica_id=replica_id)) == (0, -1, -1)
+
+
 def test_no_node_shows_a_high_watermark_below_the_position_asked_for() -> None:
     """A follower that has heard of less than the consumer has read: it may have the record, and does not know it."""
     cluster = Cluster()

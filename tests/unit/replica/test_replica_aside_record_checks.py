@@ -94,8 +94,26 @@ def test_bytes_behind_a_gzip_payload_are_refused() -> None:
     data = batch(b"x", compression="gzip") + b"more"
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
-    assert refusal(RequestBudget(1000), data) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(RequestBudget(1000), data) is ErrorCode.INVALID_RECORD
     assert [record.value for record in decode_records(data)] == [b"x"]
+
+
+def test_only_what_damage_on_the_way_may_have_done_is_asked_for_again() -> None:
+    """Clients send a batch again after CORRUPT_MESSAGE, for minutes. After INVALID_RECORD they give up."""
+
+    def spoilt(position: int, value: int, *, sealed: bool) -> bytearray:
+        data = batch(b"x")
+        data[position] = value
+        if sealed:
+            data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+        return data
+
+    last_delta, codec, magic = 26, 22, 16
+    for position, value in ((last_delta, 7), (codec, 7)):
+        assert refusal(RequestBudget(1000), spoilt(position, value, sealed=False)) is ErrorCode.CORRUPT_MESSAGE
+        assert refusal(RequestBudget(1000), spoilt(position, value, sealed=True)) is ErrorCode.INVALID_RECORD
+    assert refusal(RequestBudget(1000), spoilt(magic, 1, sealed=False)) is ErrorCode.INVALID_RECORD, "as in Kafka"
+    assert refusal(RequestBudget(1000), batch(b"x")[:-1]) is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("codec", ["none", *CODECS])

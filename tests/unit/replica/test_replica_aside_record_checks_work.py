@@ -78,7 +78,7 @@ def test_bytes_without_content_use_up_what_a_request_may_hold() -> None:
 
 def test_a_long_payload_is_not_looked_at_inline_whatever_it_holds() -> None:
     short, long = (packed(bytes(size), Compression.ZSTD) for size in (1_000, INLINE_BYTES // PACKED_TIMES + 1))
-    assert refusal(RequestBudget(1000), short, Allowance()) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(RequestBudget(1000), short, Allowance()) is ErrorCode.INVALID_RECORD
     assert RequestBudget(1000).check(long, Allowance()) is None
 
 

@@ -16,6 +16,7 @@ def test_static_voters_go_into_the_log_by_themselves() -> None:
     (group,) = cluster.create_topic("t")
     cluster.run(5_000, lambda: all(node.quorum.committed is not None for node in cluster.nodes.values()))
     for node in cluster.nodes.values():
+        assert node.finalized_kraft_version() == (1, node.partitions[METADATA_GROUP].high_watermark)
         committed = node.quorum.committed
         assert committed is not None and committed == node.quorum.latest
         assert [committed.voters[NodeId(i)].directory_id for i in (1, 2, 3)] == [disk(i) for i in (1, 2, 3)]
@@ -30,6 +31,7 @@ def test_voters_stay_static_where_that_is_set() -> None:
     for node in cluster.nodes.values():
         assert node.quorum.committed is None and node.quorum.latest == node.quorum.static
         assert node.partitions[METADATA_GROUP].core.voter_history.kraft_version == 0
+        assert node.finalized_kraft_version() == (0, node.partitions[METADATA_GROUP].high_watermark)
 
 
 def test_a_restarted_node_reads_the_voters_from_its_log() -> None:
@@ -39,7 +41,10 @@ def test_a_restarted_node_reads_the_voters_from_its_log() -> None:
     node_id = cluster.followers()[0].config.node_id
     known = cluster.nodes[node_id].quorum.latest
     cluster.stop(node_id)
-    assert cluster.start(node_id).quorum.latest == known
+    restarted = cluster.start(node_id)
+    assert restarted.quorum.latest == known and restarted.finalized_kraft_version()[0] == 1
+    del restarted.partitions[METADATA_GROUP]
+    assert restarted.finalized_kraft_version() == (0, -1), "the log is not open"
 
 
 def disk(node_id: int) -> DirectoryId:

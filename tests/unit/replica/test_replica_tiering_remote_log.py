@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,6 +158,26 @@ def test_an_epoch_ends_where_the_next_one_begins_also_in_the_table(epoch: int, e
     world.copied(2, 7, (2, 2), (4, 4), (5, 6))
     found = world.remote.epoch_end(world.partition, Epoch(epoch))
     assert found == NOWHERE if end == NOWHERE else (found.epoch, found.offset) == end
+
+
+def test_before_the_first_known_epoch_clients_are_told_where_that_one_begins() -> None:
+    def told(world: World, epoch: int) -> tuple[int, int]:
+        found = world.remote.before_first(world.partition, Epoch(epoch))
+        return found.epoch, found.offset
+
+    world = World()
+    assert [told(world, epoch) for epoch in (0, 4, 5, 9)] == [(0, 6), (4, 6), (-1, -1), (-1, -1)]
+    world.copied(2, 7, (3, 2), (5, 6))
+    assert [told(world, epoch) for epoch in (0, 2, 3, 4)] == [(0, 2), (2, 2), (-1, -1), (-1, -1)]
+    world.copied(2, 7, (3, 4), (5, 6))
+    assert told(world, 2) == (2, 4), "the epochs of the records before it are folded"
+
+
+def test_an_empty_log_tells_nothing_of_epochs() -> None:
+    world = World(is_on=False)
+    log: Any = SimpleNamespace(start_offset=Offset(6), epochs=())
+    world.partition.log = log
+    assert world.remote.before_first(world.partition, Epoch(1)) == NOWHERE
 
 
 def test_what_was_decoded_of_a_group_goes_with_it() -> None:

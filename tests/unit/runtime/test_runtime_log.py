@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from typing import Any
 
 import pytest
 
 from raftlake.errors import ConfigError, MachineError
+from raftlake.raft.types import Offset
 from raftlake.replica.config import Endpoint
 from raftlake.runtime import loop as loops
 from raftlake.runtime.clock import SystemClock
@@ -101,3 +103,19 @@ def test_api_versions_lists_what_clients_may_use(version: int) -> None:
     listed = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     assert listed == {api.key: (api.version_min, api.version_max) for api in API_TABLE.values() if api.public}
     assert ApiKey.READ_OFFSET not in listed
+
+
+@pytest.mark.parametrize(
+    ("version", "finalized", "told"),
+    [(3, (1, 7), (-1, [])), (4, (0, -1), (-1, [])), (4, (0, 7), (7, [])), (4, (1, 7), (7, [("kraft.version", 1, 1)]))],
+)
+def test_api_versions_tells_the_kraft_version_that_the_log_has(
+    version: int, finalized: tuple[int, int], told: tuple[int, list[tuple[str, int, int]]]
+) -> None:
+    """As at Kafka: without an epoch nothing is known, and a feature at level 0 is none."""
+    header = RequestHeader(ApiKey.API_VERSIONS, version, 7, None)
+    level, epoch = finalized
+    answer: Any = answer_api_versions(version, finalized=(level, Offset(epoch)))
+    _, decoded = decode_response(ApiKey.API_VERSIONS, version, b"".join(encode_response(header, answer))[4:])
+    found = [(each.name, each.min_version_level, each.max_version_level) for each in decoded.finalized_features]
+    assert (decoded.finalized_features_epoch, found) == told

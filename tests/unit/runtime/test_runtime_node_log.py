@@ -11,7 +11,10 @@ import pytest
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import Epoch, NodeId
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, ClientContext
+from raftlake.replica.hosting.topic_news import TopicNews
+from raftlake.replica.refused_for_good import COMMIT, FETCH, MORE, Refusal
+from raftlake.replica.reserved import Topic
 from raftlake.runtime.node_log import NodeLog
 from replica_cluster import Cluster
 
@@ -20,7 +23,9 @@ def listening() -> Any:
     """The log of node 1, behind the listeners that a node calls."""
     services = {name: SimpleNamespace(listeners=[]) for name in ("damage", "own_vote", "disk")}
     reports, kv = SimpleNamespace(role_listeners=[]), SimpleNamespace(room=SimpleNamespace(listeners=[]))
-    node: Any = SimpleNamespace(reports=reports, kv=kv, **services)
+    topics = SimpleNamespace(changes=SimpleNamespace(listeners=[]))
+    refused = SimpleNamespace(listeners=[], overflow_listeners=[])
+    node: Any = SimpleNamespace(reports=reports, kv=kv, topics=topics, refused_for_good=refused, **services)
     NodeLog(NodeId(1), METADATA_GROUP).listen_to(node)
     return node
 
@@ -76,3 +81,34 @@ def test_a_key_space_that_fills_up_is_a_warning(caplog: pytest.LogCaptureFixture
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.WARNING, "the key space is nearly full node=1")
     ]
+
+
+def test_a_topic_that_was_created_or_deleted_is_one_line_with_who_asked(caplog: pytest.LogCaptureFixture) -> None:
+    (topic,) = listening().topics.changes.listeners
+    orders = Topic("orders", bytes(range(16)), 4)
+    with caplog.at_level(logging.INFO):
+        topic(TopicNews(orders, True, ClientContext("a\nb" + "c" * 1_000, "10.0.0.9")))
+        topic(TopicNews(orders, False, None))
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("topic created node=1 topic=orders id=AAECAwQFBgcICQoLDA0ODw partitions=4 client='a\\nbccc")
+    assert first.endswith(" host=10.0.0.9") and len(first) < 500 and "\n" not in first
+    assert second == "topic deleted node=1 topic=orders id=AAECAwQFBgcICQoLDA0ODw partitions=4"
+    assert {record.levelno for record in caplog.records} == {logging.INFO}
+
+
+def test_a_refusal_says_to_whom_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    refused = listening().refused_for_good
+    with caplog.at_level(logging.INFO):
+        for client in (ClientContext("rdkafka", "10.0.0.9"), None):
+            refused.listeners[0](Refusal(kind=COMMIT, subject="a=b", why="no groups " + "x" * 1_000, client=client))
+        refused.listeners[0](Refusal(kind=FETCH, subject="me", why="why", client=ClientContext("me", "h")))
+        refused.overflow_listeners[0](MORE)
+    first, second, fetch, more = (record.getMessage() for record in caplog.records)
+    assert first.startswith(
+        "refused to keep the offsets of a group node=1 group='a=b' client=rdkafka host=10.0.0.9 reason='no groups xxx"
+    )
+    assert second.startswith("refused to keep the offsets of a group node=1 group='a=b' reason='no groups")
+    assert len(first) < 500
+    assert fetch == "refused to serve a fetch node=1 client=me host=h reason=why"
+    assert more == f"{MORE} node=1"
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}

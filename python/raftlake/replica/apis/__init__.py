@@ -44,6 +44,8 @@ from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.produce import ProduceRequest
 
 Handler = Callable[[Services, Any, Reply], None]
+#: One that tells the node's log who asked.
+ClientHandler = Callable[[Services, Any, ClientContext, Reply], None]
 
 
 class Apis:
@@ -51,19 +53,8 @@ class Apis:
         self._node = node
         producer_ids, parked = ProducerIds(node), ParkedFetches()
         self._handlers: dict[int, Handler] = {
-            ApiKey.FETCH: lambda of, request, reply: fetch(of, parked, request, reply),
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.METADATA: cluster.metadata,
-            ApiKey.OFFSET_COMMIT: groups.offset_commit,
-            ApiKey.OFFSET_FETCH: groups.offset_fetch,
-            ApiKey.FIND_COORDINATOR: groups.find_coordinator,
-            ApiKey.JOIN_GROUP: groups.join_group,
-            ApiKey.HEARTBEAT: groups.heartbeat,
-            ApiKey.LEAVE_GROUP: groups.leave_group,
-            ApiKey.SYNC_GROUP: groups.sync_group,
-            ApiKey.CREATE_TOPICS: topics.create_topics,
-            ApiKey.DELETE_TOPICS: topics.delete_topics,
-            ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
@@ -73,11 +64,30 @@ class Apis:
             ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
             ApiKey.UPDATE_RAFT_VOTER: voters.update_raft_voter,
         }
+        self._client_handlers: dict[int, ClientHandler] = {
+            ApiKey.FETCH: lambda of, request, client, reply: fetch(of, parked, request, client, reply),
+            ApiKey.OFFSET_COMMIT: groups.offset_commit,
+            ApiKey.OFFSET_FETCH: groups.offset_fetch,
+            ApiKey.FIND_COORDINATOR: groups.find_coordinator,
+            ApiKey.JOIN_GROUP: groups.join_group,
+            ApiKey.HEARTBEAT: groups.heartbeat,
+            ApiKey.LEAVE_GROUP: groups.leave_group,
+            ApiKey.SYNC_GROUP: groups.sync_group,
+            ApiKey.CREATE_TOPICS: topics.create_topics,
+            ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.INIT_PRODUCER_ID: lambda of, request, client, reply: init_producer_id(
+                of, producer_ids, request, client, reply
+            ),
+        }
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:
         """Answer a client's request; the shell sends only keys that the API table lists for a node."""
         if isinstance(message, ProduceRequest):
-            produce(self._node, message, client.connection, reply)
+            produce(self._node, message, client, reply)
+            return
+        client_handler = self._client_handlers.get(header.api_key)
+        if client_handler is not None:
+            client_handler(self._node, message, client, reply)
             return
         handler = self._handlers.get(header.api_key)
         if handler is None:

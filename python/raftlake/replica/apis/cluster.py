@@ -18,7 +18,7 @@ from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
-from raftlake.replica.reserved import Topic
+from raftlake.replica.reserved import Topic, fault_of_spelling
 from raftlake.replica.services import Services
 from raftlake.wire.ids import id_from_kio, id_to_kio, table_uri
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
@@ -28,6 +28,7 @@ BROKERS, CONTROLLERS = 1, 2
 RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
 CONFIG_SOURCE_DEFAULT, CONFIG_SOURCE_STATIC_BROKER, CONFIG_SOURCE_TOPIC = 5, 4, 1
 CONFIG_TYPE_STRING = 2
+MIN_IN_SYNC = "min.insync.replicas"
 #: Of 2^31 - 1.
 NODE_ID_DIGITS = 10
 
@@ -87,7 +88,9 @@ def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: 
     if topic is not None:
         return _known_topic(node, nodes, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if node.topics.may_miss_some:
+    if not by_id and fault_of_spelling(asked.name or "") is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif node.topics.may_miss_some:
         # What it has not applied yet is not known not to exist. Clients ask again after this error.
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
@@ -305,6 +308,9 @@ def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, s
     if kind == RESOURCE_TOPIC:
         topic = node.names.topic(name)
         if topic is None:
+            fault = fault_of_spelling(name)
+            if fault is not None:
+                return [], ErrorCode.INVALID_TOPIC_EXCEPTION, fault
             if node.topics.may_miss_some:
                 return [], ErrorCode.LEADER_NOT_AVAILABLE, f"{NO_LEADER_YET}; topic {name!r} is not known so far"
             return [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
@@ -312,6 +318,7 @@ def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, s
             "cleanup.policy": "delete",
             "compression.type": "producer",
             "max.message.bytes": str(node.engine.config.message_bytes_max),
+            MIN_IN_SYNC: _majority(node),
             "retention.bytes": str(node.engine.config.retention_bytes),
             "retention.ms": str(node.engine.config.retention_ms),
             **_tier_configs(node, topic),
@@ -323,6 +330,11 @@ def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, s
             None,
         )
     return [], ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
+
+
+def _majority(node: Services) -> str:
+    """How many voters have to have a record before it is acknowledged. Kafka's tools compare the replicas in sync with it."""
+    return str(len(node.quorum.latest) // 2 + 1)
 
 
 def _tier_configs(node: Services, topic: Topic) -> dict[str, str]:
@@ -340,10 +352,14 @@ def _is_node_id(name: str) -> bool:
 
 
 def _broker_configs(node: Services, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
-    """A broker resource names a node by id. The HTTP address of every node is known; the rest only of this one."""
-    if name and not _is_node_id(name):
+    """A broker resource names a node by id. The HTTP address of every node is known; the rest only of this one.
+
+    Without a name the resource stands for the dynamic defaults of all brokers, and there are none."""
+    if not name:
+        return [], ErrorCode.NONE, None
+    if not _is_node_id(name):
         return [], ErrorCode.INVALID_REQUEST, f"a broker is named by its node id, not by {name!r}"
-    node_id = NodeId(int(name)) if name else node.engine.config.node_id
+    node_id = NodeId(int(name))
     endpoint = node.membership.endpoint(node_id)
     if endpoint is None:
         return [], ErrorCode.INVALID_REQUEST, f"node {node_id} is not part of this quorum"
@@ -355,6 +371,7 @@ def _broker_configs(node: Services, name: str) -> tuple[list[tuple[str, str, int
         raft = node.engine.config.raft
         configs |= {
             "message.max.bytes": str(node.engine.config.message_bytes_max),
+            MIN_IN_SYNC: _majority(node),
             "retention.bytes": str(node.engine.config.retention_bytes),
             "retention.ms": str(node.engine.config.retention_ms),
             "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in node.quorum.addresses().items()),

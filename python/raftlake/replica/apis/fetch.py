@@ -22,7 +22,9 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import TierError
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
+from raftlake.replica.config import ClientContext
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.refused_for_good import FETCH
 from raftlake.replica.services import Services
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_reads import Wanted
@@ -288,13 +290,14 @@ def _divergence(remote_log: RemoteLog, partition: Partition, part: FetchPartitio
     if part.last_fetched_epoch < 0:
         return ErrorCode.NONE, None
     end = remote_log.epoch_end(partition, Epoch(part.last_fetched_epoch))
-    if end.offset < 0 and remote_log.is_folded(partition, Offset(part.fetch_offset)):
-        return ErrorCode.NONE, None
+    if end.offset < 0 and not remote_log.knows_start(partition):
+        # The table may know more epochs, where its key is not applied yet.
+        return ErrorCode.OFFSET_NOT_AVAILABLE, None
     if end.offset < 0:
-        # An epoch from before the first one: nothing can be said but that these records are not here. The table may know more
-        # epochs, where its key is not applied yet.
-        is_gone = remote_log.knows_start(partition)
-        return ErrorCode.OFFSET_OUT_OF_RANGE if is_gone else ErrorCode.OFFSET_NOT_AVAILABLE, None
+        end = remote_log.before_first(partition, Epoch(part.last_fetched_epoch))
+    if end.offset < 0:
+        # An epoch that no record here has, nor a later one.
+        return ErrorCode.OFFSET_OUT_OF_RANGE, None
     if end.epoch != part.last_fetched_epoch or end.offset < part.fetch_offset:
         return ErrorCode.NONE, EpochEndOffset(end.epoch, end.offset)
     return ErrorCode.NONE, None
@@ -305,8 +308,16 @@ def _size(request: FetchRequest) -> int:
     return sum(max(1, len(topic.partitions)) for topic in request.topics)
 
 
-def fetch(node: Services, parked: ParkedFetches, request: FetchRequest, reply: Callable[[object], None]) -> None:
+def _refuse(node: Services, client: ClientContext, why: str) -> None:
+    """The answer has no room for a reason, and Java's consumers go on asking."""
+    node.refused_for_good.note(FETCH, client.client_id or "", why, client, code=why)
+
+
+def fetch(
+    node: Services, parked: ParkedFetches, request: FetchRequest, client: ClientContext, reply: Callable[[object], None]
+) -> None:
     if _size(request) > PARTITIONS_MAX:
+        _refuse(node, client, f"it names more than {PARTITIONS_MAX} partitions")
         reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))
         return
     groups = [
@@ -314,6 +325,7 @@ def fetch(node: Services, parked: ParkedFetches, request: FetchRequest, reply: C
     ]
     if len({group for of_topic in groups for group in of_topic}) < sum(map(len, groups)):
         # No client asks for a partition twice, and each mention would be a look and a waiter of its own.
+        _refuse(node, client, "it names a partition twice")
         reply(FetchResponse(topics=[], error=ErrorCode.INVALID_REQUEST))
         return
     ParkedFetch(node, parked, request, groups, reply).start()

@@ -8,14 +8,13 @@ that all clients take for final.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.config import ClientContext
+from raftlake.replica.refused_for_good import COMMIT, COMMITTED, JOIN, MEMBER, SHARE, TRANSACTIONS, Kind
 from raftlake.replica.services import Services
-
-logger = logging.getLogger("raftlake.groups")
 
 GROUP, TRANSACTION = 0, 1
 #: No client goes on asking after these.
@@ -24,7 +23,7 @@ NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 WHY = "raftlake has no consumer groups and no transactions: assign partitions and keep offsets in your checkpoint"
 
 
-def find_coordinator(node: Services, request: Any, reply: Reply) -> None:
+def find_coordinator(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers = Answers(request)
     kind = getattr(request, "key_type", GROUP)
     if kind == GROUP:
@@ -33,6 +32,9 @@ def find_coordinator(node: Services, request: Any, reply: Reply) -> None:
     else:
         error = NO_TRANSACTIONS if kind == TRANSACTION else ErrorCode.INVALID_REQUEST
         place = {"node_id": -1, "host": "", "port": -1}
+        keys = request.coordinator_keys if type(request).__version__ >= 4 else (request.key,)
+        for key in keys:
+            node.refused_for_good.note(TRANSACTIONS if kind == TRANSACTION else SHARE, key, WHY, client)
     found = {"error_code": kafka_error(error), "error_message": WHY if error is not ErrorCode.NONE else None, **place}
     if type(request).__version__ >= 4:
         keys = dict.fromkeys(request.coordinator_keys)
@@ -42,9 +44,13 @@ def find_coordinator(node: Services, request: Any, reply: Reply) -> None:
         reply(answers.make("FindCoordinatorResponse", **found))
 
 
-def join_group(node: Services, request: Any, reply: Reply) -> None:
-    # The answer has no room for a reason.
-    logger.warning("refused to let a consumer join group %.200r: %s", request.group_id, WHY)
+def _note(node: Services, kind: Kind, request: Any, client: ClientContext) -> None:
+    """The answers have no room for a reason."""
+    node.refused_for_good.note(kind, request.group_id, WHY, client)
+
+
+def join_group(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _note(node, JOIN, request, client)
     reply(
         Answers(request).make(
             "JoinGroupResponse",
@@ -57,19 +63,23 @@ def join_group(node: Services, request: Any, reply: Reply) -> None:
     )
 
 
-def sync_group(node: Services, request: Any, reply: Reply) -> None:
+def sync_group(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _note(node, MEMBER, request, client)
     reply(Answers(request).make("SyncGroupResponse", error_code=kafka_error(NO_GROUPS), assignment=b""))
 
 
-def heartbeat(node: Services, request: Any, reply: Reply) -> None:
+def heartbeat(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _note(node, MEMBER, request, client)
     reply(Answers(request).make("HeartbeatResponse", error_code=kafka_error(NO_GROUPS)))
 
 
-def leave_group(node: Services, request: Any, reply: Reply) -> None:
+def leave_group(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _note(node, MEMBER, request, client)
     reply(Answers(request).make("LeaveGroupResponse", error_code=kafka_error(NO_GROUPS), members=()))
 
 
-def offset_commit(node: Services, request: Any, reply: Reply) -> None:
+def offset_commit(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _note(node, COMMIT, request, client)
     answers = Answers(request)
     topics = tuple(
         answers.make(
@@ -89,7 +99,8 @@ def offset_commit(node: Services, request: Any, reply: Reply) -> None:
     reply(answers.make("OffsetCommitResponse", topics=topics))
 
 
-def offset_fetch(node: Services, request: Any, reply: Reply) -> None:
+def offset_fetch(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _note(node, COMMITTED, request, client)
     answers = Answers(request)
     refused = {"error_code": kafka_error(NO_GROUPS)}
     topics = tuple(

@@ -135,7 +135,8 @@ def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundO
             copied_end = remote_log.copied_end(partition)
             place = remote_log.start_offset(partition) if copied_end is None else copied_end
         case _:
-            return FoundOffset(ErrorCode.INVALID_REQUEST)
+            # As Kafka says it of a place that it does not know.
+            return FoundOffset(ErrorCode.UNSUPPORTED_VERSION)
     return FoundOffset(ErrorCode.NONE, -1, place, remote_log.epoch_at(partition, place))
 
 
@@ -177,8 +178,10 @@ def _epoch_end(node: Services, group: GroupId, asked: Any, *, is_replica: bool) 
     if asked.leader_epoch > partition.core.epoch or asked.leader_epoch < 0:
         return ErrorCode.NONE, -1, -1
     end = node.remote_log.epoch_end(partition, Epoch(asked.leader_epoch))
-    if not is_replica and end == NOWHERE and not node.remote_log.knows_start(partition):
-        return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
+    if end == NOWHERE:
+        if not is_replica and not node.remote_log.knows_start(partition):
+            return ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1
+        end = node.remote_log.before_first(partition, Epoch(asked.leader_epoch))
     # Consumers may not learn of offsets above the high watermark: they could vanish. A replica cuts its log where it is told
     # to, and its leader may have counted what it holds behind the high watermark.
     return ErrorCode.NONE, end.epoch, end.offset if is_replica else min(end.offset, partition.high_watermark)

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from functools import partial
 
 from raftlake.errors import ErrorCode, RequestRejected, for_clients
-from raftlake.ports.driver import ClientConnection
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER
 from raftlake.replica.aside.check_line import Asker, Checked
 from raftlake.replica.aside.record_checks import RequestBudget
-from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.partition.partition import Partition, PendingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER
+from raftlake.replica.refused_for_good import APPEND
 from raftlake.replica.services import Services
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.produce import (
@@ -76,9 +76,9 @@ class _Collector:
             self._reply(_with_endpoints(self._node, self._results))
 
 
-def produce(node: Services, request: ProduceRequest, connection: ClientConnection, reply: Callable[[object], None]) -> None:
+def produce(node: Services, request: ProduceRequest, client: ClientContext, reply: Callable[[object], None]) -> None:
     deadline_ms = node.engine.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
-    asker = Asker(connection, deadline_ms, request.acks != 0)
+    asker = Asker(client.connection, deadline_ms, request.acks != 0, client)
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1 and request.acks != 0:
         # The commonest request by far: its answer needs no gathering.
         (topic,) = request.topics
@@ -156,13 +156,19 @@ def _produce_one(
     try:
         records = _records(node, request, group, part)
     except RequestRejected as rejected:
-        done(rejected.code, -1, rejected.message)
+        _refuse(node, group, rejected, asker, done)
         return
     if _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
     append = partial(_append, node, partition, records, asker, done)
     node.record_checks.check(partition, asker, budget, records, append)
+
+
+def _refuse(node: Services, group: GroupId, rejected: RequestRejected, asker: Asker, done: Answer) -> None:
+    # With acks=0 the log is all that tells of it.
+    node.refused_for_good.note_error(APPEND, group.topic, rejected.code, rejected.message, asker.client)
+    done(rejected.code, -1, rejected.message)
 
 
 def _is_elsewhere(node: Services, partition: Partition) -> bool:
@@ -179,7 +185,7 @@ def _append(
 ) -> None:
     """The records were looked at; that may have taken a while."""
     if isinstance(checked, RequestRejected):
-        done(checked.code, -1, checked.message)
+        _refuse(node, partition.group, checked, asker, done)
     elif partition.deleted or _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     else:

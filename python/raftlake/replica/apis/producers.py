@@ -14,8 +14,10 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Compare, Put, Txn
 from raftlake.kv.keys import PRODUCERS_NEXT_KEY
 from raftlake.replica.apis.answers import Answers, kafka_error
-from raftlake.replica.apis.groups import NO_TRANSACTIONS
+from raftlake.replica.apis.groups import NO_TRANSACTIONS, WHY
+from raftlake.replica.config import ClientContext
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.refused_for_good import TRANSACTIONS
 from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, first_free_producer_id
 from raftlake.replica.services import Services
 
@@ -65,7 +67,9 @@ class ProducerIds:
                 done(None)
 
 
-def init_producer_id(node: Services, ids: ProducerIds, request: Any, reply: Callable[[object], None]) -> None:
+def init_producer_id(
+    node: Services, ids: ProducerIds, request: Any, client: ClientContext, reply: Callable[[object], None]
+) -> None:
     answers = Answers(request)
 
     def answer(error: ErrorCode, producer_id: int = -1, epoch: int = -1) -> None:
@@ -75,6 +79,7 @@ def init_producer_id(node: Services, ids: ProducerIds, request: Any, reply: Call
 
     if request.transactional_id is not None:
         # Transactions have no coordinator here (FindCoordinator says so too).
+        node.refused_for_good.note(TRANSACTIONS, request.transactional_id, WHY, client)
         answer(NO_TRANSACTIONS)
         return
     if node.engine.config.is_opaque:

@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.config import ClientContext
 from raftlake.replica.hosting.topics import NO_LEADER_YET, require_name
+from raftlake.replica.refused_for_good import CREATE
 from raftlake.replica.reserved import Topic
 from raftlake.replica.services import Services
 from raftlake.wire.ids import id_from_kio, id_to_kio
@@ -23,7 +25,7 @@ DEFAULT = -1
 TWICE = "the topic stands in the request more than once"
 
 
-def create_topics(node: Services, request: Any, reply: Reply) -> None:
+def create_topics(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers = Answers(request)
     asked_for = {asked.name: asked for asked in request.topics}
     times = Counter(asked.name for asked in request.topics)
@@ -34,6 +36,7 @@ def create_topics(node: Services, request: Any, reply: Reply) -> None:
     def put(index: int, topic: Topic | None, error: ErrorCode, message: str) -> None:
         nonlocal missing
         asked = asked_for[names[index]]
+        node.refused_for_good.note_error(CREATE, asked.name, error, message, client)
         results[index] = answers.make(
             "CreatableTopicResult",
             name=asked.name,
@@ -61,7 +64,7 @@ def create_topics(node: Services, request: Any, reply: Reply) -> None:
         if request.validate_only:
             put(index, None, *_validated(node, asked.name))
         else:
-            node.topics.create(asked.name, partitions, configs, partial(put, index))
+            node.topics.create(asked.name, partitions, configs, partial(put, index), client)
 
 
 def _to_answer(asked: list[T]) -> list[T]:
@@ -99,7 +102,7 @@ def _validated(node: Services, name: str) -> tuple[ErrorCode, str]:
     return ErrorCode.NONE, ""
 
 
-def delete_topics(node: Services, request: Any, reply: Reply) -> None:
+def delete_topics(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers = Answers(request)
     mentioned = _asked_for_deletion(request)
     times = Counter(_name_or_id(*mention) for mention in mentioned)
@@ -145,7 +148,7 @@ def delete_topics(node: Services, request: Any, reply: Reply) -> None:
             put(index, None, ErrorCode.INVALID_REQUEST, TWICE)
             continue
         under_way.add(topic.name)
-        node.topics.delete(topic, partial(put, index))
+        node.topics.delete(topic, partial(put, index), client)
 
 
 def _name_or_id(name: str | None, topic_id: bytes) -> str | bytes:

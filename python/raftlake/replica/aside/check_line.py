@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports.driver import Aside, ClientConnection
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.replica.config import ClientContext
 from raftlake.replica.engine import Engine
 from raftlake.wire.batches import BatchHeader
 
@@ -35,6 +36,7 @@ class Asker:
     deadline_ms: int
     #: It is told the outcome: acks are not 0.
     waits: bool
+    client: ClientContext | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.opaque import require_raft_records
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import NO_PRODUCER
-from raftlake.wire.batch_header import TooManyBatches
+from raftlake.wire.batch_header import TooManyBatches, UnreadableBatch
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, PayloadTooLarge, decompress_counting
 from raftlake.wire.primitives import BytesLike
@@ -82,7 +82,10 @@ class RequestBudget:
                 f"the request holds more than {EXTRA_BATCHES_MAX} batches beside one for each partition: put more records into "
                 "a batch, or fewer batches into a request",
             ) from many
+        except UnreadableBatch as unreadable:
+            raise RequestRejected(ErrorCode.INVALID_RECORD, str(unreadable)) from unreadable
         except CorruptBatch as corrupt:
+            # After this code clients send the batch again.
             raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
         for header in headers:
             _require_clients(header)
@@ -116,7 +119,8 @@ class RequestBudget:
             self._left = 0
             raise self._too_large() from error
         except CorruptBatch as corrupt:
-            raise RequestRejected(ErrorCode.CORRUPT_MESSAGE, str(corrupt)) from corrupt
+            # The CRC is right: the client compressed it so, and sending it again would change nothing.
+            raise RequestRejected(ErrorCode.INVALID_RECORD, str(corrupt)) from corrupt
         except MemoryError as error:
             # After this code clients try again, and an idempotent producer goes on.
             raise RequestRejected(

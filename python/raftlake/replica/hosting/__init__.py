@@ -4,6 +4,7 @@ Reading order:
 
 - `hosting`: `Hosting` opens a group from its files, closes it, and begins its log anew behind a snapshot.
 - `topics`: `TopicRegistry` follows the keys of topics, and proposes their creation and deletion.
+- `topic_news`: what is told of topics that were created or deleted.
 - `queue`: `HostingQueue` opens and deletes some groups at a time.
 
 What a topic's name or id stands for is known to `Names`, which this package fills.

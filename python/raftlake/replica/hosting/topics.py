@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import ABSENT, Compare, Delete, Put, Txn
-from raftlake.kv.history import Compacted
+from raftlake.kv.history import Change, Compacted
 from raftlake.kv.keys import TOPICS_PREFIX, topic_key
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.raft.events import CampaignRequested
 from raftlake.raft.types import Offset
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, ClientContext
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.queue import HostingQueue
+from raftlake.replica.hosting.topic_news import TopicChanges
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
@@ -69,6 +71,7 @@ class TopicRegistry:
         self._spoilt: dict[str, None] = {}
         self._seen_version = 0
         self._is_current = False
+        self.changes = TopicChanges(engine)
         self._queue = HostingQueue(engine, disk, hosting, is_wanted=self._has, open_group=self._open)
         kv.listeners.append(self._on_applied)
 
@@ -97,13 +100,14 @@ class TopicRegistry:
         return self._is_current
 
     def _on_applied(self, applied_offset: int) -> None:
+        was_current = self._is_current
         if not self._has_caught_up(applied_offset):
             return
         try:
             while changes := self._kv.machine.changes_since(TOPICS_PREFIX, self._seen_version):
                 for change in changes:
                     self._seen_version = change.version
-                    self._on_change(change.key.removeprefix(TOPICS_PREFIX), change.value)
+                    self._on_change(change, is_news=was_current)
         except Compacted:
             self._follow_all()
         self._seen_version = max(self._seen_version, applied_offset - 1)
@@ -125,8 +129,10 @@ class TopicRegistry:
             if name in topics:
                 self._begin(topics[name])
 
-    def _on_change(self, name: str, value: bytes | None) -> None:
+    def _on_change(self, change: Change, *, is_news: bool) -> None:
+        name, value = change.key.removeprefix(TOPICS_PREFIX), change.value
         topic = None if value is None else topic_under(name, value)
+        self._tell_of(change, self._followed.get(name), topic, is_news=is_news)
         was_spoilt, is_spoilt = name in self._spoilt, topic is None and value is not None
         if is_spoilt:
             self._spoilt[name] = None
@@ -141,6 +147,14 @@ class TopicRegistry:
             self._queue.delete([] if is_spoilt else over)
         if topic is not None:
             self._begin(topic)
+
+    def _tell_of(self, change: Change, before: Topic | None, after: Topic | None, *, is_news: bool) -> None:
+        told = partial(self.changes.applied, version=change.version, is_current=is_news)
+        is_same = before is not None and after is not None and before.topic_id == after.topic_id
+        if before is not None and not is_same and (after is not None or change.value is None):
+            told(before, is_created=False)
+        if after is not None and not is_same:
+            told(after, is_created=True)
 
     def _begin(self, topic: Topic) -> None:
         self._followed[topic.name] = topic
@@ -178,8 +192,15 @@ class TopicRegistry:
 
     # --- changing them ---
 
-    def create(self, name: str, partitions: int, configs: Mapping[str, str], done: CreateDone) -> None:
-        """Create a topic; `done(topic, error, message)` once it is committed and this node knows it."""
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str],
+        done: CreateDone,
+        client: ClientContext | None = None,
+    ) -> None:
+        """Create a topic; `done(topic, error, message)` once it is committed and this node knows it. `client` is who asked."""
         try:
             if self._engine.config.is_opaque:
                 raise RequestRejected(ErrorCode.POLICY_VIOLATION, no_keys(self._engine.config))
@@ -199,13 +220,13 @@ class TopicRegistry:
             """The voters that the topic begins with are written into its key: a node that lags, or has just started, may know
             older ones, or none."""
             if result.error is ErrorCode.NONE:
-                self._propose(Topic(name, self._new_id(), partitions, configs, self._quorum.committed), done)
+                self._propose(Topic(name, self._new_id(), partitions, configs, self._quorum.committed), done, client)
             else:
                 done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
 
         self._kv.read(True, proven)
 
-    def _propose(self, topic: Topic, done: CreateDone) -> None:
+    def _propose(self, topic: Topic, done: CreateDone, client: ClientContext | None) -> None:
         name, key, value = topic.name, topic_key(topic.name), topic.encode()
         described = decode_topic(name, value, PARTITIONS_MAX)
         if isinstance(described, Refused):
@@ -215,6 +236,7 @@ class TopicRegistry:
         txn = Txn(compares=(Compare(key, 0),), ops=(Put(key, value),))
 
         def on_outcome(outcome: ProposeOutcome) -> None:
+            self.changes.over(topic, is_created=True, is_done=_is_carried_out(outcome))
             if outcome.status is ProposeStatus.DONE and outcome.result is not None:
                 if not outcome.result.succeeded:
                     done(None, *self.why_taken(name))
@@ -225,6 +247,7 @@ class TopicRegistry:
             else:
                 done(None, *_explain(outcome))
 
+        self.changes.proposed(topic, client, is_created=True)
         self._kv.propose_anywhere(txn, on_outcome)
 
     def is_spoilt(self, name: str) -> bool:
@@ -244,22 +267,24 @@ class TopicRegistry:
         entry = self._kv.machine.get(topic_key(name))
         return ABSENT if entry is None else entry.version
 
-    def delete(self, topic: Topic, done: CreateDone) -> None:
-        """Delete a topic and its data on every node."""
+    def delete(self, topic: Topic, done: CreateDone, client: ClientContext | None = None) -> None:
+        """Delete a topic and its data on every node. `client` is who asked."""
         if topic is self._names.own or self._key_version(topic.name) == ABSENT:
             done(None, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} cannot be deleted")
         else:
-            self._delete_key(topic.name, topic, done)
+            self._delete_key(topic.name, topic, done, client)
 
     def delete_spoilt(self, name: str, done: CreateDone) -> None:
         """Delete a key that describes no topic (`is_spoilt`), and the data of one that it described before."""
-        self._delete_key(name, None, done)
+        self._delete_key(name, None, done, None)
 
-    def _delete_key(self, name: str, topic: Topic | None, done: CreateDone) -> None:
+    def _delete_key(self, name: str, topic: Topic | None, done: CreateDone, client: ClientContext | None) -> None:
         key = topic_key(name)
         txn = Txn(compares=(Compare(key, self._key_version(name)),), ops=(Delete(key),))
 
         def on_outcome(outcome: ProposeOutcome) -> None:
+            if topic is not None:
+                self.changes.over(topic, is_created=False, is_done=_is_carried_out(outcome))
             if outcome.status is ProposeStatus.DONE and outcome.result is not None:
                 gone = not outcome.result.succeeded
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.NONE
@@ -267,6 +292,8 @@ class TopicRegistry:
             else:
                 done(None, *_explain(outcome))
 
+        if topic is not None:
+            self.changes.proposed(topic, client, is_created=False)
         self._kv.propose_anywhere(txn, on_outcome)
 
     def _new_id(self) -> bytes:
@@ -275,6 +302,11 @@ class TopicRegistry:
             # Kafka prints ids in base64 and refuses those that begin with a dash: they look like an option.
             if self._names.by_id(topic_id) is None and not id_to_text(topic_id).startswith("-") and any(topic_id[:8]):
                 return topic_id
+
+
+def _is_carried_out(outcome: ProposeOutcome) -> bool:
+    result = outcome.result
+    return outcome.status is ProposeStatus.DONE and result is not None and result.succeeded and not result.ignored
 
 
 def _explain(outcome: ProposeOutcome) -> tuple[ErrorCode, str]:

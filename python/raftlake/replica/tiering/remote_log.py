@@ -77,11 +77,6 @@ class RemoteLog:
         tiered = self.tiered(partition)
         return None if tiered is None or tiered.end_offset == tiered.start_offset else tiered.end_offset
 
-    def is_folded(self, partition: Partition, offset: Offset) -> bool:
-        """Nothing is known of the epoch of the table's record before `offset`: of very many the keys tell the last ones."""
-        tiered = self.tiered(partition)
-        return tiered is not None and bool(tiered.epochs) and tiered.start_offset < offset <= tiered.epochs[0][1]
-
     def epoch_at(self, partition: Partition, offset: Offset) -> int:
         """The leader epoch of the record at `offset`, or of the last one before the end; -1 where none is known."""
         epochs = self.epochs(partition)
@@ -110,3 +105,14 @@ class RemoteLog:
         if index == 0 or index == len(epochs):
             return NOWHERE
         return OffsetAndEpoch(epochs[index][1], epochs[index - 1][0])
+
+    def before_first(self, partition: Partition, epoch: Epoch) -> OffsetAndEpoch:
+        """What a client is told of an epoch before the first one that is known: `epoch` itself, with the first offset whose
+        epoch is known (Kafka's `LeaderEpochFileCache.endOffsetFor`). NOWHERE for a later epoch, and where no epoch is known.
+
+        Retention has removed the records of such an epoch, or there were none. Of very many epochs the keys of a table tell the
+        last ones only: the records of the others are still there, and end at the same offset or before it."""
+        first = next(iter(self.epochs(partition)), None)
+        if first is None or epoch >= first[0]:
+            return NOWHERE
+        return OffsetAndEpoch(first[1], epoch)

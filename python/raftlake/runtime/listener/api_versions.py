@@ -9,12 +9,16 @@ from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import ListenerUse
+from raftlake.raft.types import Offset
 from raftlake.runtime.listener.apis import listed
 from raftlake.wire.control import KRAFT_VERSION_MAX, KRAFT_VERSION_MIN
 
 
-def answer_api_versions(version: int, use: ListenerUse = ListenerUse.SHARED) -> object:
-    """The answer to an ApiVersions request of `version` at a listener."""
+def answer_api_versions(
+    version: int, use: ListenerUse = ListenerUse.SHARED, finalized: tuple[int, Offset] = (KRAFT_VERSION_MIN, Offset(-1))
+) -> object:
+    """The answer to an ApiVersions request of `version` at a listener. `finalized` is the quorum's kraft.version, and the
+    offset of its log up to which this node knows that (-1: it knows nothing)."""
     schema: Any = importlib.import_module(f"kio.schema.api_versions.v{version}.response")
     keys = tuple(
         schema.ApiVersion(api_key=int(api.key), min_version=api.version_min, max_version=api.version_max) for api in listed(use)
@@ -27,4 +31,10 @@ def answer_api_versions(version: int, use: ListenerUse = ListenerUse.SHARED) -> 
         low, high = KRAFT_VERSION_MIN, KRAFT_VERSION_MAX
         feature = schema.SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
         fields["supported_features"] = (feature,)
+        level, fields["finalized_features_epoch"] = finalized
+        if level > 0:
+            # As at Kafka, a feature at level 0 is none.
+            fields["finalized_features"] = (
+                schema.FinalizedFeatureKey(name="kraft.version", min_version_level=level, max_version_level=level),
+            )
     return schema.ApiVersionsResponse(**fields)

@@ -19,7 +19,7 @@ from typing import Protocol
 from raftlake.errors import InvariantViolation, RaftlakeError, StorageError, TooManyFiles, WireError
 from raftlake.ports.driver import ListenerUse, PeerConnection
 from raftlake.ports.peer_rpcs import PeerReply, PeerRpc
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import ClientContext
 from raftlake.runtime.admission import OTHERS_MAX, AddressLimit, Admission, Guest, Peers
 from raftlake.runtime.listener.api_versions import answer_api_versions
@@ -58,6 +58,8 @@ class ServedNode(Protocol):
     def handle(
         self, header: RequestHeader, message: object, client: ClientContext, reply: Callable[[object], None]
     ) -> None: ...
+
+    def finalized_kraft_version(self) -> tuple[int, Offset]: ...
 
 
 class RequestMetrics(Protocol):
@@ -319,7 +321,7 @@ class Listener:
             self._node.receive(connection.peer, rpc, lambda answer: reply(self._codec.encode_reply(header, rpc, answer)))
             return
         if api is ApiKey.API_VERSIONS:
-            reply(answer_api_versions(header.api_version, self.use))
+            reply(answer_api_versions(header.api_version, self.use, self._node.finalized_kraft_version()))
             return
         require_for_clients(self.use, header)
         if isinstance(message, ProduceRequest) and message.acks == -1:
