@@ -182,8 +182,8 @@ def ask_fetch(topic: str, partition: int, offset: int, wait_ms: int = 0) -> Ask:
 
 
 def consumed(answer: Any, position: int) -> Consumed | None:
-    """The records from `position` on in a Fetch answer for one partition; None where the answer names none. Raises Violation for
-    a control batch: all of them are Raft's here."""
+    """The records from `position` on in a Fetch answer for one partition; None where the answer names none. Raises Violation
+    for a control batch: all of them are Raft's here."""
     if answer.error is not ErrorCode.NONE or not answer.topics:
         return None
     result = answer.topics[0].partitions[0]
