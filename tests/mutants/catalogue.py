@@ -22,6 +22,7 @@ from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_producers import PRODUCERS
+from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_shown import SHOWN_BATCHES
 from tests.mutants.catalogue_storage import STORAGE
@@ -63,6 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_SPACE,
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,
+    *RETENTION_BY_TIME,
     *RUNTIME,
     *SHOWN_BATCHES,
     *TIERING_BUGS,
