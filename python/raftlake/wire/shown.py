@@ -72,7 +72,7 @@ def _is_of_raft(data: bytes, header: BatchHeader) -> bool:
     """The first record says what kind of control batch it is: all records of one are Raft's, or none is."""
     try:
         records = decode_batch(data, header)
-        _, type_ = _KEY.unpack_from((records[0].key or b"") if records else b"")
+        type_: int = _KEY.unpack_from((records[0].key or b"") if records else b"")[1]
     except (CorruptBatch, struct.error):
         return False
     return ControlType.LEADER_CHANGE <= type_ <= ControlType.KRAFT_VOTERS
