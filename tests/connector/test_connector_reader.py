@@ -20,7 +20,8 @@ from pyspark_raftlake.schema import source_schema
 from raftlake.client.errors import OffsetOutOfRange
 from raftlake.client.types import FetchedBytes
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
-from raftlake.wire.batches import Record, build_batch, leader_change_batch
+from raftlake.wire.batches import Record, build_batch, leader_change_batch, parse_header
+from raftlake.wire.shown import without_raft_records
 
 
 def batch_of(values: list[str], compression: str = "none") -> bytearray:
@@ -91,12 +92,16 @@ def test_the_next_fetch_is_under_way_while_rows_are_used(monkeypatch: pytest.Mon
     assert [offset for offset, _ in quorum.fetches] == [0, 1]
 
 
-def test_control_records_occupy_offsets_and_yield_no_rows() -> None:
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_control_records_occupy_offsets_and_yield_no_rows(is_shown: bool) -> None:
+    """A node shows them as batches without records."""
     quorum = FakeQuorum(t=1)
     log = quorum.logs["t"][0]
-    log.append(leader_change_batch(0, 1, 0, 1, [1, 2, 3], [1, 2]))
+    leaders = [leader_change_batch(offset, 1, 0, 1, [1, 2, 3], [1, 2]) for offset in (0, 2)]
+    first, last = [without_raft_records(batch, [parse_header(batch)]) for batch in leaders] if is_shown else leaders
+    log.append(first)
     log.append(batch_of(["a"]))
-    log.append(leader_change_batch(2, 2, 0, 2, [1, 2, 3], [1, 2]))
+    log.append(last)
     assert rows(quorum, task(0, 3)) == [(1, "a")]
     assert list(read_range(quorum, task(2, 3))) == []
 

@@ -22,7 +22,7 @@ import clientkit_answers as answers
 from clientkit_answers import NO_THROTTLE
 from raftlake.errors import ErrorCode
 from raftlake.wire.api import ApiKey, RequestHeader, decode_request, encode_response
-from raftlake.wire.batches import Record, decode_records, stamp, validate
+from raftlake.wire.batches import Record, decode_records, iterate_headers, stamp, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
 from raftlake.wire.framing import FrameDecoder
@@ -253,7 +253,7 @@ class FakeQuorum:
         chosen: list[bytes] = []
         offset = 0
         for batch in partition.batches:
-            (header,) = validate(batch)
+            (header,) = iterate_headers(batch)
             offset = header.end_offset
             if offset > asked.fetch_offset:
                 chosen.append(batch)

@@ -23,7 +23,9 @@ from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
 from tests.mutants.catalogue_producers import PRODUCERS
+from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_runtime import RUNTIME
+from tests.mutants.catalogue_shown import SHOWN_BATCHES
 from tests.mutants.catalogue_storage import STORAGE
 from tests.mutants.catalogue_tier import TIER
 from tests.mutants.catalogue_tier_adopt_delta import TIER_ADOPT_DELTA
@@ -63,7 +65,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_SPACE,
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,
+    *RETENTION_BY_TIME,
     *RUNTIME,
+    *SHOWN_BATCHES,
     *TIERING_BUGS,
     *TIER_FOLLOWER_BUGS,
     *TIER_ADOPTION,

@@ -93,9 +93,9 @@ ORDER_OF_EFFECTS = (
         source="Kafka's consumers read up to the high watermark",
         edits=(
             Edit(
-                "raftlake.replica.apis.fetch",
-                "partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)",
-                "partition.read_intact(Offset(part.fetch_offset), partition.log.end_offset, size_max)",
+                "raftlake.replica.apis.shown_records",
+                "partition.read_shown(Offset(offset), partition.high_watermark, size_max)",
+                "partition.read_shown(Offset(offset), partition.log.end_offset, size_max)",
             ),
         ),
     ),

@@ -202,10 +202,8 @@ WAITING = (
     mutant(
         "consumer-without-descriptor-stops-the-node",
         "a consumer's Fetch",
-        "raftlake.replica.apis.fetch",
-        "        except TooManyFiles as too_many:\n"
-        "            self._node.findings.on_too_many(too_many)\n"
-        "            result.error = ErrorCode.KAFKA_STORAGE_ERROR\n",
+        "raftlake.replica.apis.shown_records",
+        "    except TooManyFiles as too_many:\n        node.findings.on_too_many(too_many)\n",
         "",
         REPLICA,
     ),

@@ -50,8 +50,8 @@ READ = (
         "pieces-of-another-epoch-given",
         "the seed's scenario 5: divergent segments stay out",
         READS,
-        "        require_epochs(group, wanted.offset, headers, epochs)\n",
-        "",
+        "control = require_epochs(group, wanted.offset, headers, epochs)",
+        "control = [header for header in headers if header.is_control]",
         ALONE,
     ),
     mutant(

@@ -209,23 +209,23 @@ class Consumer(RawClient):
         read = Read(start, records, result.high_watermark, shown)
         self.record.note_log(self.name, "read", partition, invoked_us, Outcome.OK, read)
         for header in iterate_headers(data):
-            self.saw(partition, header.base_offset, header.end_offset, header.is_control)
+            self.saw(partition, header.base_offset, header.end_offset, header.record_count == 0)
             self._positions[partition] = max(self._positions[partition], header.end_offset)
         return self._positions[partition] >= result.high_watermark
 
-    def saw(self, partition: int, base_offset: int, end_offset: int, is_control: bool) -> None:
+    def saw(self, partition: int, base_offset: int, end_offset: int, is_empty: bool) -> None:
         """A batch was read."""
 
 
 class FinalReader(Consumer):
-    """Reads everything from one node, control records too."""
+    """Reads everything from one node. Batches without records are what consumers see of control records."""
 
     def __init__(self, record: Record, name: str, topic_id: bytes) -> None:
         super().__init__(record, name, 0, 1.0, topic_id)
         self.control: list[dict[int, bytes | None]] = [{} for _ in range(record.partitions)]
 
-    def saw(self, partition: int, base_offset: int, end_offset: int, is_control: bool) -> None:
-        if is_control:
+    def saw(self, partition: int, base_offset: int, end_offset: int, is_empty: bool) -> None:
+        if is_empty:
             self.control[partition].update(dict.fromkeys(range(base_offset, end_offset)))
 
     async def read_all(self, node_id: int, partition: int, end: int) -> dict[int, bytes | None]:

@@ -271,6 +271,7 @@ class ReplicaNode:
         )
         self._housekeeping = Housekeeping(
             engine,
+            disk=self.disk,
             findings=self.findings,
             producers=self.producers,
             scrub=self.scrub,

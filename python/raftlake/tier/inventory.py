@@ -36,8 +36,8 @@ _BAD_MAX = 20
 
 def read_tables(settings: TierSettings, *, may_be_changed: bool = True) -> list[ToldTable]:
     """The tables at a tier, by name; of one cluster where the settings name one. Directories that are named as no table is are
-    left out. Unless they `may_be_changed`, what others have done to one counts as damage. Raises WrongState for a directory that
-    holds no table of ours, TierProblem where one is damaged or cannot be read; WrongState tells of several."""
+    left out. Unless they `may_be_changed`, what others have done to one counts as damage. Raises WrongState for a directory
+    that holds no table of ours, TierProblem where one is damaged or cannot be read; WrongState tells of several."""
     found: list[ToldTable] = []
     bad: list[WrongState | TierProblem] = []
     for uri in tables_at(settings.uri, None, settings.options()):

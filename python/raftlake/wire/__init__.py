@@ -16,6 +16,7 @@ Reading order:
 - `batches`: record batches in one place, for the users of the four modules that follow.
 - `batch_header`, `batch_records`: the header of a batch and its CRC; records in a batch.
 - `compression`, `control`: the five compression codecs; the control records of Raft.
+- `shown`: batches as consumers are shown them, without the control records of Raft.
 - `record_check`, `record_times`: a check that records are what their header says; a search for a time in a batch.
 - `snapshots`, `producer_snapshot`: the bytes of a snapshot file (KIP-630) and of Kafka's producer state file.
 

@@ -10,6 +10,7 @@ from raftlake.arrow.kernels import TIME_MS_MAX
 from raftlake.arrow.records import HEADERS_TYPE, KernelLoader, decode_to_arrow, encode_from_arrow, record_schema
 from raftlake.errors import CorruptBatch, InvariantViolation, RequestRejected
 from raftlake.wire.batches import HEADER_BYTES, Record, assemble_batch, build_batch, decode_records, parse_header
+from raftlake.wire.shown import without_raft_records
 from recordways import COMPILED, PLAIN, both_ways
 
 
@@ -36,10 +37,29 @@ def test_the_columns_are_those_of_sparks_kafka_source(loader: KernelLoader) -> N
 @both_ways
 def test_nothing_gives_an_empty_batch(loader: KernelLoader) -> None:
     control = build_batch([Record(key=b"\0\0\0\2", value=b"")], timestamp_ms=0, control=True)
-    for buffers in ([], [b""], [control], [build_batch([Record()], timestamp_ms=0, base_offset=9)]):
+    emptied = without_raft_records(bytes(control), [parse_header(control)])
+    for buffers in (
+        [],
+        [b""],
+        [control],
+        [emptied],
+        [emptied, emptied],
+        [build_batch([Record()], timestamp_ms=0, base_offset=9)],
+    ):
         table = decode_to_arrow(buffers, topic="t", partition=0, end_offset=9, include_headers=True, loader=loader)
         assert table.num_rows == 0
         assert table.schema == record_schema(include_headers=True)
+
+
+@both_ways
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_batch_without_records_has_offsets_and_no_rows(loader: KernelLoader, place: int) -> None:
+    control = build_batch([Record(key=b"\0\0\0\2")] * 3, timestamp_ms=0, base_offset=7, control=True)
+    batches = [build_batch([Record(value=b"%d" % n)], timestamp_ms=0, base_offset=n) for n in (1, 9)]
+    batches.insert(place, bytearray(without_raft_records(bytes(control), [parse_header(control)])))
+    for buffers in (batches, [b"".join(batches)]):
+        table = decode_to_arrow(buffers, topic="t", partition=0, end_offset=99, include_headers=True, loader=loader)
+        assert table["offset"].to_pylist() == [1, 9]
 
 
 @both_ways

@@ -10,7 +10,8 @@ from clientkit import DROP, FakePartition, FakeQuorum, fetched, run
 from raftlake.client import EARLIEST, LATEST, AsyncClient, OffsetOutOfRange
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.wire.api import ApiKey
-from raftlake.wire.batches import Record, build_batch, decode_records
+from raftlake.wire.batches import Record, build_batch, decode_records, parse_header
+from raftlake.wire.shown import without_raft_records
 
 
 def fill(partition: FakePartition, *sizes: int) -> None:
@@ -52,6 +53,29 @@ def test_fetch_raw_cuts_at_the_limit_and_names_the_next_offset() -> None:
             assert inside.next_offset == 6
             empty = await client.fetch_raw("t", 0, 9, wait_ms=0)
             assert (empty.buffers, empty.next_offset) == ((), 9)
+
+    run(test())
+
+
+def test_a_read_steps_over_batches_without_records_to_the_exact_end() -> None:
+    """As a node shows the control records of Raft: one record of offset 0, three of 3, and one at the end."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            for count, is_control in ((1, True), (2, False), (3, True), (1, False), (1, True)):
+                records = [Record(key=b"\0\0\0\2")] * count
+                batch = bytes(build_batch(records, base_offset=partition.end_offset, timestamp_ms=0, control=is_control))
+                shown = without_raft_records(batch, [parse_header(batch)]) if is_control else batch
+                partition.batches.append(shown)
+                partition.end_offset += count
+            for offset in range(8):
+                records_read = await client.read("t", 0, offset, max_wait_ms=0)
+                assert [record.offset for record in records_read] == [each for each in (1, 2, 6) if each >= offset]
+                whole = await client.fetch_raw("t", 0, offset, wait_ms=0)
+                assert (whole.next_offset, whole.high_watermark) == (8, 8)
+            inside = await client.fetch_raw("t", 0, 3, limit_offset=6)
+            assert inside.next_offset == 6 and list(decode_records(inside.buffers[0])) == []
 
     run(test())
 

@@ -16,7 +16,7 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.replica.tiering import pieces, remote_reads
 from raftlake.replica.tiering.read_tally import TELL_AGAIN_MS, TELL_MS
 from raftlake.replica.tiering.remote_reads import BACKOFF_MS, BACKOFF_MS_MAX, CALLS_MAX, LOOK_AGAIN_MS, PATIENCE_MS, RemoteReads
-from raftlake.wire.batches import iterate_headers
+from raftlake.wire.batches import HEADER_BYTES, decode_records, iterate_headers
 from remotekit import ABSENT, DAMAGED, LOST, RemoteWorld
 
 BIG = 1 << 20
@@ -100,7 +100,7 @@ def test_batches_come_whole_and_as_many_as_fit(world: World) -> None:
     assert offsets(world.reads.find(partition, 1, 2 * size)) == [1, 2]
     assert offsets(world.reads.find(partition, 5, BIG)) == [5, 6, 7]
     assert world.tally.hits == 5 and world.tally.reads == 1
-    assert world.tally.bytes == len(world.batches(partition, 0, 8))
+    assert world.tally.bytes == len(world.batches(partition, 1, 8)) + HEADER_BYTES, "the control batch is empty"
 
 
 def test_nothing_above_the_tables_end_or_the_high_watermark_is_shown(world: World) -> None:
@@ -170,6 +170,20 @@ def test_a_piece_ahead_that_is_wanted_takes_its_turn(monkeypatch: pytest.MonkeyP
     world.tier.give()
     world.ground.run(1)
     assert world.called == ["ahead"] and world.tier.reads == []
+
+
+def test_a_piece_is_kept_as_consumers_are_shown_it(world: World) -> None:
+    """The control batch at its beginning is empty, and shorter than in the log. What follows is found behind it."""
+    partition = world.partition()
+    assert world.fetched(partition, 0) == list(range(8))
+    whole = world.reads.find(partition, 0, BIG)
+    assert isinstance(whole, bytes)
+    first, *others = iterate_headers(whole)
+    assert (first.record_count, first.is_control, first.size) == (0, False, HEADER_BYTES)
+    assert whole[first.size :] == world.batches(partition, 1, 8)
+    assert [record.offset for record in decode_records(whole)] == list(range(1, 8))
+    assert world.reads.find(partition, 3, BIG) == world.batches(partition, 3, 8)
+    assert len(others) == 7
 
 
 # --- the line -------------------------------------------------------------------------------------------------------------

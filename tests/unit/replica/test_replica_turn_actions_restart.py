@@ -173,6 +173,7 @@ def test_the_house_ticks_in_order_and_answers_what_is_overdue() -> None:
     partition.expire = expired.append  # type: ignore[method-assign]
     house = Housekeeping(
         ground.engine,
+        disk=Noted(),  # type: ignore[arg-type]
         findings=Findings(ground.engine),
         producers=ProducerCare(ground.engine),
         scrub=Noted(),  # type: ignore[arg-type]
@@ -216,6 +217,7 @@ def _trimmed(table: TableBounds | None, **settings: Any) -> list[int]:
     snapshots = Noted()
     house = Housekeeping(
         ground.engine,
+        disk=Noted(),  # type: ignore[arg-type]
         findings=Findings(ground.engine),
         producers=ProducerCare(ground.engine),
         scrub=Noted(),  # type: ignore[arg-type]
@@ -241,6 +243,7 @@ def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> 
     snapshots, scrub = Noted(), Noted()
     house = Housekeeping(
         ground.engine,
+        disk=Noted(),  # type: ignore[arg-type]
         findings=Findings(ground.engine),
         producers=ProducerCare(ground.engine),
         scrub=scrub,  # type: ignore[arg-type]

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.replica.apis.fetch import ParkedFetch
+from raftlake.ports.tier import TierError, TierFailure
+from raftlake.replica.partition.partition import Partition
 from raftlake.replica.tiering.pieces import Piece
 from raftlake.replica.tiering.remote_log import RemoteLog
+from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.sim.clients.historian import FIRST_OF_A_TIME, NOT_GONE, ONE_SPACE, Historian, _Asked
+from raftlake.sim.clients.messages import NO_CONTROL
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults.faults import Settings
 from raftlake.sim.invariants import Violation
@@ -39,6 +42,13 @@ def test_the_beginning_is_read_over_and_over_though_local_logs_are_trimmed() -> 
     assert len(historians) == 2 and all(client.completed > 20 for client in historians)
     assert outcome.covered["old offsets read"] > 10 and outcome.covered["times found"] > 2
     assert cluster.oracle.partitions[0].seen
+
+
+def test_a_control_record_that_is_shown_is_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever client sees it. Without a tier nobody compares batches with the log."""
+    monkeypatch.setattr(Partition, "read_shown", Partition.read_intact)
+    with pytest.raises(Violation, match=NO_CONTROL):
+        Cluster(Settings(seed=3, safety_ms=5_000, producers=1, think_ms_mean=50)).run()
 
 
 def test_seeds_with_a_tier_have_historians_and_others_none() -> None:
@@ -87,10 +97,10 @@ def test_the_first_record_of_a_time_may_be_in_the_table(monkeypatch: pytest.Monk
 
 
 def test_a_node_that_never_reads_the_table_leaves_historians_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: ParkedFetch, partition: Any, part: Any, size_max: int, result: Any) -> None:
-        result.error = ErrorCode.KAFKA_STORAGE_ERROR
+    def refuse(self: RemoteReads, partition: Any, offset: int, size_max: int) -> TierError:
+        return TierError(TierFailure.UNKNOWN, "nothing is read")
 
-    assert "historian" in broken(monkeypatch, ParkedFetch, "_read_remote", refuse)
+    assert "historian" in broken(monkeypatch, RemoteReads, "find", refuse)
 
 
 def test_a_leader_that_was_replaced_may_have_less_than_was_read_elsewhere() -> None:

@@ -4,7 +4,7 @@ Reading order:
 
 - `answers`: Kafka answers in the version of the request.
 - `produce`: Produce; the checked batches go into the log as they came.
-- `fetch`: Fetch for consumers, at the leader and at followers.
+- `fetch`: Fetch for consumers, at the leader and at followers. `shown_records`: what it gives of one partition.
 - `offsets`: ListOffsets and OffsetForLeaderEpoch.
 - `replica_offsets`: the same for replicas that ask their leader.
 - `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
@@ -21,7 +21,7 @@ Invariants:
 
 - A handler gets the decoded request and calls `reply` once, now or in a later turn.
 - A handler never raises for what a client sent.
-- No consumer gets a record above the high watermark that this node has applied.
+- No consumer gets a record above the high watermark that this node has applied, nor a control record of Raft.
 - acks=1 waits for the majority like acks=all.
 """
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raftlake.errors import DamagedData, ErrorCode, TooManyFiles
+from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.ports.tier import TierError
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
 from raftlake.replica.apis.offsets import fence
+from raftlake.replica.apis.shown_records import read_shown
 from raftlake.replica.config import ClientContext
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.refused_for_good import FETCH
@@ -32,6 +32,7 @@ from raftlake.replica.timers import Timer
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.fetch import FetchPartition, FetchRequest
 from raftlake.wire.fetch_response import EpochEndOffset, FetchPartitionResult, FetchResponse, FetchTopicResult
+from raftlake.wire.shown import end_of_empty
 
 WAIT_MS_MAX = 60_000
 READ_COMMITTED = 1
@@ -40,6 +41,9 @@ BYTES_MAX = 64 * 1024 * 1024
 PARTITION_BYTES_MAX = 8 * 1024 * 1024
 #: What a request may wait for: as much is read at most by each look that is in vain.
 BYTES_MIN_MAX = 1024 * 1024
+#: How long batches without records wait for records behind them, at most. Some consumers stay before such batches, and ask
+#: again as soon as they are answered.
+EMPTY_WAIT_MS_MAX = 50
 #: Each partition takes some 5 µs of every look.
 PARTITIONS_MAX = 1 << 14
 PARTITIONS_LOOKED_AT_PER_MS = 100
@@ -149,10 +153,12 @@ class ParkedFetch:
         """Answer if there is reason to. True once the request has been answered."""
         if self._done:
             return True
-        size, urgent, topics = self._read()
-        self._done = final or urgent or size >= self._bytes_min
+        size, empty, urgent, topics = self._read()
+        self._done = final or urgent or size - empty >= self._bytes_min
         self._ask_for_missing()
         if not self._done:
+            if empty:
+                self._hasten()
             return False
         self._parked.discard(self)
         if self._timer is not None:
@@ -163,6 +169,15 @@ class ParkedFetch:
         self._stop_watching()
         self._reply(FetchResponse(topics=topics, session_id=0, node_endpoints=self._endpoints(topics)))
         return True
+
+    def _hasten(self) -> None:
+        deadline_ms = self._node.engine.now_ms + EMPTY_WAIT_MS_MAX
+        if deadline_ms >= self._deadline_ms:
+            return
+        self._deadline_ms = deadline_ms
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._node.engine.timers.schedule(deadline_ms, self.finish)
 
     def _ask_for_missing(self) -> None:
         """Also where the request is answered without them: the consumer's next one will want them."""
@@ -181,21 +196,24 @@ class ParkedFetch:
         """Answer with what there is."""
         self._attempt(final=True)
 
-    def _read(self) -> tuple[int, bool, list[FetchTopicResult]]:
+    def _read(self) -> tuple[int, int, bool, list[FetchTopicResult]]:
+        """Bytes of records, those of partitions that have batches without records alone, whether to answer now, the answer."""
         budget = min(self._request.bytes_max, BYTES_MAX)
-        size, urgent = 0, not self._request.topics
+        size, empty, urgent = 0, 0, not self._request.topics
         self._missing = []
         topics: list[FetchTopicResult] = []
         for topic, groups in zip(self._request.topics, self._groups, strict=True):
             results: list[FetchPartitionResult] = []
             for part, group in zip(topic.partitions, groups, strict=True):
                 result = self._read_partition(group, part, budget - size, first=size == 0)
-                size += len(result.records or b"")
+                records = result.records or b""
+                size += len(records)
+                empty += len(records) if end_of_empty(records) is not None else 0
                 has_news = result.error is not ErrorCode.NONE or result.diverging_epoch is not None
                 urgent = urgent or (has_news and not self._may_pass(group, part, result.error))
                 results.append(result)
             topics.append(FetchTopicResult(topic.name, topic.topic_id, results))
-        return size, urgent, topics
+        return size, empty, urgent, topics
 
     def _read_partition(self, group: GroupId, part: FetchPartition, budget: int, *, first: bool) -> FetchPartitionResult:
         partition = self._node.engine.partitions.get(group)
@@ -228,27 +246,11 @@ class ParkedFetch:
         if is_refused or is_at_end or not (budget > 0 or first):
             return result
         size_max = max(1, min(part.bytes_max, budget, PARTITION_BYTES_MAX))
-        if part.fetch_offset < partition.log.start_offset:
-            self._read_remote(partition, part, size_max, result)
-            return result
-        try:
-            result.records = partition.read_intact(Offset(part.fetch_offset), high_watermark, size_max)
-        except DamagedData as damage:
-            self._node.findings.found(group, damage)
-            result.error = ErrorCode.KAFKA_STORAGE_ERROR
-        except TooManyFiles as too_many:
-            self._node.findings.on_too_many(too_many)
-            result.error = ErrorCode.KAFKA_STORAGE_ERROR
+        found = read_shown(self._node, partition, part.fetch_offset, size_max)
+        result.records, result.error = found.data, found.error
+        if found.missing >= 0:
+            self._missing.append((partition, found.missing))
         return result
-
-    def _read_remote(self, partition: Partition, part: FetchPartition, size_max: int, result: FetchPartitionResult) -> None:
-        found = self._node.remote_reads.find(partition, part.fetch_offset, size_max)
-        if isinstance(found, TierError):
-            result.error = ErrorCode.KAFKA_STORAGE_ERROR
-        elif found is None:
-            self._missing.append((partition, part.fetch_offset))
-        else:
-            result.records = found
 
     def _may_pass(self, group: GroupId, part: FetchPartition, error: ErrorCode) -> bool:
         """What is not available yet and likely to be before the wait is over. A follower without the offset sends the

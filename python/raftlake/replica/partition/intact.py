@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from raftlake.errors import CorruptBatch, DamagedData
 from raftlake.raft.types import Epoch, Offset
-from raftlake.wire.batch_header import BatchHeader, require_crc
+from raftlake.wire.batch_header import CONTROL_BIT, BatchHeader, require_crc
 from raftlake.wire.batches import iterate_headers
 
 
@@ -38,17 +38,27 @@ def headers_from(name: object, data: bytes, start: int, *, check_crc: bool = Tru
         raise DamagedData(f"{name}: damaged at offset {offset}: {error}", offset=offset) from error
 
 
-def require_intact(name: object, data: bytes, start: int, epochs: Sequence[tuple[Epoch, Offset]], *, check_crc: bool) -> None:
-    """`data` are whole batches from the one that holds `start` on. Raises DamagedData that names the log and the offset."""
-    require_epochs(name, start, headers_from(name, data, start, check_crc=check_crc), epochs)
+def require_intact(
+    name: object, data: bytes, start: int, epochs: Sequence[tuple[Epoch, Offset]], *, check_crc: bool
+) -> list[BatchHeader]:
+    """`data` are whole batches from the one that holds `start` on. Returns the headers of the control batches among them.
+    Raises DamagedData that names the log and the offset."""
+    return require_epochs(name, start, headers_from(name, data, start, check_crc=check_crc), epochs)
 
 
-def require_epochs(name: object, start: int, headers: Iterable[BatchHeader], epochs: Sequence[tuple[Epoch, Offset]]) -> None:
-    """The batches from the one that holds `start` on are of the epochs that the history says. Raises DamagedData."""
+def require_epochs(
+    name: object, start: int, headers: Iterable[BatchHeader], epochs: Sequence[tuple[Epoch, Offset]]
+) -> list[BatchHeader]:
+    """The batches from the one that holds `start` on are of the epochs that the history says. Returns the headers of the
+    control batches. Raises DamagedData."""
     offset = start
+    control: list[BatchHeader] = []
     for header in headers:
         index = bisect_right(epochs, header.base_offset, key=lambda entry: entry[1]) - 1
         if index >= 0 and header.leader_epoch != epochs[index][0]:
             reason = f"its leader epoch is {header.leader_epoch}, but the epoch history says {epochs[index][0]}"
             raise DamagedData(f"{name}: damaged at offset {offset}: {reason}", offset=offset)
+        if header.attributes & CONTROL_BIT:
+            control.append(header)
         offset = header.end_offset
+    return control

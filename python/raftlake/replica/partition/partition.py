@@ -26,6 +26,7 @@ from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.wire.batches import BatchHeader, parse_header, stamp
+from raftlake.wire.shown import without_raft_records
 
 #: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
 Prove = Callable[[GroupId, Callable[[bool], None]], None]
@@ -113,6 +114,11 @@ class Partition:
         data = self.log.read(start, limit, size_max)
         require_intact(self.group, data, start, self.log.epochs, check_crc=check_crc)
         return data
+
+    def read_shown(self, start: Offset, limit: Offset, size_max: int) -> bytes:
+        """Like `read_intact`, for a consumer: the control batches of Raft are empty. Raises DamagedData."""
+        data = self.log.read(start, limit, size_max)
+        return without_raft_records(data, require_intact(self.group, data, start, self.log.epochs, check_crc=True))
 
     # --- producers ---
 

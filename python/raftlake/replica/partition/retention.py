@@ -21,16 +21,35 @@ class TableBounds:
 
 def first_offset_to_keep(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int, below: int, ended: int = 0) -> int:
     """The first offset that must stay. Whole closed segments up to `below` go when they are older than `local_ms` or, oldest
-    first, while the log is larger than `local_bytes`. Those up to `ended` go in any case. The active segment always stays."""
+    first, while the log is larger than `local_bytes`. Those up to `ended` go in any case. The active segment always stays: what
+    `wants_roll` says is asked first."""
     keep_from = segments[0].base_offset if segments else 0
     total_bytes = sum(segment.size for segment in segments)
     for segment in segments[:-1]:
         if segment.end_offset > below:
             break
-        too_old = 0 <= config.local_ms < wall_ms - segment.timestamp_ms_max
+        too_old = _is_too_old(segment, config, wall_ms)
         too_much = 0 <= config.local_bytes <= total_bytes - segment.size
         if not (too_old or too_much or segment.end_offset <= ended):
             break
         keep_from = segment.end_offset
         total_bytes -= segment.size
     return keep_from
+
+
+def wants_roll(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int, below: int, ended: int = 0) -> bool:
+    """Whether the active segment is to be closed so that retention may delete all of the log, as in Kafka: its newest record is
+    older than `local_ms`, nothing of it lies above `below`, and whatever lies before it goes. A segment without any time stays:
+    it holds the control records of a leader, and grows old with the first record behind them."""
+    if not segments:
+        return False
+    active = segments[-1]
+    if active.size == 0 or active.timestamp_ms_max < 0 or active.end_offset > below:
+        return False
+    if not _is_too_old(active, config, wall_ms):
+        return False
+    return first_offset_to_keep(segments, config, wall_ms, below, ended) == active.base_offset
+
+
+def _is_too_old(segment: SegmentInfo, config: NodeConfig, wall_ms: int) -> bool:
+    return 0 <= config.local_ms < wall_ms - segment.timestamp_ms_max

@@ -31,6 +31,8 @@ from raftlake.replica.tiering.pieces import Piece, Pieces
 from raftlake.replica.tiering.read_tally import ReadTally
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.unreadable import Unreadable
+from raftlake.wire.batches import iterate_headers
+from raftlake.wire.shown import without_raft_records
 
 CALLS_MAX = 4
 #: So many pieces have room in the cache.
@@ -303,11 +305,13 @@ class RemoteReads:
 
 
 def _checked(wanted: Wanted, data: bytes, epochs: Sequence[tuple[Epoch, Offset]]) -> Piece | TierError:
-    """The batches are those that the log had, as far as CRCs, offsets and epochs tell."""
+    """The batches are those that the log had, as far as CRCs, offsets and epochs tell. The piece holds what consumers are
+    shown of them."""
     group = wanted.lineage.group
     try:
         headers = list(headers_from(group, data, wanted.offset))
-        require_epochs(group, wanted.offset, headers, epochs)
+        control = require_epochs(group, wanted.offset, headers, epochs)
     except DamagedData as damage:
         return TierError(TierFailure.DAMAGED, f"the tier gave other batches than the log had: {damage}")
-    return Piece(wanted.lineage, data, headers)
+    shown = without_raft_records(data, control)
+    return Piece(wanted.lineage, shown, headers if shown is data else iterate_headers(shown))

@@ -4,20 +4,26 @@ and what the next start wants to know is written down."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from raftlake.errors import DiskFull
+from raftlake.ports.driver import SegmentInfo
 from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.scrub import Scrub
+from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.partition.retention import TableBounds, first_offset_to_keep
+from raftlake.replica.partition.retention import TableBounds, first_offset_to_keep, wants_roll
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.snapshots import Snapshots
 
 INTERVAL_MS = 250
 CHECKPOINT_INTERVAL_MS = 1_000
 EXPIRATION_INTERVAL_MS = 600_000
+#: Segments that one round closes because they are old. Each closing waits for the disk a few times.
+ROLLS_MAX = 8
 
 
 class Housekeeping:
@@ -28,6 +34,7 @@ class Housekeeping:
         self,
         engine: Engine,
         *,
+        disk: DiskWatch,
         findings: Findings,
         producers: ProducerCare,
         scrub: Scrub,
@@ -36,6 +43,7 @@ class Housekeeping:
         table: Callable[[Partition], TableBounds | None],
     ) -> None:
         self._engine = engine
+        self._disk = disk
         self._findings = findings
         self._producers = producers
         self._scrub = scrub
@@ -70,6 +78,7 @@ class Housekeeping:
     def _apply_retention(self) -> None:
         """Delete closed segments that are too old or too many; of the metadata log its snapshots decide."""
         engine = self._engine
+        rolls = 0
         for partition in list(engine.partitions.values()):
             if partition.group == METADATA_GROUP:
                 continue
@@ -82,8 +91,23 @@ class Housekeeping:
             ended = 0
             if table is not None:
                 below, ended = min(below, table.safe), table.start
-            keep_from = Offset(first_offset_to_keep(segments, engine.config, engine.clock.wall_ms(), below, ended))
+            wall_ms = engine.clock.wall_ms()
+            if rolls < ROLLS_MAX and not partition.deleted and wants_roll(segments, engine.config, wall_ms, below, ended):
+                rolls += 1
+                segments = self._findings.guarded(partition.group, partial(self._roll, partition)) or segments
+            keep_from = Offset(first_offset_to_keep(segments, engine.config, wall_ms, below, ended))
+            if keep_from == log.end_offset:
+                # A log that goes as a whole may have nothing more to append for long: its last point is not left for later.
+                partition.save_missing_point()
             if keep_from > log.start_offset:
                 keep_from = partition.can_begin_at(keep_from)
             if keep_from > log.start_offset:
                 self._snapshots.trim(partition, keep_from)
+
+    def _roll(self, partition: Partition) -> Sequence[SegmentInfo]:
+        """The segments after the active one was closed; as they were where the disk has no room for another."""
+        try:
+            partition.roll()
+        except DiskFull as full:
+            self._disk.on_full(full)
+        return partition.log.segments()

@@ -1,7 +1,7 @@
 """A client that reads partitions from the beginning, over the table of the remote tier and the local log behind it.
 
-What it reads is judged by the last bit: at each offset the batch that was committed there, without a gap and without a double,
-whichever node answers, and wherever the seam is.
+What it reads is judged by the last bit: at each offset the batch that was committed there, as consumers are shown it, without a
+gap and without a double, whichever node answers, and wherever the seam is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from raftlake.sim.clients.messages import Consumed, ask_fetch, ask_first_offset_
 from raftlake.sim.invariants.base import Violation
 from raftlake.sim.invariants.tier import tiered_in
 from raftlake.wire.batches import iterate_headers
+from raftlake.wire.shown import without_raft_records
 
 ONE_SPACE = "a consumer reads one offset space over table and log"
 NOT_GONE = "no consumer is told that an offset is gone that the table has"
@@ -75,6 +76,7 @@ class Historian(Client):
         if result.error is ErrorCode.NONE:
             data = bytes(answer.topics[0].partitions[0].records or b"")
             wanted, end = self.shared.operations.committed_bytes(group, asked.position, result.next_offset)
+            wanted = without_raft_records(wanted, [header for header in iterate_headers(wanted) if header.is_control])
             # What was committed this very moment is not noted yet.
             if data != wanted and not (end < result.next_offset and data.startswith(wanted)):
                 bases = [header.base_offset for header in iterate_headers(data)]

@@ -25,6 +25,7 @@ from raftlake.replica.config import ClientContext, Endpoint
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.sim.clients.calls import Ask
+from raftlake.sim.invariants.base import Violation
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.batches import Record, decode_records, iterate_headers
 from raftlake.wire.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -153,6 +154,8 @@ def produced(answer: Any, node_id: NodeId) -> Produced:
 
 # --- consuming ---
 
+NO_CONTROL = "no consumer is shown a control record of Raft"
+
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
@@ -179,13 +182,16 @@ def ask_fetch(topic: str, partition: int, offset: int, wait_ms: int = 0) -> Ask:
 
 
 def consumed(answer: Any, position: int) -> Consumed | None:
-    """The records from `position` on in a Fetch answer for one partition; None where the answer names none."""
+    """The records from `position` on in a Fetch answer for one partition; None where the answer names none. Raises Violation
+    for a control batch: all of them are Raft's here."""
     if answer.error is not ErrorCode.NONE or not answer.topics:
         return None
     result = answer.topics[0].partitions[0]
     data = result.records or b""
     next_offset = position
     for header in iterate_headers(data):
+        if header.is_control:
+            raise Violation(NO_CONTROL, f"the batch at {header.base_offset}, in an answer from {position} on")
         next_offset = header.base_offset + header.last_offset_delta + 1
     records = tuple(record for record in decode_records(data) if record.offset >= position)
     return Consumed(ErrorCode(result.error), result.high_watermark, result.log_start_offset, records, next_offset)

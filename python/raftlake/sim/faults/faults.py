@@ -225,6 +225,10 @@ class Settings:
         if settings.tier_lag_ms:
             settings = draw_tier_retention(settings, stream(seed, "settings of retention in the tier"))
             settings = replace(settings, historians=historians, tier_piece_bytes=piece_bytes)
+        elif theme not in (0, 4):
+            # Short enough that whole logs grow old while clients rest, and large segments are closed for it.
+            rng = stream(seed, "settings of retention by time")
+            settings = replace(settings, retention_ms=choice(-1, 1_000, 4_000))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     @property
