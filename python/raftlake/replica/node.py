@@ -40,6 +40,7 @@ from raftlake.replica.quorum import Quorum
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.fetcher import Fetchers
+from raftlake.replica.replication.in_sync import InSync
 from raftlake.replica.replication.proofs import AwaitedProofs
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.reports import Reports
@@ -171,6 +172,14 @@ class ReplicaNode:
         self.voter_changes = VoterChanges(engine, self.quorum, self.fetch_server, self.reads)
         self.describer = Describer(engine, self.names, self.quorum, self.fetch_server)
         # In this order those who hold something for a group let go of it when the group is closed.
+        self.in_sync = InSync(
+            engine,
+            quorum=self.quorum,
+            fetch_server=self.fetch_server,
+            fetchers=self.fetchers,
+            nodes=self.membership.nodes,
+        )
+        self.reports.role_listeners.append(self.in_sync.on_role)
         engine.closed += [
             lambda partition: self.reads.drop(partition.group),
             self.voter_changes.drop,
@@ -197,6 +206,7 @@ class ReplicaNode:
             membership=self.membership,
             voter_changes=self.voter_changes,
             describer=self.describer,
+            in_sync=self.in_sync,
             record_checks=self.record_checks,
             remote_log=self.remote_log,
             remote_reads=self.remote_reads,
@@ -258,6 +268,7 @@ class ReplicaNode:
         ticking = (
             self.producers.tick,
             self.membership.tick,
+            self.in_sync.tick,
             self.voter_changes.tick,
             self.own_vote.tick,
             self.snapshots.tick,

@@ -12,6 +12,7 @@ from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
+from raftlake.replica.replication.in_sync import InSync
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
@@ -32,6 +33,7 @@ class Services:
     membership: Membership
     voter_changes: VoterChanges
     describer: Describer
+    in_sync: InSync
     record_checks: RecordChecks
     remote_log: RemoteLog
     remote_reads: RemoteReads

@@ -6,7 +6,7 @@ Every node answers all of them from what it has applied; only the figures of a q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, GroupId, PeerRe
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
-from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.reserved import Topic
@@ -37,11 +37,12 @@ NODE_ID_DIGITS = 10
 
 def metadata(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
-    nodes = node.membership.nodes()
+    gone = node.in_sync.gone()
+    nodes = _without(gone, node.membership.nodes())
     if request.topics is None or (not request.topics and _version(request) == 0):
-        topics = [_known_topic(node, nodes, _version(request), topic) for topic in node.names.all()]
+        topics = [_known_topic(node, nodes, gone, _version(request), topic) for topic in node.names.all()]
     else:
-        topics = [_asked_topic(node, nodes, _version(request), asked) for asked in once(request.topics, _name_or_id)]
+        topics = [_asked_topic(node, nodes, gone, _version(request), asked) for asked in once(request.topics, _name_or_id)]
     reply(
         answers.make(
             "MetadataResponse",
@@ -56,6 +57,11 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
             topics=tuple(topics),
         )
     )
+
+
+def _without(gone: Container[NodeId], nodes: Mapping[NodeId, Endpoint]) -> dict[NodeId, Endpoint]:
+    """Where clients reach each node that is there, by ascending id. The node that answers is always among them."""
+    return {node_id: endpoint for node_id, endpoint in nodes.items() if node_id not in gone}
 
 
 def partitions_told(node: Services, request: Any) -> int:
@@ -80,12 +86,12 @@ def _name_or_id(asked: Any) -> str | bytes:
     return topic_id if any(topic_id) else asked.name or ""
 
 
-def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
+def _asked_topic(node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, asked: Any) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
     topic = _topic_asked(node, asked)
     if topic is not None:
-        return _known_topic(node, nodes, version, topic)
+        return _known_topic(node, nodes, gone, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if node.topics.may_miss_some:
         # What it has not applied yet is not known not to exist. Clients ask again after this error.
@@ -93,7 +99,9 @@ def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: 
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
 
 
-def _known_topic(node: Services, nodes: Container[NodeId], version: int, topic: Topic) -> TopicMetadata:
+def _known_topic(
+    node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, topic: Topic
+) -> TopicMetadata:
     """What is known of a topic. A leader that is not among the `nodes` of the answer is not available to clients yet."""
     partitions = []
     for group in topic.groups():
@@ -101,10 +109,12 @@ def _known_topic(node: Services, nodes: Container[NodeId], version: int, topic: 
         leader_id = NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else hosted.core.leader_id
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
         epoch = -1 if hosted is None else hosted.core.epoch
-        partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch))
+        lagging = () if hosted is None else node.in_sync.lagging(hosted)
+        partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch, lagging))
     is_internal = topic.name == METADATA_TOPIC
     replicas = node.quorum.latest.ids
-    return TopicMetadata(version, ErrorCode.NONE, topic.name, topic.topic_id, is_internal, replicas, partitions)
+    offline = tuple(sorted(gone.intersection(replicas)))
+    return TopicMetadata(version, ErrorCode.NONE, topic.name, topic.topic_id, is_internal, replicas, partitions, offline)
 
 
 # --- cluster and quorum ---
@@ -133,7 +143,7 @@ def describe_cluster(node: Services, request: Any, reply: Reply) -> None:
                     rack=None,
                     is_fenced=False,
                 )
-                for node_id, endpoint in node.membership.nodes().items()
+                for node_id, endpoint in _without(node.in_sync.gone(), node.membership.nodes()).items()
             ),
         )
     )
