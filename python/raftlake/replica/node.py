@@ -26,6 +26,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.front import Front
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.proposals import ProposalGate
@@ -179,7 +180,8 @@ class ReplicaNode:
             fetchers=self.fetchers,
             nodes=self.membership.nodes,
         )
-        self.reports.role_listeners.append(self.in_sync.on_role)
+        self.first_leaders = FirstLeaders(engine, self.kv, self.in_sync.present)
+        self.reports.role_listeners += [self.in_sync.on_role, self.first_leaders.on_role]
         engine.closed += [
             lambda partition: self.reads.drop(partition.group),
             self.voter_changes.drop,
@@ -203,6 +205,7 @@ class ReplicaNode:
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,
+            first_leaders=self.first_leaders,
             membership=self.membership,
             voter_changes=self.voter_changes,
             describer=self.describer,
@@ -269,6 +272,7 @@ class ReplicaNode:
             self.producers.tick,
             self.membership.tick,
             self.in_sync.tick,
+            self.first_leaders.tick,
             self.voter_changes.tick,
             self.own_vote.tick,
             self.snapshots.tick,

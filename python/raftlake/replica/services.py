@@ -8,6 +8,7 @@ from raftlake.replica.aside.record_checks import RecordChecks
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.engine import Engine
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
@@ -30,6 +31,7 @@ class Services:
     handover: Handover
     kv: KvService
     topics: TopicRegistry
+    first_leaders: FirstLeaders
     membership: Membership
     voter_changes: VoterChanges
     describer: Describer

@@ -6,7 +6,7 @@ Every node answers all of them from what it has applied; only the figures of a q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, GroupId, PeerRe
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
-from raftlake.replica.config import METADATA_TOPIC, Endpoint
+from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.hosting.first_leaders import leader_for_clients
 from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.reserved import Topic
@@ -37,8 +38,7 @@ NODE_ID_DIGITS = 10
 
 def metadata(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
-    gone = node.in_sync.gone()
-    nodes = _without(gone, node.membership.nodes())
+    gone, nodes = node.in_sync.gone(), node.in_sync.present()
     if request.topics is None or (not request.topics and _version(request) == 0):
         topics = [_known_topic(node, nodes, gone, _version(request), topic) for topic in node.names.all()]
     else:
@@ -57,11 +57,6 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
             topics=tuple(topics),
         )
     )
-
-
-def _without(gone: Container[NodeId], nodes: Mapping[NodeId, Endpoint]) -> dict[NodeId, Endpoint]:
-    """Where clients reach each node that is there, by ascending id. The node that answers is always among them."""
-    return {node_id: endpoint for node_id, endpoint in nodes.items() if node_id not in gone}
 
 
 def partitions_told(node: Services, request: Any) -> int:
@@ -102,11 +97,11 @@ def _asked_topic(node: Services, nodes: Container[NodeId], gone: frozenset[NodeI
 def _known_topic(
     node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, topic: Topic
 ) -> TopicMetadata:
-    """What is known of a topic. A leader that is not among the `nodes` of the answer is not available to clients yet."""
+    """What is known of a topic. `nodes` are those that the answer lists."""
     partitions = []
     for group in topic.groups():
         hosted = node.engine.partitions.get(group)
-        leader_id = NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else hosted.core.leader_id
+        leader_id = leader_for_clients(hosted, nodes)
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
         epoch = -1 if hosted is None else hosted.core.epoch
         lagging = () if hosted is None else node.in_sync.lagging(hosted)
@@ -143,7 +138,7 @@ def describe_cluster(node: Services, request: Any, reply: Reply) -> None:
                     rack=None,
                     is_fenced=False,
                 )
-                for node_id, endpoint in _without(node.in_sync.gone(), node.membership.nodes()).items()
+                for node_id, endpoint in node.in_sync.present().items()
             ),
         )
     )

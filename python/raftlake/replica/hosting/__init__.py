@@ -5,6 +5,7 @@ Reading order:
 - `hosting`: `Hosting` opens a group from its files, closes it, and begins its log anew behind a snapshot.
 - `topics`: `TopicRegistry` follows the keys of topics, and proposes their creation and deletion.
 - `queue`: `HostingQueue` opens and deletes some groups at a time.
+- `first_leaders`: `FirstLeaders` holds the answer to a creation until the topic's partitions have leaders.
 
 What a topic's name or id stands for is known to `Names`, which this package fills.
 

@@ -11,12 +11,13 @@ counts as in sync for `replica_lag_ms_max`. Decides nothing: what is committed i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.roles import Leader, ReplicaProgress
 from raftlake.raft.types import Epoch, NodeId
+from raftlake.replica.config import Endpoint
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.quorum import Quorum
@@ -33,7 +34,7 @@ ByPartition = dict[tuple[bytes, int], tuple[int, ...]]
 
 
 class InSync:
-    """`nodes` are those that clients are told of. `fetch_server` sends the report that is given to it."""
+    """`nodes` are those that have said where clients reach them. `fetch_server` sends the report that is given to it."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class InSync:
         quorum: Quorum,
         fetch_server: FetchServer,
         fetchers: Fetchers,
-        nodes: Callable[[], Iterable[NodeId]],
+        nodes: Callable[[], Mapping[NodeId, Endpoint]],
     ) -> None:
         self._engine = engine
         self._quorum = quorum
@@ -73,6 +74,11 @@ class InSync:
     def gone(self) -> frozenset[NodeId]:
         """The nodes that nobody hears of. Never this node, nor one that this node has heard itself."""
         return frozenset(node_id for node_id in self._gone if not self._hears(node_id))
+
+    def present(self) -> dict[NodeId, Endpoint]:
+        """Where clients reach each node that is not gone, by ascending id. This node is always among them."""
+        gone = self.gone()
+        return {node_id: endpoint for node_id, endpoint in self._nodes().items() if node_id not in gone}
 
     def lagging(self, partition: Partition) -> tuple[int, ...]:
         """The replicas of a group that are not in sync, as its leader says. While this node hears of no leader: those that are
