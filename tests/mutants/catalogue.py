@@ -21,6 +21,7 @@ from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
+from tests.mutants.catalogue_in_sync import IN_SYNC_BUGS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
@@ -62,6 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_SPACE,
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,
+    *IN_SYNC_BUGS,
     *RUNTIME,
     *TIERING_BUGS,
     *TIER_FOLLOWER_BUGS,

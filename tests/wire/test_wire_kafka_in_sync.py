@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from raftlake import Client, LocalQuorum
-from raftlake.replica.config import REPLICA_LAG_MS_MAX
 from waitkit import wait_until
 
 pytestmark = pytest.mark.java
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-#: What users may expect by default; the machine of a test may be slow.
-EXPECTED_S, PATIENCE_S = 8, 60
+#: The machine of a test may be slow; how long it takes there is tested on simulated time.
+PATIENCE_S = 60
 
 
 def under_replicated(tool: Tool, server: str) -> dict[str, set[int]]:
@@ -30,7 +28,6 @@ def under_replicated(tool: Tool, server: str) -> dict[str, set[int]]:
 
 
 def test_kafka_topics_lists_the_partitions_of_a_killed_node_and_none_when_it_is_back(tmp_path: Path, kafka_tool: Tool) -> None:
-    assert REPLICA_LAG_MS_MAX < EXPECTED_S * 1_000
     with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum:
         servers = quorum.bootstrap_servers.split(",")
         with Client(quorum.bootstrap_servers) as client:
@@ -49,14 +46,3 @@ def test_kafka_topics_lists_the_partitions_of_a_killed_node_and_none_when_it_is_
                 assert set(client.describe_cluster().nodes) == alive
         quorum.start(victim)
         wait_until(lambda: under_replicated(kafka_tool, servers[victim - 1]) == {}, "it has caught up", PATIENCE_S)
-
-
-def test_eight_seconds_after_a_kill_the_partitions_are_listed(tmp_path: Path, kafka_tool: Tool) -> None:
-    with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
-        client.create_topic("orders", 3)
-        victim = next(node_id for node_id in (1, 2, 3) if node_id != quorum.leader())
-        quorum.kill(victim)
-        killed_at = time.monotonic()
-        others = [server for node_id, server in enumerate(quorum.bootstrap_servers.split(","), 1) if node_id != victim]
-        wait_until(lambda: time.monotonic() - killed_at >= EXPECTED_S, "eight seconds have passed", PATIENCE_S)
-        assert len(under_replicated(kafka_tool, others[0])) >= 3

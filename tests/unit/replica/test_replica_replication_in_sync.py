@@ -10,16 +10,18 @@ import pytest
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
-from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.config import METADATA_GROUP, REPLICA_LAG_MS_MAX
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.replication.in_sync import LOOK_INTERVAL_MS
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
 
-LAG_MS = 4_000
+LAG_MS = REPLICA_LAG_MS_MAX
 #: Until every node has heard it: the next look of the leader, and a round.
 SPREAD_MS = LOOK_INTERVAL_MS + 300
 ALL = {1, 2, 3}
+#: By then operators see the partitions that miss a killed node, with the default settings.
+EXPECTED_MS = 8_000
 
 
 def settled(topics: int = 1, partitions: int = 3, size: int = 3, **settings: Any) -> Cluster:
@@ -80,7 +82,8 @@ def test_a_killed_node_leaves_the_in_sync_sets_and_the_brokers_of_every_node(is_
     cluster.run(LAG_MS - 500)
     assert all(brokers(cluster, node) == ALL for node in cluster.nodes.values()), "it may be back in a moment"
     # A group whose leader died counts from the election on.
-    cluster.run(2 * SPREAD_MS)
+    assert LAG_MS + 2 * SPREAD_MS < EXPECTED_MS
+    cluster.run(500 + 2 * SPREAD_MS)
     assert everywhere(cluster, ALL - {victim})
     for node in cluster.nodes.values():
         (topic,) = metadata(cluster, node).topics
@@ -147,6 +150,19 @@ def test_a_replica_cut_off_from_one_leader_lags_there_alone_and_is_not_gone() ->
     assert cluster.nodes[leader].in_sync.under_replicated == 1
     cluster.heal()
     cluster.run(LAG_MS, until=lambda: everywhere(cluster, ALL))
+
+
+def test_a_node_that_the_metadata_leader_alone_does_not_hear_is_told_by_those_who_do() -> None:
+    """It may lead partitions, and clients need its address."""
+    cluster = settled()
+    metadata_leader = cluster.leader().config.node_id
+    cut, other = (node.config.node_id for node in cluster.followers())
+    cluster.cut(cut, metadata_leader)
+    cluster.run(LAG_MS + 2 * SPREAD_MS)
+    assert cluster.leader().config.node_id == metadata_leader and led_by(cluster, cut)
+    assert brokers(cluster, cluster.nodes[metadata_leader]) == ALL - {cut}
+    assert brokers(cluster, cluster.nodes[other]) == ALL
+    assert cut in brokers(cluster, cluster.nodes[cut])
 
 
 def test_a_replica_that_fetches_and_never_reaches_the_end_lags() -> None:
