@@ -49,19 +49,6 @@ IN_SYNC_BUGS = (
         places=(TOLD,),
     ),
     Mutant(
-        name="not-known-who-is-gone-means-nobody",
-        source=KILLED,
-        edits=(
-            Edit(
-                IN_SYNC,
-                "gone = self._gone if partition is not None and partition.core.is_leader else None",
-                "gone = self._gone if partition is not None and partition.core.is_leader else ()",
-            ),
-        ),
-        by_tests=True,
-        places=(TOLD,),
-    ),
-    Mutant(
         name="node-that-is-heard-counts-as-gone",
         source="a node that the leader of the metadata log does not hear may lead partitions, and clients need its address",
         edits=(Edit(IN_SYNC, "for node_id in self._gone if not self._hears(node_id))", "for node_id in self._gone)"),),

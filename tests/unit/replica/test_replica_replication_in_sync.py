@@ -102,8 +102,9 @@ def test_a_node_that_comes_back_is_told_of_at_once() -> None:
     cluster.run(600, until=lambda: all(brokers(cluster, node) == ALL for node in cluster.nodes.values()))
 
 
-def test_idle_partitions_stay_in_sync_while_their_replicas_live() -> None:
-    cluster = settled()
+@pytest.mark.parametrize("lag_ms", [1_000, LAG_MS], ids=["the shortest time", "the default"])
+def test_idle_partitions_stay_in_sync_while_their_replicas_live(lag_ms: int) -> None:
+    cluster = settled(replica_lag_ms_max=lag_ms)
     for _ in range(40):
         cluster.run(500)
         assert everywhere(cluster, ALL)
@@ -200,6 +201,26 @@ def test_a_new_leader_does_not_take_a_dead_replica_for_one_in_sync() -> None:
         assert all(victim not in brokers(cluster, node) for node in cluster.nodes.values())
     assert all(cluster.leader(group) is not old for group in groups)
     assert everywhere(cluster, alive)
+
+
+def test_a_replica_that_lags_and_lives_is_not_forgotten_when_its_leader_hands_over() -> None:
+    """It fetches everything but one partition, so no node is gone."""
+    cluster = settled()
+    old = cluster.leader(next(group for group in cluster.nodes[NodeId(1)].partitions if group.topic == "t0"))
+    group = led_by(cluster, old.config.node_id)
+    stuck = next(node for node in cluster.nodes.values() if node is not old)
+    stuck_id, fetch = stuck.config.node_id, stuck.fetchers.fetch
+    stuck.fetchers.fetch = lambda peer, of, request: None if of == group else fetch(peer, of, request)  # type: ignore[method-assign]
+    stuck.fetchers.forget(group)
+    cluster.produce(group, batch(b"it lacks this"))
+    cluster.run(LAG_MS + 2 * SPREAD_MS)
+    others = [node for node in cluster.nodes.values() if node is not stuck]
+    old.handover.begin()
+    for _ in range(1_500):
+        cluster.run(1)
+        assert all(in_sync(cluster, node)[group.partition] == ALL - {stuck_id} for node in others)
+        assert all(brokers(cluster, node) == ALL for node in others)
+    assert cluster.leader(group) not in (old, stuck)
 
 
 def test_a_node_that_starts_learns_who_is_gone_from_the_first_answer() -> None:

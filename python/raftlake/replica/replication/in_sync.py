@@ -82,13 +82,13 @@ class InSync:
 
     def lagging(self, partition: Partition) -> tuple[int, ...]:
         """The replicas of a group that are not in sync, as its leader says. While this node hears of no leader: those that are
-        gone."""
+        gone, and those that lagged before."""
         group, core = partition.group, partition.core
         if core.is_leader:
             return self._lagging.get(group, ())
         told = self._told.get(core.leader_id) if core.hears_leader else None
         if told is None:
-            return self._missed()
+            return self._missed() + self._lagged_before(group)
         return told.get((group.topic_id, group.partition), ()) if told else ()
 
     def _missed(self) -> Nodes:
