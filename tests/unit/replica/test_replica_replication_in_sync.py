@@ -9,6 +9,7 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP, REPLICA_LAG_MS_MAX
 from raftlake.replica.node import ReplicaNode
@@ -102,9 +103,13 @@ def test_a_node_that_comes_back_is_told_of_at_once() -> None:
     cluster.run(600, until=lambda: all(brokers(cluster, node) == ALL for node in cluster.nodes.values()))
 
 
-@pytest.mark.parametrize("lag_ms", [1_000, LAG_MS], ids=["the shortest time", "the default"])
-def test_idle_partitions_stay_in_sync_while_their_replicas_live(lag_ms: int) -> None:
-    cluster = settled(replica_lag_ms_max=lag_ms)
+@pytest.mark.parametrize(
+    ("lag_ms", "raft"),
+    [(1_000, RaftConfig()), (LAG_MS, RaftConfig()), (1_000, RaftConfig(fetch_timeout_ms=30_000, request_timeout_ms=30_000))],
+    ids=["the shortest time", "the default", "cores that hear of their replicas every 15 s"],
+)
+def test_idle_partitions_stay_in_sync_while_their_replicas_live(lag_ms: int, raft: RaftConfig) -> None:
+    cluster = settled(replica_lag_ms_max=lag_ms, raft=raft)
     for _ in range(40):
         cluster.run(500)
         assert everywhere(cluster, ALL)
