@@ -103,6 +103,7 @@ class FakeHttpNode:
         self.read_tally = SimpleNamespace(reads=0, bytes=0, hits=0, searches=0, failures=0, unreadable=UnreadableParts())
         self.producers = SimpleNamespace(tally=ProducerTally(self.config.producer_ids_max))
         self.damage = SimpleNamespace(impaired={}, listeners=[])
+        self.in_sync = SimpleNamespace(under_replicated=0)
         self.fatal: RaftlakeError | None = None
         self.ready = True
         self.metadata_leader_id = 1

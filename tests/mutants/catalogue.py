@@ -22,6 +22,7 @@ from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
+from tests.mutants.catalogue_in_sync import IN_SYNC_BUGS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_runtime import RUNTIME
@@ -66,6 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,
     *RETENTION_BY_TIME,
+    *IN_SYNC_BUGS,
     *RUNTIME,
     *SHOWN_BATCHES,
     *TIERING_BUGS,

@@ -42,9 +42,9 @@ CLIENTS_ADDRESSES = (
     mutant(
         "leader-named-that-clients-cannot-find",
         "Kafka: LEADER_NOT_AVAILABLE where the leader has no endpoint at this listener",
-        "raftlake.replica.apis.cluster",
-        "NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else",
-        "NO_LEADER if hosted is None else",
+        "raftlake.replica.hosting.first_leaders",
+        "    if partition is None or partition.core.leader_id not in nodes:\n",
+        "    if partition is None:\n",
         TOLD_ADDRESSES,
     ),
     mutant(

@@ -41,6 +41,7 @@ from raftlake.runtime.peers import control as peer_control
 from raftlake.runtime.peers.codec import PeerCodec, is_from_replica, parse_peer_client_id, peer_client_id, source_of
 from raftlake.wire import fetch, produce
 from raftlake.wire.api import API_TABLE, ApiKey, decode_request, decode_response, encode_request, encode_response
+from raftlake.wire.sync_report import Lagging, SyncReport
 from runtime_fakes import TOPIC_ID, FakeNode
 
 VOTERS: dict[Any, Endpoint] = {1: Endpoint("one", 9001), 2: Endpoint("two", 9002), 3: Endpoint("three", 9003)}
@@ -155,6 +156,16 @@ fetched = st.builds(
     FetchResponse, error=errors, leader_id=node_ids, leader_epoch=int32, high_watermark=int64, log_start_offset=int64,
     diverging=st.none() | positions, snapshot_id=st.none() | positions, leader_log_end=int64,
 )  # fmt: skip
+numbers = st.lists(node_ids, max_size=3, unique=True).map(sorted).map(tuple)
+reports = st.builds(
+    SyncReport,
+    gone=st.none() | numbers,
+    lagging=st.lists(st.builds(Lagging, st.binary(min_size=16, max_size=16), int32, numbers), max_size=6).map(tuple),
+)
+
+
+def in_order(report: SyncReport | None) -> Any:
+    return report if report is None else (report.gone, sorted(report.lagging))
 
 
 @given(fetch_rpcs)
@@ -174,9 +185,12 @@ def test_fetch_replies(rpc: FetchRpc, data: st.DataObject) -> None:
         PeerMessage(message.group, with_records(body, payload))
         for message, body, payload in zip(rpc.messages, bodies, records, strict=True)
     )
-    reply = FetchReply(error=data.draw(errors), session_id=data.draw(int32), messages=sent)
+    reply = FetchReply(
+        error=data.draw(errors), session_id=data.draw(int32), messages=sent, sync_report=data.draw(st.none() | reports)
+    )
     _, read = answered(rpc, header, reply, sender)
     assert (read.error, read.session_id) == (reply.error, reply.session_id)
+    assert in_order(read.sync_report) == in_order(reply.sync_report)
     assert [message.group for message in read.messages] == [message.group for message in sent]
     for message, body, payload in zip(read.messages, bodies, records, strict=True):
         assert b"".join(batch.payload for batch in message.body.batches) == payload

@@ -52,13 +52,9 @@ class Admin:
             told = f"create topic {name!r} with {partitions} partitions: at most {PARTITIONS_MAX} can be asked for"
             raise RequestRejected(ErrorCode.INVALID_PARTITIONS, told)
         deadline = self._deadline(timeout_ms)
-        request = protocol.create_topic_request(
-            name,
-            partitions,
-            -1,
-            configs or {},
-            max(1, int(min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms))),
-        )
+        # The node waits for leaders, and answers well before this client gives its connection up.
+        patience_ms = min(deadline.remaining_ms(), self._cluster.config.attempt_timeout_ms)
+        request = protocol.create_topic_request(name, partitions, -1, configs or {}, max(1, int(patience_ms / 2)))
         was_sent = False
         backoff = Backoff(self._cluster.config.retry_backoff_ms, self._cluster.config.retry_backoff_ms_max)
         while True:

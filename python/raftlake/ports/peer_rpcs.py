@@ -13,6 +13,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft.messages import Request, Response
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.raft.value import value
+from raftlake.wire.sync_report import SyncReport
 
 
 class GroupId(NamedTuple):
@@ -81,6 +82,8 @@ class FetchReply:
     error: ErrorCode
     session_id: int = 0
     messages: tuple[PeerMessage, ...] = ()
+    #: In the first answer of a session, and when it is another one than before; else None.
+    sync_report: SyncReport | None = None
 
 
 @value

@@ -19,6 +19,8 @@ METADATA_TOPIC_ID = bytes(15) + b"\x01"
 METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
 #: Of one cluster.
 PARTITIONS_MAX = 10_000
+#: Twice the default fetch timeout: a node that leads has been replaced by then.
+REPLICA_LAG_MS_MAX = 4_000
 #: Addresses whose node is not known have numbers from here downwards, as in Kafka.
 BOOTSTRAP_ID_MAX = -2
 
@@ -95,6 +97,8 @@ class NodeConfig:
     replica_fetch_linger_ms: int = 5
     #: The pause between two rounds with a replica that a majority can do without.
     replica_fetch_pause_ms: int = 20
+    #: A replica that has not had its leader's end for so long is not in sync, and a node that has not fetched is gone.
+    replica_lag_ms_max: int = REPLICA_LAG_MS_MAX
     #: A write that has not committed for this long is answered as unknown.
     propose_timeout_ms: int = 10_000
     #: A linearizable read that has no answer for this long is refused.

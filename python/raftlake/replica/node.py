@@ -26,6 +26,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.front import Front
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.proposals import ProposalGate
@@ -41,6 +42,7 @@ from raftlake.replica.refused_for_good import RefusedForGood
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.fetcher import Fetchers
+from raftlake.replica.replication.in_sync import InSync
 from raftlake.replica.replication.proofs import AwaitedProofs
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.reports import Reports
@@ -172,6 +174,15 @@ class ReplicaNode:
         self.voter_changes = VoterChanges(engine, self.quorum, self.fetch_server, self.reads)
         self.describer = Describer(engine, self.names, self.quorum, self.fetch_server)
         # In this order those who hold something for a group let go of it when the group is closed.
+        self.in_sync = InSync(
+            engine,
+            quorum=self.quorum,
+            fetch_server=self.fetch_server,
+            fetchers=self.fetchers,
+            nodes=self.membership.nodes,
+        )
+        self.first_leaders = FirstLeaders(engine, self.kv, self.in_sync.present)
+        self.reports.role_listeners += [self.in_sync.on_role, self.first_leaders.on_role]
         engine.closed += [
             lambda partition: self.reads.drop(partition.group),
             self.voter_changes.drop,
@@ -197,9 +208,11 @@ class ReplicaNode:
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,
+            first_leaders=self.first_leaders,
             membership=self.membership,
             voter_changes=self.voter_changes,
             describer=self.describer,
+            in_sync=self.in_sync,
             record_checks=self.record_checks,
             remote_log=self.remote_log,
             remote_reads=self.remote_reads,
@@ -261,6 +274,8 @@ class ReplicaNode:
         ticking = (
             self.producers.tick,
             self.membership.tick,
+            self.in_sync.tick,
+            self.first_leaders.tick,
             self.voter_changes.tick,
             self.own_vote.tick,
             self.snapshots.tick,

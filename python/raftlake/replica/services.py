@@ -8,11 +8,13 @@ from raftlake.replica.aside.record_checks import RecordChecks
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.engine import Engine
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.names import Names
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.refused_for_good import RefusedForGood
+from raftlake.replica.replication.in_sync import InSync
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
@@ -31,9 +33,11 @@ class Services:
     handover: Handover
     kv: KvService
     topics: TopicRegistry
+    first_leaders: FirstLeaders
     membership: Membership
     voter_changes: VoterChanges
     describer: Describer
+    in_sync: InSync
     record_checks: RecordChecks
     remote_log: RemoteLog
     remote_reads: RemoteReads

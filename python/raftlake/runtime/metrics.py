@@ -199,6 +199,9 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_producer_ids", "Producer ids that all partitions remember", value=tally.count)
         ids_max = "How many they may remember (producer.ids.max)"
         yield GaugeMetricFamily("raftlake_producer_ids_max", ids_max, value=tally.ids_max)
+        lagging = "Partitions that this node leads and of which a replica is not in sync"
+        count = self._node.in_sync.under_replicated
+        yield GaugeMetricFamily("raftlake_under_replicated_partitions", lagging, value=count)
         impaired = "Partitions whose log was damaged on this node and is not whole again"
         yield GaugeMetricFamily("raftlake_impaired_partitions", impaired, value=len(self._node.damage.impaired))
         disk = self._node.disk

@@ -31,6 +31,7 @@ from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, sta
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied, undropped
+from raftlake.sim.invariants.told_in_sync import ALL_IN_SYNC, told_apart
 from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, World
 from raftlake.sim.network import SimulatedNetwork
@@ -297,6 +298,8 @@ class Cluster:
         self.invariants.on_end(self.replicas())
         if left := self._uncopied():
             raise Violation(ALL_COPIED, "; ".join(left))
+        if apart := told_apart(self._running()):
+            raise Violation(ALL_IN_SYNC, "; ".join(apart))
         self.check_oracle()
         return Outcome(
             simulated_ms=self.scheduler.now_us // US_PER_MS,
@@ -364,6 +367,7 @@ class Cluster:
             or disagreements(self.replicas(), len(self.node_ids))
             or voter_disagreements(self.replicas(), self.view, self.committed)
             or self._uncopied()
+            or told_apart(self._running())
         ):
             held = sum(int(replica.log.end_offset) for replica in self.replicas())
             if self.store is not None:

@@ -9,6 +9,7 @@ Reading order:
 - `primitives`, `common`: varints, strings, arrays and tagged fields; small values that several messages share.
 - `framing`, `parts`: a byte stream cut into frames; a frame under construction.
 - `produce`, `fetch`, `fetch_response`, `fetch_snapshot`: the hot messages, written by hand for all versions.
+- `sync_report`: who lags, a tagged field of our own in Fetch responses.
 - `read_offset`, `find_quorum`, `topic_lists`: the two private APIs, from KIP-650 and KIP-595; the topics in their messages.
 - `schema`, `durations`, `ids`: the codec of the cold messages, compiled from kio's dataclasses; durations and ids as kio holds
   them.
@@ -20,7 +21,7 @@ Reading order:
 - `record_check`, `record_times`: a check that records are what their header says; a search for a time in a batch.
 - `snapshots`, `producer_snapshot`: the bytes of a snapshot file (KIP-630) and of Kafka's producer state file.
 
-Callers: every package but `raft`, `kv` and `ports`. The package imports `errors` and nothing else of raftlake.
+Callers: every package but `raft` and `kv`. The package imports `errors` and nothing else of raftlake.
 
 Invariants:
 

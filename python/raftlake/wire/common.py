@@ -39,10 +39,11 @@ class NodeEndpoint(NamedTuple):
     port: int
 
 
-def write_node_endpoints(out: bytearray, endpoints: list[NodeEndpoint]) -> None:
-    """The tagged fields of a Produce or Fetch response: NodeEndpoints in tag 0, when there are any."""
+def write_node_endpoints(out: bytearray, endpoints: list[NodeEndpoint], more_tags: int = 0) -> None:
+    """The tagged fields of a Produce or Fetch response: NodeEndpoints in tag 0, when there are any. The caller writes
+    `more_tags` behind them."""
+    out.append(bool(endpoints) + more_tags)
     if not endpoints:
-        out.append(0)
         return
     content = bytearray()
     write_uvarint(content, len(endpoints) + 1)
@@ -52,7 +53,6 @@ def write_node_endpoints(out: bytearray, endpoints: list[NodeEndpoint]) -> None:
         content += I32.pack(port)
         # No rack, no tagged fields.
         content += b"\x00\x00"
-    out.append(1)
     write_tag(out, 0, content)
 
 

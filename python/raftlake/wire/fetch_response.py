@@ -31,6 +31,7 @@ from raftlake.wire.primitives import (
     write_tag,
     write_topic,
 )
+from raftlake.wire.sync_report import SyncReport, decode_sync_report, encode_sync_report
 
 _ERROR_AND_SESSION = struct.Struct(">hi")
 _RESULT_HEAD = struct.Struct(">ihqq")
@@ -42,6 +43,8 @@ _SNAPSHOT = struct.Struct(">qi")
 _ONE_HEAD = struct.Struct(">ihi B16sB ihqqq Bi")
 _ONE_TAIL = struct.Struct(">BBB ii BBB")
 _ONE_TAIL_MARKS = (1, 1, 9, 0, 0, 0)
+#: Far behind those of Kafka.
+SYNC_REPORT_TAG = 10_000
 
 
 class EpochEndOffset(NamedTuple):
@@ -101,6 +104,8 @@ class FetchResponse:
     session_id: int = 0
     #: From version 16.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)
+    #: Our own, from version 16. A tag that Kafka passes over; None: it is not written.
+    sync_report: SyncReport | None = None
 
 
 def encode_response(parts: Parts, response: FetchResponse, version: int) -> None:
@@ -120,7 +125,10 @@ def encode_response(parts: Parts, response: FetchResponse, version: int) -> None
         if flexible:
             parts.tail.append(0)
     if version >= 16:
-        write_node_endpoints(parts.tail, response.node_endpoints)
+        report = response.sync_report
+        write_node_endpoints(parts.tail, response.node_endpoints, report is not None)
+        if report is not None:
+            write_tag(parts.tail, SYNC_REPORT_TAG, encode_sync_report(report))
     elif flexible:
         parts.tail.append(0)
 
@@ -128,7 +136,7 @@ def encode_response(parts: Parts, response: FetchResponse, version: int) -> None
 def _write_one_partition(parts: Parts, response: FetchResponse) -> bool:
     """Append an answer of `_ONE_HEAD`'s shape; False when it has another one."""
     topics = response.topics
-    if len(topics) != 1 or len(topics[0].partitions) != 1 or response.node_endpoints:
+    if len(topics) != 1 or len(topics[0].partitions) != 1 or response.node_endpoints or response.sync_report is not None:
         return False
     (result,), topic_id = topics[0].partitions, topics[0].topic_id
     if (
@@ -234,6 +242,8 @@ def _decode_any(view: memoryview, position: int, version: int) -> tuple[FetchRes
         for tag, start, end in tags:
             if tag == 0 and version >= 16:
                 response.node_endpoints = read_node_endpoints(view[:end], start)
+            elif tag == SYNC_REPORT_TAG and version >= 16:
+                response.sync_report = decode_sync_report(view[start:end])
     return response, position
 
 

@@ -2,8 +2,8 @@
 and writing them field by field took the event loop 4.4 ms of a quiet processor for each client that asked, this takes 0.7.
 
 Owns the bytes of `MetadataResponseTopic` and its partitions; the message around them is kio's, and `schema` writes it. All
-replicas of a topic are on the same nodes and none is offline, as raftlake has it: the lists are packed once. Decoding is
-kio's as well.
+replicas of a topic are on the same nodes, as raftlake has it: the lists are packed once for all partitions in which the same
+replicas are in sync. Decoding is kio's as well.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class PartitionLeadership(NamedTuple):
     partition_index: int
     leader_id: int
     leader_epoch: int
+    #: Those of the topic's replicas that are not in sync.
+    lagging: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -41,6 +43,8 @@ class TopicMetadata(HandWritten):
     #: Where each partition has a replica.
     replicas: tuple[int, ...]
     partitions: list[PartitionLeadership]
+    #: Those of the replicas whose nodes are gone.
+    offline: tuple[int, ...] = ()
 
     def write_to(self, out: bytearray) -> None:
         version = self.version
@@ -53,30 +57,27 @@ class TopicMetadata(HandWritten):
         if version >= 1:
             out.append(self.is_internal)
         write_count(out, len(self.partitions), flexible)
-        rest = self._rest_of_partition(flexible)
-        if version >= 7:
-            pack = _HEAD_WITH_EPOCH.pack
-            for partition in self.partitions:
-                out += pack(*partition)
-                out += rest
-        else:
-            for error, index, leader_id, _ in self.partitions:
-                out += _HEAD.pack(error, index, leader_id)
-                out += rest
+        rests: dict[tuple[int, ...], bytes] = {}
+        has_epoch = version >= 7
+        for error, index, leader_id, epoch, lagging in self.partitions:
+            out += _HEAD_WITH_EPOCH.pack(error, index, leader_id, epoch) if has_epoch else _HEAD.pack(error, index, leader_id)
+            rest = rests.get(lagging)
+            if rest is None:
+                rest = rests[lagging] = self._rest_of_partition(flexible, lagging)
+            out += rest
         if version >= 8:
             out += I32.pack(_NO_OPERATIONS)
         if flexible:
             out.append(0)
 
-    def _rest_of_partition(self, flexible: bool) -> bytes:
-        """The replicas, those in sync (all of them), those offline (none), and no tagged fields."""
-        replicas, rest = bytearray(), bytearray()
-        write_count(replicas, len(self.replicas), flexible)
-        for node_id in self.replicas:
-            replicas += I32.pack(node_id)
-        rest += replicas + replicas
-        if self.version >= 5:
-            write_count(rest, 0, flexible)
+    def _rest_of_partition(self, flexible: bool, lagging: tuple[int, ...]) -> bytes:
+        """The replicas, those in sync, those offline, and no tagged fields."""
+        rest = bytearray()
+        in_sync = [node_id for node_id in self.replicas if node_id not in lagging]
+        for nodes in (self.replicas, in_sync, self.offline)[: 3 if self.version >= 5 else 2]:
+            write_count(rest, len(nodes), flexible)
+            for node_id in nodes:
+                rest += I32.pack(node_id)
         if flexible:
             rest.append(0)
         return bytes(rest)

@@ -51,6 +51,29 @@ def test_a_create_whose_answer_was_lost_finds_its_own_work_done() -> None:
     run(test())
 
 
+def test_the_node_is_asked_to_answer_before_the_client_gives_up() -> None:
+    """It waits for leaders meanwhile. One that has none yet says so, and the client goes on by itself."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, attempt_timeout_ms=3_000) as client:
+            asked_ms: list[float] = []
+
+            def without_leaders(_: object, message: Any) -> CreateTopicsResponse:
+                asked_ms.append(message.timeout.total_seconds() * 1000)
+                create_topics(quorum, quorum.nodes[1], message)
+                result = CreatableTopicResult(
+                    name=TopicName("t"), topic_id=None, error_code=KioError.request_timed_out, error_message="", configs=None
+                )
+                return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=(result,))
+
+            for node in quorum.nodes.values():
+                node.once(ApiKey.CREATE_TOPICS, without_leaders)
+            assert (await client.create_topic("t", 2)).name == "t"
+            assert asked_ms[0] == 1_500
+
+    run(test())
+
+
 def _configs(code: KioError, **configs: str) -> DescribeConfigsResponse:
     told = tuple(
         DescribeConfigsResourceResult(

@@ -23,6 +23,14 @@ def _schema(name: str, version: int) -> Any:
     return importlib.import_module(f"kio.schema.{name}.v{version}.request")
 
 
+def _send_creation(cluster: Cluster, node: object, name: str, partitions: int) -> list[Any]:
+    """Without waiting for the answer."""
+    schema = _schema("create_topics", 7)
+    topic = schema.CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, assignments=(), configs=())
+    request = schema.CreateTopicsRequest(topics=(topic,), validate_only=False)
+    return cluster.send(node, ApiKey.CREATE_TOPICS, request, version=7)  # type: ignore[arg-type]
+
+
 def _create(cluster: Cluster, node: object, name: str, *, partitions: int = 1, replication: int = -1, **fields: Any) -> Any:
     schema = _schema("create_topics", 7)
     topic = schema.CreatableTopic(
@@ -90,7 +98,7 @@ def test_validate_only_changes_nothing(cluster: Cluster) -> None:
 def test_a_topic_of_many_partitions_is_opened_in_parts_and_its_leaders_are_spread() -> None:
     cluster = Cluster()
     partitions = 3 * OPENED_AT_ONCE
-    assert int(_create(cluster, cluster.nodes[NodeId(1)], "wide", partitions=partitions).error_code) == ErrorCode.NONE
+    answers = _send_creation(cluster, cluster.nodes[NodeId(1)], "wide", partitions)
     seen: list[int] = []
 
     def are_all_led() -> bool:
@@ -100,6 +108,8 @@ def test_a_topic_of_many_partitions_is_opened_in_parts_and_its_leaders_are_sprea
 
     cluster.run(5000, until=are_all_led)
     assert are_all_led()
+    cluster.run(1000, until=lambda: bool(answers))
+    assert int(answers[0].topics[0].error_code) == ErrorCode.NONE
     assert {1 + OPENED_AT_ONCE, 1 + 2 * OPENED_AT_ONCE} <= set(seen)
     leaders = [part.core.leader_id for part in cluster.nodes[NodeId(1)].partitions.values()]
     assert min(leaders.count(node) for node in cluster.voters) >= OPENED_AT_ONCE
@@ -109,10 +119,12 @@ def test_a_topic_that_is_deleted_while_it_is_opened_leaves_nothing() -> None:
     cluster = Cluster()
     first, second = cluster.nodes[NodeId(1)], cluster.nodes[NodeId(2)]
     partitions = 10 * OPENED_AT_ONCE
-    assert int(_create(cluster, first, "wide", partitions=partitions).error_code) == ErrorCode.NONE
-    cluster.run(1000, until=lambda: len(second.partitions) > 1)
-    assert 1 < len(second.partitions) < partitions
+    answers = _send_creation(cluster, first, "wide", partitions)
+    cluster.run(1000, until=lambda: len(second.partitions) > 1 and first.names.topic("wide") is not None)
+    assert 1 < len(second.partitions) < partitions and answers == []
     assert _delete(cluster, first, "wide") == ErrorCode.NONE
+    cluster.run(1000, until=lambda: bool(answers))
+    assert int(answers[0].topics[0].error_code) == ErrorCode.NONE, "it was created"
     cluster.run(1000)
     assert all(len(node.partitions) == 1 for node in cluster.nodes.values())
     assert all(len(disk.logs) == 1 for disk in cluster.disks.values())

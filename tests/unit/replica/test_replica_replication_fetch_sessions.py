@@ -8,17 +8,19 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import PeerConnection
-from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, PeerMessage
+from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId, PeerMessage
 from raftlake.raft.messages import FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
 from raftlake.replica.replication.fetch_server import LEADERLESS_WAIT_MS, ROUND_WAIT_MS_MAX
 from raftlake.replica.replication.fetch_sessions import (
+    NEVER_MS,
     SESSION_ID_MAX,
     SESSIONS_MAX,
     SESSIONS_OF_REPLICA_MAX,
     FetchSessions,
     Session,
 )
+from raftlake.wire.sync_report import SyncReport
 from replica_cluster import Cluster, batch
 
 REPLICA = NodeId(9)
@@ -240,3 +242,41 @@ def test_a_round_is_not_held_for_as_long_as_it_likes() -> None:
     assert not replies
     cluster.run(1_000)
     assert [reply.error for reply in replies] == [ErrorCode.NONE]
+
+
+# --- what a replica is told of others ---
+
+
+def test_a_session_is_told_each_report_once() -> None:
+    session = Registry().open()
+    first, second = SyncReport((), ()), SyncReport((3,), ())
+    told = [session.news_of(report) for report in (first, first, second, second, first)]
+    assert told == [first, None, second, None, first]
+
+
+def test_a_replica_without_sessions_is_told_nothing() -> None:
+    """Kafka's own nodes would only pass it over, in each of their rounds."""
+    assert Session(REPLICA, 5, 0).news_of(SyncReport((3,), ())) is None
+
+
+def test_when_a_replica_was_heard_last_over_all_its_sessions() -> None:
+    registry = Registry()
+    assert registry.sessions.heard_ms(REPLICA) == NEVER_MS
+    registry.open(at_ms=70)
+    registry.open(at_ms=90)
+    registry.open(at_ms=80)
+    assert registry.sessions.heard_ms(REPLICA) == 90
+    assert registry.sessions.heard_ms(NodeId(8)) == NEVER_MS
+
+
+def test_a_round_covers_a_group_that_waits_in_the_same_epoch() -> None:
+    registry = Registry()
+    session = registry.open(at_ms=90)
+    group = GroupId("t", 0, bytes(range(16)))
+    assert registry.sessions.covered_ms(REPLICA, group, Epoch(3)) == NEVER_MS
+    session.parked[group] = FetchRequest(
+        replica=ReplicaKey(REPLICA), leader_epoch=Epoch(3), fetch_offset=Offset(5), last_fetched_epoch=Epoch(3),
+        high_watermark=Offset(5), log_start_offset=Offset(0),
+    )  # fmt: skip
+    assert registry.sessions.covered_ms(REPLICA, group, Epoch(3)) == 90
+    assert registry.sessions.covered_ms(REPLICA, group, Epoch(4)) == NEVER_MS

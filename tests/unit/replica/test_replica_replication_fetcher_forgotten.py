@@ -41,7 +41,7 @@ class Rounds:
             partitions={},
         )
         disk: Any = SimpleNamespace(is_low=False)
-        self.fetcher = PeerFetcher(engine, disk, NodeId(1), lambda fetcher: None)
+        self.fetcher = PeerFetcher(engine, disk, NodeId(1), lambda fetcher: None, lambda peer, report: None)
 
     def round(self) -> tuple[list[GroupId], list[GroupId]]:
         """Sends the next round: the groups that it lists, and those that it forgets. The answer brings nothing."""

@@ -210,3 +210,10 @@ def test_windows_forget() -> None:
         rate.total += 7
     assert rate.read() == 7.0
     assert len(rate._samples) <= 32
+
+
+def test_partitions_with_a_replica_that_is_not_in_sync_are_counted_by_their_leader() -> None:
+    metrics, node, _ = build()
+    assert samples(metrics)["raftlake_under_replicated_partitions", ()] == 0
+    node.in_sync.under_replicated = 7
+    assert samples(metrics)["raftlake_under_replicated_partitions", ()] == 7

@@ -11,7 +11,7 @@ from raftlake.errors import ConfigError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NodeId
-from raftlake.replica.config import METADATA_GROUP, Endpoint
+from raftlake.replica.config import METADATA_GROUP, REPLICA_LAG_MS_MAX, Endpoint
 from raftlake.runtime.settings.names import KNOWN, NUMBERS, SYNONYMS, TEXTS, gather
 from raftlake.runtime.settings.parsing import is_wildcard, parse_endpoint
 from raftlake.runtime.settings.settings import Settings, load_settings
@@ -359,3 +359,14 @@ def test_networks_of_peers() -> None:
     for wrong in ("10.0.0.1/8", "h", "10.0.0.0/8,,", "10.0.0.0/33"):
         with pytest.raises(ConfigError, match=re.escape(f"peer.address.allow={wrong}: ")):
             settings({"peer.address.allow": wrong})
+
+
+def test_the_time_that_a_replica_may_lag_reaches_the_node() -> None:
+    told = settings({"replica.lag.time.max.ms": "1000"}).node_config(cluster_id=None, directory_id=bytes(16))
+    assert told.replica_lag_ms_max == 1_000
+    alone = settings()
+    assert alone.replica_lag_ms_max == 2 * alone.raft.fetch_timeout_ms == REPLICA_LAG_MS_MAX
+    assert settings({"replica.lag.time.max.ms": "600000"}).replica_lag_ms_max == 600_000
+    for wrong in ("999", "600001", "soon", "-1"):
+        with pytest.raises(ConfigError, match=r"replica\.lag\.time\.max\.ms"):
+            settings({"replica.lag.time.max.ms": wrong})

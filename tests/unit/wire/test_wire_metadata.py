@@ -19,13 +19,15 @@ TOPIC_ID = bytes(range(16))
 PARTITIONS = [
     PartitionLeadership(ErrorCode.NONE, 0, 2, 7),
     PartitionLeadership(ErrorCode.LEADER_NOT_AVAILABLE, 1, -1, -1),
-    PartitionLeadership(ErrorCode.NONE, 2, 3, 2_000_000_000),
-] + [PartitionLeadership(ErrorCode.NONE, index, 1, 1) for index in range(3, 200)]
+    PartitionLeadership(ErrorCode.NONE, 2, 3, 2_000_000_000, lagging=(1,)),
+    PartitionLeadership(ErrorCode.NONE, 3, 3, 1, lagging=(1, 2, 9)),
+] + [PartitionLeadership(ErrorCode.NONE, index, 1, 1) for index in range(4, 200)]
 
 
 def topics(version: int) -> list[TopicMetadata]:
     return [
         TopicMetadata(version, ErrorCode.NONE, "wide", TOPIC_ID, False, (1, 2, 3), PARTITIONS),
+        TopicMetadata(version, ErrorCode.NONE, "without node 2", TOPIC_ID, False, (1, 2, 3), PARTITIONS[:4], offline=(2,)),
         TopicMetadata(version, ErrorCode.NONE, "__internal", TOPIC_ID, True, (), []),
         TopicMetadata(version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "né", bytes(16), False, (), []),
     ]
@@ -46,8 +48,8 @@ def by_kio(answers: Answers, topic: TopicMetadata) -> Any:
                 leader_id=partition.leader_id,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=topic.replicas,
-                isr_nodes=topic.replicas,
-                offline_replicas=(),
+                isr_nodes=tuple(node_id for node_id in topic.replicas if node_id not in partition.lagging),
+                offline_replicas=topic.offline,
             )
             for partition in topic.partitions
         ),

@@ -16,6 +16,7 @@ from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.hosting.first_leaders import leader_for_clients
 from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.reserved import Topic, fault_of_spelling
@@ -38,11 +39,11 @@ NODE_ID_DIGITS = 10
 
 def metadata(node: Services, request: Any, reply: Reply) -> None:
     answers = Answers(request)
-    nodes = node.membership.nodes()
+    gone, nodes = node.in_sync.gone(), node.in_sync.present()
     if request.topics is None or (not request.topics and _version(request) == 0):
-        topics = [_known_topic(node, nodes, _version(request), topic) for topic in node.names.all()]
+        topics = [_known_topic(node, nodes, gone, _version(request), topic) for topic in node.names.all()]
     else:
-        topics = [_asked_topic(node, nodes, _version(request), asked) for asked in once(request.topics, _name_or_id)]
+        topics = [_asked_topic(node, nodes, gone, _version(request), asked) for asked in once(request.topics, _name_or_id)]
     reply(
         answers.make(
             "MetadataResponse",
@@ -81,12 +82,12 @@ def _name_or_id(asked: Any) -> str | bytes:
     return topic_id if any(topic_id) else asked.name or ""
 
 
-def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: Any) -> TopicMetadata:
+def _asked_topic(node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, asked: Any) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
     topic = _topic_asked(node, asked)
     if topic is not None:
-        return _known_topic(node, nodes, version, topic)
+        return _known_topic(node, nodes, gone, version, topic)
     error = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not by_id and fault_of_spelling(asked.name or "") is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -96,18 +97,22 @@ def _asked_topic(node: Services, nodes: Container[NodeId], version: int, asked: 
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
 
 
-def _known_topic(node: Services, nodes: Container[NodeId], version: int, topic: Topic) -> TopicMetadata:
-    """What is known of a topic. A leader that is not among the `nodes` of the answer is not available to clients yet."""
+def _known_topic(
+    node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, topic: Topic
+) -> TopicMetadata:
+    """What is known of a topic. `nodes` are those that the answer lists."""
     partitions = []
     for group in topic.groups():
         hosted = node.engine.partitions.get(group)
-        leader_id = NO_LEADER if hosted is None or hosted.core.leader_id not in nodes else hosted.core.leader_id
+        leader_id = leader_for_clients(hosted, nodes)
         error = ErrorCode.LEADER_NOT_AVAILABLE if leader_id == NO_LEADER else ErrorCode.NONE
         epoch = -1 if hosted is None else hosted.core.epoch
-        partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch))
+        lagging = () if hosted is None else node.in_sync.lagging(hosted)
+        partitions.append(PartitionLeadership(error, group.partition, leader_id, epoch, lagging))
     is_internal = topic.name == METADATA_TOPIC
     replicas = node.quorum.latest.ids
-    return TopicMetadata(version, ErrorCode.NONE, topic.name, topic.topic_id, is_internal, replicas, partitions)
+    offline = tuple(sorted(gone.intersection(replicas)))
+    return TopicMetadata(version, ErrorCode.NONE, topic.name, topic.topic_id, is_internal, replicas, partitions, offline)
 
 
 # --- cluster and quorum ---
@@ -136,7 +141,7 @@ def describe_cluster(node: Services, request: Any, reply: Reply) -> None:
                     rack=None,
                     is_fenced=False,
                 )
-                for node_id, endpoint in node.membership.nodes().items()
+                for node_id, endpoint in node.in_sync.present().items()
             ),
         )
     )

@@ -1,11 +1,13 @@
 """CreateTopics (19) and DeleteTopics (20).
 
 Any node takes them: the change is a transaction that goes to the leader of the metadata log, and the answer waits until this
-node has applied it.
+node has applied it. A creation also waits until this node can name a leader of each partition, as long as the request allows:
+some clients ask for them once, right after, and never again.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from functools import partial
 from typing import Any, TypeVar
@@ -22,6 +24,9 @@ from raftlake.wire.ids import id_from_kio, id_to_kio
 T = TypeVar("T")
 #: Kafka's "use the broker's default".
 DEFAULT = -1
+#: However long a request would wait for leaders.
+LEADERS_WAIT_MS_MAX = 600_000
+WITHOUT_LEADERS = "topic {!r} exists; not every partition had a leader within {} ms. Wait for the leaders in its metadata"
 TWICE = "the topic stands in the request more than once"
 
 
@@ -32,6 +37,21 @@ def create_topics(node: Services, request: Any, client: ClientContext, reply: Re
     names = _to_answer([asked.name for asked in request.topics])
     results: list[Any] = [None] * len(names)
     missing = len(names)
+    timeout_ms = request.timeout // datetime.timedelta(milliseconds=1)
+    deadline_ms = node.engine.now_ms + min(timeout_ms, LEADERS_WAIT_MS_MAX)
+
+    def created(index: int, topic: Topic | None, error: ErrorCode, message: str) -> None:
+        if topic is None:
+            put(index, None, error, message)
+            return
+
+        def waited(has_leaders: bool) -> None:
+            if has_leaders:
+                put(index, topic, ErrorCode.NONE, "")
+            else:
+                put(index, None, ErrorCode.REQUEST_TIMED_OUT, WITHOUT_LEADERS.format(topic.name, timeout_ms))
+
+        node.first_leaders.wait(topic, deadline_ms, waited)
 
     def put(index: int, topic: Topic | None, error: ErrorCode, message: str) -> None:
         nonlocal missing
@@ -64,7 +84,7 @@ def create_topics(node: Services, request: Any, client: ClientContext, reply: Re
         if request.validate_only:
             put(index, None, *_validated(node, asked.name))
         else:
-            node.topics.create(asked.name, partitions, configs, partial(put, index), client)
+            node.topics.create(asked.name, partitions, configs, partial(created, index), client)
 
 
 def _to_answer(asked: list[T]) -> list[T]:

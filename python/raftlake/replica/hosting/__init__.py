@@ -6,6 +6,7 @@ Reading order:
 - `topics`: `TopicRegistry` follows the keys of topics, and proposes their creation and deletion.
 - `topic_news`: what is told of topics that were created or deleted.
 - `queue`: `HostingQueue` opens and deletes some groups at a time.
+- `first_leaders`: `FirstLeaders` holds the answer to a creation until the topic's partitions have leaders.
 
 What a topic's name or id stands for is known to `Names`, which this package fills.
 

@@ -6,6 +6,7 @@ Reading order:
 - `fetch_server`: the leader's side. `FetchServer` holds the rounds of other replicas and answers them at the end of a turn.
 - `fetch_sessions`: the incremental sessions (KIP-227) that the leader's side keeps.
 - `pacing`: which replica gets new records at once, and which a moment later.
+- `in_sync`: which replicas are in sync and which nodes are gone, as clients are told.
 - `recent_appends`: what was appended last, kept in memory for the replicas that are about to fetch it.
 - `control`: Vote, BeginQuorumEpoch and EndQuorumEpoch, one RPC for all groups of a turn.
 - `proofs`: the groups that wait for a proof of leadership.

@@ -34,6 +34,7 @@ from raftlake.replica.replication.fetch_sessions import SESSION_ID_START_MAX, Fe
 from raftlake.replica.replication.pacing import Pacing
 from raftlake.replica.replication.proofs import AwaitedProofs
 from raftlake.replica.replication.recent_appends import RecentAppends
+from raftlake.wire.sync_report import SyncReport
 
 #: Answers that bring nothing are held this long: Kafka's own replicas ask again without any pause.
 LEADERLESS_WAIT_MS = 20
@@ -53,6 +54,8 @@ class FetchServer:
         self.answer_sequence = 0
         self._recent = RecentAppends()
         self._pacing = Pacing(engine.config.replica_fetch_pause_ms)
+        #: What every session is told once (`in_sync`).
+        self.sync_report = SyncReport()
         #: Sessions whose round is complete; answered at the end of the turn.
         self._complete: dict[Session, None] = {}
 
@@ -320,7 +323,8 @@ class FetchServer:
         self.answer_sequence += 1
         session.answered_sequence = self.answer_sequence
         round_.connection.answer_sequence = self.answer_sequence
-        round_.reply(FetchReply(error=ErrorCode.NONE, session_id=session.session_id, messages=tuple(messages)))
+        told, report = tuple(messages), session.news_of(self.sync_report)
+        round_.reply(FetchReply(error=ErrorCode.NONE, session_id=session.session_id, messages=told, sync_report=report))
 
     def _unchanged(self, session: Session, round_: Round) -> list[PeerMessage]:
         """Without a session nothing may be left unsaid: Kafka's Raft takes an answer that does not name its log for a broken

@@ -18,14 +18,17 @@ from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId
 from raftlake.raft.actions import AnswerFetch
 from raftlake.raft.events import ReplicaConfirmed
 from raftlake.raft.messages import FetchRequest
-from raftlake.raft.types import NodeId
+from raftlake.raft.types import Epoch, NodeId
 from raftlake.replica.timers import Timer
+from raftlake.wire.sync_report import SyncReport
 
 NO_SESSION_EPOCH = -1
 #: Sessions that a node remembers. Anybody may claim to be a replica.
 SESSIONS_MAX = 256
 #: Sessions of one replica. Those whose connections are gone are thrown out by newer ones.
 SESSIONS_OF_REPLICA_MAX = 8
+#: When something happened that has not: longer ago than any limit.
+NEVER_MS = -(1 << 62)
 SESSION_ID_START_MAX = 1 << 30
 SESSION_ID_MAX = (1 << 31) - 1
 
@@ -73,6 +76,8 @@ class Session:
     follows: int = 0
     #: The answer counter at this session's last answer.
     answered_sequence: int = 0
+    #: The report that the replica was told last.
+    told_report: SyncReport | None = None
 
     def confirms(self, group: GroupId) -> ReplicaConfirmed | None:
         """What the last round says of a group that it covers. The core judges the epoch of the parked Fetch."""
@@ -82,6 +87,13 @@ class Session:
         return ReplicaConfirmed(
             replica_id=self.replica_id, at_ms=self.last_round_ms, follows=self.follows, leader_epoch=parked.leader_epoch
         )
+
+    def news_of(self, report: SyncReport) -> SyncReport | None:
+        """The report, where the replica is one of ours and has not been told it."""
+        if self.session_id == 0 or self.told_report is report:
+            return None
+        self.told_report = report
+        return report
 
 
 class FetchSessions:
@@ -108,6 +120,17 @@ class FetchSessions:
             if group in session.parked:
                 return session
         return None
+
+    def heard_ms(self, replica_id: NodeId) -> int:
+        """When the last round of a replica came, `NEVER_MS` where none came."""
+        return max((session.last_round_ms for session in self.of(replica_id)), default=NEVER_MS)
+
+    def covered_ms(self, replica_id: NodeId, group: GroupId, epoch: Epoch) -> int:
+        """When the last round of a replica came in which its fetch of the group waits in that epoch; `NEVER_MS` for none."""
+        session = self.waiting(replica_id, group)
+        if session is None or session.parked[group].leader_epoch != epoch:
+            return NEVER_MS
+        return session.last_round_ms
 
     def of_round(self, connection: PeerConnection, rpc: FetchRpc) -> Session | None:
         """The session that a round belongs to, with its `follows` worked out; None for a broken session."""

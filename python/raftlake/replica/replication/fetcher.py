@@ -18,17 +18,28 @@ from raftlake.raft.types import NodeId
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition, split_batches
+from raftlake.replica.replication.fetch_sessions import NEVER_MS
 from raftlake.wire.batches import BatchHeader, iterate_headers, validate
+from raftlake.wire.sync_report import SyncReport
 
 #: How long a round that leaves out an absent group is held when there is nothing to say.
 ABSENT_WAIT_MS = 20
 
 
 class PeerFetcher:
-    """All fetching from one peer. `mark` is told when the fetcher may be able to send its next round."""
+    """All fetching from one peer. `mark` is told when the fetcher may be able to send its next round, `on_report` what the peer
+    reports."""
 
-    def __init__(self, engine: Engine, disk: DiskWatch, peer: NodeId, mark: Callable[[PeerFetcher], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        disk: DiskWatch,
+        peer: NodeId,
+        mark: Callable[[PeerFetcher], None],
+        on_report: Callable[[NodeId, SyncReport], None],
+    ) -> None:
         self._engine = engine
+        self._on_report = on_report
         self._disk = disk
         self._peer = peer
         self._mark = mark
@@ -48,7 +59,8 @@ class PeerFetcher:
         #: or for a snapshot.
         self._absent: dict[GroupId, None] = {}
         self._under_way = False
-        self._last_answer_ms = -1
+        #: When the peer last answered a round, `NEVER_MS` before.
+        self.last_answer_ms = NEVER_MS
 
     # --- what the cores want ---
 
@@ -70,9 +82,9 @@ class PeerFetcher:
         """Tell the core when the leader last completed a round in which this group was parked."""
         partition = self._engine.partitions[group]
         is_asked_anew = group in self._wanted or group in self._unproven
-        if group not in self._parked or is_asked_anew or self._last_answer_ms < 0:
+        if group not in self._parked or is_asked_anew or self.last_answer_ms < 0:
             return False
-        self._engine.step(partition, LeaderConfirmed(leader_id=self._peer, at_ms=self._last_answer_ms))
+        self._engine.step(partition, LeaderConfirmed(leader_id=self._peer, at_ms=self.last_answer_ms))
         return True
 
     # --- rounds ---
@@ -120,8 +132,10 @@ class PeerFetcher:
         self._session_id = reply.session_id
         # A peer that keeps no sessions (Kafka's own Raft) is asked for a new one each time.
         self._session_epoch = self._session_epoch + 1 if reply.session_id else 0
-        self._last_answer_ms = engine.now_ms
+        self.last_answer_ms = engine.now_ms
         self._unproven.clear()
+        if reply.sync_report is not None:
+            self._on_report(self._peer, reply.sync_report)
         for message in reply.messages:
             assert isinstance(message.body, FetchResponse)
             self._deliver(message.group, message.body)
@@ -190,6 +204,8 @@ class Fetchers:
         self._fetchers: dict[NodeId, PeerFetcher] = {}
         #: Those that may be able to send their next round.
         self._to_send: dict[PeerFetcher, None] = {}
+        #: Told what a peer reports.
+        self.on_sync_report: Callable[[NodeId, SyncReport], None] = lambda _peer, _report: None
 
     def fetch(self, peer: NodeId, group: GroupId, request: FetchRequest) -> None:
         """The group fetches from `peer` now, and from no other node."""
@@ -200,7 +216,7 @@ class Fetchers:
             return
         fetcher = self._fetchers.get(peer)
         if fetcher is None:
-            fetcher = self._fetchers[peer] = PeerFetcher(self._engine, self._disk, peer, self._mark)
+            fetcher = self._fetchers[peer] = PeerFetcher(self._engine, self._disk, peer, self._mark, self._report)
         for other in self._fetchers.values():
             if other is not fetcher:
                 other.forget(group)
@@ -221,6 +237,14 @@ class Fetchers:
         fetcher = self._fetchers.get(partition.core.leader_id)
         if fetcher is not None:
             fetcher.confirm(partition.group)
+
+    def heard_ms(self, peer: NodeId) -> int:
+        """When a peer last answered a round, `NEVER_MS` where it has not."""
+        fetcher = self._fetchers.get(peer)
+        return NEVER_MS if fetcher is None else fetcher.last_answer_ms
+
+    def _report(self, peer: NodeId, report: SyncReport) -> None:
+        self.on_sync_report(peer, report)
 
     def _mark(self, fetcher: PeerFetcher) -> None:
         self._to_send[fetcher] = None

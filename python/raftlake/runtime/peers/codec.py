@@ -217,6 +217,7 @@ class PeerCodec:
             error=reply.error,
             session_id=reply.session_id,
             node_endpoints=[NodeEndpoint(node_id, at.host, at.port) for node_id, at in leaders],
+            sync_report=reply.sync_report,
         )
 
     # --- the asking side ---
@@ -315,7 +316,9 @@ class PeerCodec:
                 PeerMessage(GroupId(name, result.index, topic_id), _decode_fetched(result, message.session_id))
                 for result in topic.partitions
             ]
-        return FetchReply(error=message.error, session_id=message.session_id, messages=tuple(parts))
+        return FetchReply(
+            error=message.error, session_id=message.session_id, messages=tuple(parts), sync_report=message.sync_report
+        )
 
 
 def _decode_propose(message: produce.ProduceRequest, source: NodeId) -> ProposeRpc | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from raftlake.errors import ConfigError, without_secrets
 from raftlake.raft.config import RaftConfig
+from raftlake.replica.config import REPLICA_LAG_MS_MAX
 from raftlake.runtime.settings.parsing import fail
 from raftlake.runtime.settings.properties import parse_properties
 from raftlake.storage.directory import SEGMENT_BYTES, SEGMENT_BYTES_MAX
@@ -54,6 +55,7 @@ NUMBERS: Mapping[str, Number] = {
     "quorum.retry.backoff.ms": Number(_RAFT.retry_backoff_ms, 1, 60_000),
     "quorum.retry.backoff.max.ms": Number(_RAFT.retry_backoff_ms_max, 1, 600_000),
     "quorum.request.timeout.ms": Number(_RAFT.request_timeout_ms, 10, 600_000),
+    "replica.lag.time.max.ms": Number(REPLICA_LAG_MS_MAX, 1_000, 600_000),
     "log.segment.bytes": Number(SEGMENT_BYTES, 16 * 1024, SEGMENT_BYTES_MAX),
     "retention.bytes": Number(-1, -1, _LONG_MAX),
     "retention.ms": Number(-1, -1, _LONG_MAX),

@@ -72,6 +72,7 @@ class Settings:
     #: Names that the HTTP front is asked under, beside its own; `*`: any.
     http_hosts: tuple[str, ...]
     raft: RaftConfig
+    replica_lag_ms_max: int
     segment_bytes: int
     #: -1: 1 GiB, or 5 % of the disk if that is less.
     min_free_bytes: int
@@ -137,6 +138,7 @@ class Settings:
             raft=self.raft,
             # An idle follower hears of its leader each time its round ends: several times before it would take it for lost.
             replica_fetch_wait_ms=min(REPLICA_FETCH_WAIT_MS_MAX, max(1, self.raft.fetch_timeout_ms // 4)),
+            replica_lag_ms_max=self.replica_lag_ms_max,
             retention_bytes=self.retention_bytes,
             retention_ms=self.retention_ms,
             local_retention_bytes=self.local_retention_bytes,
@@ -237,6 +239,7 @@ def _build(reader: _Reader) -> Settings:
         metrics_partitions_max=reader.number("metrics.max.partitions"),
         http_hosts=reader.parse("http.allowed.hosts", parse_hosts) or (),
         raft=_raft(reader),
+        replica_lag_ms_max=reader.number("replica.lag.time.max.ms"),
         segment_bytes=reader.number("log.segment.bytes"),
         retention_bytes=reader.number("retention.bytes"),
         retention_ms=reader.number("retention.ms"),
