@@ -119,6 +119,25 @@ def delete(
     print(f"topic {topic} is deleted")
 
 
+@app.command("delete-records")
+def delete_records(
+    topic: TopicName,
+    partition: Annotated[int, typer.Option(min=0, help="Of this partition.")],
+    offset: Annotated[int, typer.Option(min=-1, help="Delete the records below this offset (-1: all that are committed).")],
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the records of a partition below an offset, for good."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        require_partition(topic, partition, client.partitions(topic))
+        start = client.delete_records(topic, {partition: offset})[partition]
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "startOffset": start})
+    else:
+        print(f"topic {topic} partition {partition} begins at offset {start}")
+
+
 def produce(
     topic: TopicName,
     partition: Annotated[int | None, typer.Option(min=0, help="Append to this partition.")] = None,

@@ -11,11 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from raftlake.errors import WireError
 from raftlake.kv.keys import (
     CLUSTER_KEY,
     INCARNATION_KEY,
     NODES_PREFIX,
     PRODUCERS_NEXT_KEY,
+    STARTS_PREFIX,
     TIER_PREFIX,
     TOPICS_PREFIX,
 )
@@ -23,7 +25,7 @@ from raftlake.kv.machine import Entry, StateMachine
 from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse, whole_number
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import RemoteSegment
-from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.replica.quorum import voters_to_json
 from raftlake.tier.entries import Tiered, decode_segment, decode_tiered
@@ -38,7 +40,9 @@ CONFIGS_MAX = 100
 HOST_CHARACTERS_MAX = 255
 ID_MAX = 2**31 - 1
 PORT_MAX = 65_535
+OFFSET_MAX = 2**63 - 1
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_START_KEY = re.compile(re.escape(STARTS_PREFIX) + r"([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})")
 _HOST_BANNED = frozenset(' "#/<>?@\\')
 
 
@@ -56,6 +60,18 @@ class Incarnation:
     directory_id: DirectoryId
     node_id: NodeId
     epoch: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class RecordStart:
+    """The records of a partition below `offset` are deleted."""
+
+    offset: Offset
+    #: The last recovery of the quorum when that was decided (`recovery_of`).
+    recovery: str = ""
+
+    def encode(self) -> bytes:
+        return json.dumps({"offset": self.offset, "recovery": self.recovery}, separators=(",", ":"), sort_keys=True).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +97,7 @@ class Topic:
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-Reserved = NodeAddresses | Incarnation | Topic | Tiered | RemoteSegment | str | int
+Reserved = NodeAddresses | Incarnation | RecordStart | Topic | Tiered | RemoteSegment | str | int
 
 
 def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserved | Refused:
@@ -96,6 +112,8 @@ def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserve
         return decode_producers_next(value, version)
     if key == INCARNATION_KEY:
         return decode_incarnation(value)
+    if key.startswith(STARTS_PREFIX):
+        return decode_start(value) if start_group(key) is not None else Refused("no partition is named so")
     if key.startswith(TIER_PREFIX):
         return decode_tiered(value) if key.count("/") == TIER_PREFIX.count("/") + 1 else decode_segment(value)
     return Refused("no node writes this key")
@@ -160,6 +178,28 @@ def recovery_of(machine: StateMachine) -> str:
     entry = machine.get(INCARNATION_KEY)
     found = None if entry is None else decode_incarnation(entry.value)
     return "" if found is None or isinstance(found, Refused) else id_to_text(found.directory_id)
+
+
+def decode_start(value: bytes) -> RecordStart | Refused:
+    """The value of a key of STARTS_PREFIX."""
+
+    def read() -> RecordStart:
+        fields = json_object(value)
+        recovery = plain_text(fields["recovery"])
+        if recovery:
+            id_from_text(recovery)
+        return RecordStart(Offset(integer(fields["offset"], 0, OFFSET_MAX)), recovery)
+
+    return read_or_refuse(read)
+
+
+def start_group(key: str) -> tuple[bytes, int] | None:
+    """The topic id and the partition that a key of STARTS_PREFIX names; None where it names none."""
+    found = _START_KEY.fullmatch(key)
+    try:
+        return None if found is None else (id_from_text(found[1]), int(found[2]))
+    except WireError:
+        return None
 
 
 def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refused:

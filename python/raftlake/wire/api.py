@@ -66,6 +66,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
@@ -118,6 +119,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.API_VERSIONS, 0, 4, 3, "api_versions"),
             Api(ApiKey.CREATE_TOPICS, 2, 7, 5, "create_topics"),
             Api(ApiKey.DELETE_TOPICS, 1, 6, 4, "delete_topics"),
+            Api(ApiKey.DELETE_RECORDS, 0, 2, 2, "delete_records"),
             Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
             Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
@@ -141,7 +143,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
 _OF_NODES = frozenset({ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH})
 _SHORT = frozenset(
     {ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_QUORUM}
-    | {ApiKey.FIND_QUORUM}
+    | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS}
 )
 #: Produce, Fetch and what nodes read from one another count their partitions as they are decoded.
 _COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET})

@@ -8,6 +8,7 @@ Reading order:
 - `offsets`: ListOffsets and OffsetForLeaderEpoch.
 - `replica_offsets`: the same for replicas that ask their leader.
 - `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
+- `delete_records`: DeleteRecords, as keys that say where partitions begin.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
 - `groups`: FindCoordinator, and the refusal of what members of a consumer group ask for.
@@ -32,7 +33,7 @@ from typing import Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, groups, offsets, replica_offsets, topics, voters
+from raftlake.replica.apis import cluster, delete_records, groups, offsets, replica_offsets, topics, voters
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
@@ -63,6 +64,7 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.DELETE_RECORDS: delete_records.delete_records,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,

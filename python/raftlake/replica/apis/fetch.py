@@ -272,6 +272,10 @@ def _check_offset(remote_log: RemoteLog, partition: Partition, part: FetchPartit
     if high_watermark == 0 and (partition.log.end_offset > 0 or partition.shown_before > 0):
         # Restarted or repaired, and not told yet how much of the log is committed.
         return ErrorCode.OFFSET_NOT_AVAILABLE
+    if not remote_log.knows_deletions:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    if offset < remote_log.deleted_below(partition):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     if offset < partition.log.start_offset and offset < remote_log.start_offset(partition):
         # A node that has not heard yet what its table holds must not say that it is gone.
         is_gone = offset < 0 or remote_log.knows_start(partition)

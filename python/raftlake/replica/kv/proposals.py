@@ -1,8 +1,8 @@
 """Who may propose what: the gate in front of the metadata log.
 
 Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
-that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to the tier;
-or a client's command. The
+that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to the tier,
+where the records of partitions begin; or a client's command. The
 node itself is not asked. Knows nothing of connections; `ports.Origin` says who asks, and a claimed number which node.
 """
 
@@ -12,7 +12,15 @@ import logging
 
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
-from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TIER_PREFIX, TOPICS_PREFIX, is_reserved
+from raftlake.kv.keys import (
+    CLUSTER_KEY,
+    NODES_PREFIX,
+    PRODUCERS_NEXT_KEY,
+    STARTS_PREFIX,
+    TIER_PREFIX,
+    TOPICS_PREFIX,
+    is_reserved,
+)
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import ProposeRpc
@@ -26,8 +34,11 @@ from raftlake.replica.reserved import (
     decode_cluster,
     decode_node,
     decode_producers_next,
+    decode_start,
     decode_topic,
     first_free_producer_id,
+    recovery_of,
+    start_group,
 )
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
 from raftlake.wire.batches import decode_records, validate
@@ -74,6 +85,8 @@ class ProposalGate:
     def _refusal_of_peer(self, txn: Txn, source: NodeId) -> str | None:
         if txn.ops[0].key.startswith(TIER_PREFIX):
             return refusal_of_tier(txn, source, self._state.machine)
+        if txn.ops[0].key.startswith(STARTS_PREFIX):
+            return self._refusal_of_starts(txn)
         if len(txn.ops) != 1 or [compare.key for compare in txn.compares] != [txn.ops[0].key]:
             return "a node changes one reserved key at a time, under a condition on that key"
         operation, version = txn.ops[0], txn.compares[0].version
@@ -92,6 +105,19 @@ class ProposalGate:
         if key == CLUSTER_KEY:
             return self._refusal_of_cluster(operation)
         return "nodes write no such key"
+
+    def _refusal_of_starts(self, txn: Txn) -> str | None:
+        """That no start goes back the rules see to (`reserved_rules`)."""
+        recovery = recovery_of(self._state.machine)
+        for operation in txn.ops:
+            if not isinstance(operation, Put) or start_group(operation.key) is None:
+                return "a node says where the records of partitions begin, and changes nothing else with it"
+            found = decode_start(operation.value)
+            if isinstance(found, Refused):
+                return found.reason
+            if found.recovery != recovery:
+                return "records are deleted as of the last recovery of the quorum"
+        return None
 
     def _refusal_of_topic(self, operation: Put | Delete, version: int) -> str | None:
         if version < ABSENT or (version == ABSENT) is isinstance(operation, Delete):
