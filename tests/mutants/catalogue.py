@@ -21,6 +21,7 @@ from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
+from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_storage import STORAGE
@@ -80,6 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *TIER_CONNECTOR,
     *CONNECTOR,
     *CORRECTIONS,
+    *PARTITIONS,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

@@ -323,7 +323,11 @@ class AsyncClient:
     ) -> dict[int, int]:
         """Delete the records of partitions below an offset each; LATEST deletes all that are committed. Returns by partition
         where it begins then. RequestRejected(OFFSET_OUT_OF_RANGE) for an offset above the high watermark."""
-        return await PartitionAdmin(self._cluster).delete_records(topic, offsets, timeout_ms)
+        return await PartitionAdmin(self._cluster, self._admin).delete_records(topic, offsets, timeout_ms)
+
+    async def create_partitions(self, topic: str, count: int, *, timeout_ms: float | None = None) -> TopicDescription:
+        """Let a topic have `count` partitions, more than it has, and wait until all of them have leaders."""
+        return await PartitionAdmin(self._cluster, self._admin).create_partitions(topic, count, timeout_ms)
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
         """The cluster's id, its nodes, and the controller: the leader of the metadata log."""

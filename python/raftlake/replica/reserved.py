@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raftlake.errors import WireError
 from raftlake.kv.keys import (
@@ -36,6 +36,7 @@ from raftlake.wire.ids import id_from_text, id_to_text
 PRODUCER_IDS_BLOCK = 1000
 NAME_LENGTH_MAX = 249
 VOTERS_MAX = 64
+GROWN_MAX = 100
 CONFIGS_MAX = 100
 HOST_CHARACTERS_MAX = 255
 ID_MAX = 2**31 - 1
@@ -82,6 +83,17 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=dict)
     #: Who votes in its groups until their own logs say so; None where they begin with the static voters.
     voters: VoterSet | None = None
+    #: The same for partitions that were added when others voted: each entry holds from its partition on.
+    grown: tuple[tuple[int, VoterSet], ...] = ()
+
+    def voters_of(self, partition: int) -> VoterSet | None:
+        """Who votes in a partition's group until its own log says so."""
+        return next((voters for first, voters in reversed(self.grown) if first <= partition), self.voters)
+
+    def with_partitions(self, count: int, voters: VoterSet | None) -> Topic:
+        """The topic with more partitions, which begin with those voters (None: the static ones, as the others do)."""
+        is_same = voters is None or voters == self.voters_of(self.partitions)
+        return replace(self, partitions=count, grown=self.grown if is_same else (*self.grown, (self.partitions, voters)))
 
     def groups(self) -> list[GroupId]:
         return list(self.each_group())
@@ -94,6 +106,8 @@ class Topic:
         value = {"id": id_to_text(self.topic_id), "partitions": self.partitions, "configs": dict(self.configs)}
         if self.voters is not None:
             value["voters"] = voters_to_json(self.voters)
+        if self.grown:
+            value["grown"] = [{"from": first, "voters": voters_to_json(voters)} for first, voters in self.grown]
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -215,7 +229,8 @@ def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refuse
             raise ValueError("the id is one of those that Kafka keeps for itself")
         partitions = integer(fields["partitions"], 1, partitions_max)
         voters = _voters(fields["voters"]) if "voters" in fields else None
-        return Topic(name, topic_id, partitions, _configs(fields.get("configs", {})), voters)
+        grown = _grown(fields.get("grown", []), partitions)
+        return Topic(name, topic_id, partitions, _configs(fields.get("configs", {})), voters, grown)
 
     return read_or_refuse(read)
 
@@ -260,6 +275,18 @@ def _voters(found: object) -> VoterSet:
         endpoints[node_id] = tuple(_voter_endpoint(place) for place in items(entry["endpoints"]))
     ids = sorted(voters)
     return VoterSet({node_id: voters[node_id] for node_id in ids}, {node_id: endpoints[node_id] for node_id in ids})
+
+
+def _grown(found: object, partitions: int) -> tuple[tuple[int, VoterSet], ...]:
+    if not isinstance(found, list) or len(found) > GROWN_MAX:
+        raise ValueError(f"partitions were added at most {GROWN_MAX} times with other voters")
+    entries: list[tuple[int, VoterSet]] = []
+    for entry in found:
+        if not isinstance(entry, dict):
+            raise ValueError("what was added is an object")
+        least = entries[-1][0] + 1 if entries else 1
+        entries.append((integer(entry["from"], least, partitions - 1), _voters(entry["voters"])))
+    return tuple(entries)
 
 
 def _voter_endpoint(place: object) -> VoterEndpoint:

@@ -129,6 +129,8 @@ class ReservedRules:
             return None if before is None else found.reason
         if before is not None and (found.topic_id, found.voters) != (before.topic_id, before.voters):
             return "a topic keeps its id and the voters that it began with until its key is deleted"
+        if before is not None and not _goes_on(found, before):
+            return "partitions keep the voters that they began with"
         if before is not None and found.partitions < before.partitions:
             return f"the topic has {before.partitions} partitions, and none of them goes before all"
         other = self._names.get(found.topic_id, name)
@@ -142,6 +144,13 @@ class ReservedRules:
         self.partitions += topic.partitions - (0 if before is None else before.partitions)
         self.topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
+
+
+def _goes_on(found: Topic, before: Topic) -> bool:
+    """Whether all that is said of voters is still said, and what is new is of new partitions alone."""
+    told = len(before.grown)
+    added = found.grown[told:]
+    return found.grown[:told] == before.grown and all(first >= before.partitions for first, _ in added)
 
 
 def _fault_of_ids(value: bytes, version: int, standing: Entry) -> str | None:

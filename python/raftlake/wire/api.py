@@ -70,6 +70,7 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    CREATE_PARTITIONS = 37
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -123,6 +124,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
             Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
+            Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, "create_partitions"),
             Api(ApiKey.VOTE, 0, 2, 0, "vote"),
             Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, "begin_quorum_epoch"),
             Api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, "end_quorum_epoch"),

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode as KioError
 
-from clientkit import DROP, FakeQuorum, run
+from clientkit import DROP, FakePartition, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE
 from raftlake.client import LATEST, AsyncClient
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 
 
@@ -92,5 +92,81 @@ def test_an_offset_above_the_high_watermark_is_refused() -> None:
                 await client.delete_records("t", {0: 3})
             assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
             assert len(asked(quorum, 1)) == 1
+
+    run(test())
+
+
+# --- more partitions ---
+
+
+def grown(error: KioError = KioError.none, message: str | None = None) -> Any:
+    schema: Any = importlib.import_module("kio.schema.create_partitions.v3.response")
+    result = schema.CreatePartitionsTopicResult(name="t", error_code=error, error_message=message)
+    return schema.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=(result,))
+
+
+def grow(quorum: FakeQuorum, message: Any) -> Any:
+    """As a node does it."""
+    (topic,) = message.topics
+    partitions = quorum.topics[topic.name].partitions
+    if topic.count <= len(partitions):
+        return grown(KioError.invalid_partitions, "would not be an increase.")
+    partitions += [FakePartition() for _ in range(topic.count - len(partitions))]
+    return grown()
+
+
+def test_a_topic_has_its_new_partitions_when_the_call_is_over() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.CREATE_PARTITIONS] = lambda _, message: grow(quorum, message)
+            described = await client.create_partitions("t", 3)
+            assert [each.partition for each in described.partitions] == [0, 1, 2]
+            for count in (2, 3):
+                with pytest.raises(RequestRejected, match="not be an increase") as caught:
+                    await client.create_partitions("t", count)
+                assert caught.value.code is ErrorCode.INVALID_PARTITIONS
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_growth_whose_answer_was_lost_finds_its_own_work_and_no_others(is_done: bool) -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t", 1 if is_done else 5)
+
+            def drop(_: object, message: Any) -> object:
+                grow(quorum, message)
+                return DROP
+
+            quorum.nodes[1].once(ApiKey.CREATE_PARTITIONS, drop)
+            quorum.nodes[1].standing[ApiKey.CREATE_PARTITIONS] = lambda _, message: grow(quorum, message)
+            if is_done:
+                assert len((await client.create_partitions("t", 3)).partitions) == 3
+            else:
+                with pytest.raises(RequestRejected, match="not be an increase"):
+                    await client.create_partitions("t", 3)
+
+    run(test())
+
+
+def test_a_growth_that_no_answer_decides_is_an_unknown_outcome() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=100) as client:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.CREATE_PARTITIONS] = lambda *_: grown(KioError.request_timed_out)
+            with pytest.raises(UnknownOutcome, match="3 partitions for topic 't' was sent"):
+                await client.create_partitions("t", 3)
+
+    run(test())
+
+
+def test_more_partitions_than_a_request_can_say_are_refused_here() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            with pytest.raises(RequestRejected, match="at most"):
+                await client.create_partitions("t", 2**31)
+            assert quorum.nodes[1].requests == []
 
     run(test())

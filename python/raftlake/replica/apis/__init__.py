@@ -9,6 +9,7 @@ Reading order:
 - `replica_offsets`: the same for replicas that ask their leader.
 - `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
 - `delete_records`: DeleteRecords, as keys that say where partitions begin.
+- `create_partitions`: CreatePartitions, which lets topics grow.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
 - `groups`: FindCoordinator, and the refusal of what members of a consumer group ask for.
@@ -33,7 +34,7 @@ from typing import Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, delete_records, groups, offsets, replica_offsets, topics, voters
+from raftlake.replica.apis import cluster, create_partitions, delete_records, groups, offsets, replica_offsets, topics, voters
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
@@ -64,6 +65,7 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
             ApiKey.DELETE_RECORDS: delete_records.delete_records,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,

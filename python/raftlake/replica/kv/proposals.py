@@ -1,14 +1,15 @@
 """Who may propose what: the gate in front of the metadata log.
 
 Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
-that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to the tier,
-where the records of partitions begin; or a client's command. The
-node itself is not asked. Knows nothing of connections; `ports.Origin` says who asks, and a claimed number which node.
+that is created, grows or is deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to
+the tier, where the records of partitions begin; or a client's command. The node itself is not asked. Knows nothing of
+connections; `ports.Origin` says who asks, and a claimed number which node.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
@@ -31,6 +32,7 @@ from raftlake.replica.kv.tier_gate import refusal_of_tier
 from raftlake.replica.names import Names
 from raftlake.replica.reserved import (
     PRODUCER_IDS_BLOCK,
+    Topic,
     decode_cluster,
     decode_node,
     decode_producers_next,
@@ -120,15 +122,27 @@ class ProposalGate:
         return None
 
     def _refusal_of_topic(self, operation: Put | Delete, version: int) -> str | None:
-        if version < ABSENT or (version == ABSENT) is isinstance(operation, Delete):
-            return "a topic is created where there is none, and deleted at its version"
+        if version < ABSENT or (version == ABSENT and isinstance(operation, Delete)):
+            return "a topic is created where there is none, and changed or deleted at its version"
         if isinstance(operation, Delete):
             return None
         # Whether there is room for its partitions is asked as for all that is proposed (`room`).
         topic = decode_topic(operation.key.removeprefix(TOPICS_PREFIX), operation.value, PARTITIONS_MAX)
         if isinstance(topic, Refused):
             return topic.reason
+        if version != ABSENT:
+            return self._refusal_of_growth(operation, topic, version)
         return None if self._names.by_id(topic.topic_id) is None else "the id is another topic's"
+
+    def _refusal_of_growth(self, operation: Put, topic: Topic, version: int) -> str | None:
+        """What its condition will refuse passes."""
+        entry, standing = self._state.machine.get(operation.key), self._state.topics.get(topic.name)
+        if entry is None or entry.version != version:
+            return None
+        if standing is None or topic.partitions <= standing.partitions:
+            return "a topic that stands gets more partitions"
+        told = replace(topic, partitions=standing.partitions, grown=standing.grown)
+        return None if told == standing else "a topic that grows stays what it is"
 
     def _refusal_of_block(self, operation: Put, version: int) -> str | None:
         partition = self._engine.partitions[self._engine.config.quorum_group]
