@@ -1,4 +1,4 @@
-"""Bugs planted in what is done with a topic's partitions: their records deleted."""
+"""Bugs planted in what is done with a topic's partitions: their records deleted, more of them, and what disks have of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from tests.mutants.catalogue_hostile_work import mutant
 
 ASKED = ("unit/replica/test_replica_apis_delete_records.py",)
 TRIMMED = ("unit/replica/test_replica_record_deletion.py",)
+GROW = ("unit/replica/test_replica_apis_create_partitions.py",)
+DIRS = ("unit/replica/test_replica_apis_log_dirs.py",)
 RULED = ("unit/replica/test_replica_reserved_rules.py",)
 RECOVERED = ("unit/runtime/test_runtime_recovery_key_space.py", "unit/runtime/test_runtime_recovery_recover.py")
 
@@ -84,4 +86,66 @@ DELETED = (
     ),
 )
 
-PARTITIONS = DELETED
+GROWN = (
+    mutant(
+        "added-partitions-begin-with-the-first-voters",
+        "those who voted when the topic was created may be gone",
+        "raftlake.replica.reserved",
+        "        is_same = voters is None or voters == self.voters_of(self.partitions)\n",
+        "        is_same = True\n",
+        GROW,
+    ),
+    mutant(
+        "second-growth-counts-the-whole-topic",
+        "a topic of 15 partitions cannot become one of 18 where 20 are allowed",
+        "raftlake.replica.kv.room",
+        "topic.partitions - (standing.partitions if standing is not None and is_same else 0)",
+        "topic.partitions",
+        GROW,
+    ),
+    mutant(
+        "same-count-is-an-increase",
+        "Kafka: Topic already has 3 partition(s).",
+        "raftlake.replica.hosting.topics",
+        "        if count == has:\n",
+        "        if False:\n",
+        GROW,
+    ),
+    mutant(
+        "growth-that-came-second-gives-up",
+        "two let a topic grow at once, and the second one was told of no reason",
+        "raftlake.replica.hosting.topics",
+        "                self.grow(name, count, done)\n",
+        "                done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)\n",
+        GROW,
+    ),
+    mutant(
+        "lost-answer-of-a-growth-is-a-refusal",
+        "a retry finds its own work, and calls it a mistake of the caller",
+        "raftlake.client.partition_admin",
+        "            if code is ErrorCode.INVALID_PARTITIONS and was_sent:\n",
+        "            if False:\n",
+        ("unit/client/test_client_partition_admin.py",),
+    ),
+)
+
+SHOWN = (
+    mutant(
+        "lag-behind-another-leader",
+        "a leader that was replaced had more than was ever committed",
+        "raftlake.replica.partition.partition",
+        "max(end if epoch == core.epoch else 0, ",
+        "max(end, ",
+        DIRS,
+    ),
+    mutant(
+        "directory-that-is-gone-looks-empty",
+        "KAFKA_STORAGE_ERROR, as Kafka says it",
+        "raftlake.replica.apis.log_dirs",
+        "ErrorCode.NONE if room is not None else ErrorCode.KAFKA_STORAGE_ERROR",
+        "ErrorCode.NONE",
+        DIRS,
+    ),
+)
+
+PARTITIONS = (*DELETED, *GROWN, *SHOWN)

@@ -9,6 +9,7 @@ Reading order:
 - `replica_offsets`: the same for replicas that ask their leader.
 - `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
 - `delete_records`: DeleteRecords, as keys that say where partitions begin.
+- `log_dirs`: DescribeLogDirs, of this node's data directory.
 - `create_partitions`: CreatePartitions, which lets topics grow.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
@@ -38,6 +39,7 @@ from raftlake.replica.apis import cluster, create_partitions, delete_records, gr
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
+from raftlake.replica.apis.log_dirs import LogDirs
 from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.config import ClientContext
@@ -65,6 +67,7 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.DESCRIBE_LOG_DIRS: LogDirs().answer,
             ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
             ApiKey.DELETE_RECORDS: delete_records.delete_records,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, reply: init_producer_id(of, producer_ids, request, reply),
