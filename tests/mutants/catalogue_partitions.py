@@ -91,8 +91,8 @@ GROWN = (
         "added-partitions-begin-with-the-first-voters",
         "those who voted when the topic was created may be gone",
         "raftlake.replica.reserved",
-        "        is_same = voters is None or voters == self.voters_of(self.partitions)\n",
-        "        is_same = True\n",
+        "        if voters is None or voters == self.voters_of(self.partitions):\n",
+        "        if True:\n",
         GROW,
     ),
     mutant(

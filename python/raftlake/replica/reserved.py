@@ -92,8 +92,9 @@ class Topic:
 
     def with_partitions(self, count: int, voters: VoterSet | None) -> Topic:
         """The topic with more partitions, which begin with those voters (None: the static ones, as the others do)."""
-        is_same = voters is None or voters == self.voters_of(self.partitions)
-        return replace(self, partitions=count, grown=self.grown if is_same else (*self.grown, (self.partitions, voters)))
+        if voters is None or voters == self.voters_of(self.partitions):
+            return replace(self, partitions=count)
+        return replace(self, partitions=count, grown=(*self.grown, (self.partitions, voters)))
 
     def groups(self) -> list[GroupId]:
         return list(self.each_group())

@@ -116,7 +116,7 @@ class ReservedRules:
             return None
         before, found = self._starts.get(group), decode_start(value)
         if isinstance(found, Refused):
-            return None if before is None else found.reason
+            return found.reason if before is not None else None
         if before is not None and found.offset < before.offset and found.recovery == before.recovery:
             return f"the records below {before.offset} are deleted"
         self._starts[group] = found

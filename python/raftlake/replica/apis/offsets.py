@@ -135,7 +135,7 @@ def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundO
             if not remote_log.is_on:
                 return NOTHING
             copied_end = remote_log.copied_end(partition)
-            place = max(remote_log.start_offset(partition), copied_end or 0)
+            place = max(remote_log.start_offset(partition), copied_end or Offset(0))
         case _:
             return FoundOffset(ErrorCode.INVALID_REQUEST)
     return FoundOffset(ErrorCode.NONE, -1, place, remote_log.epoch_at(partition, place))
