@@ -78,6 +78,8 @@ class RemoteWorld:
         self.ground, self.keys, self.tier = Ground(segment_bytes=100, **settings), Keys(), HistoryTier()
         keys: Any = self.keys
         self.remote_log = RemoteLog(self.ground.engine, keys, is_on=is_on)
+        # There is no metadata log that might tell of deleted records.
+        self.remote_log._knows_deletions = True
         self.tally = ReadTally(self.ground.engine)
 
     def partition(

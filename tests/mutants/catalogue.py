@@ -21,8 +21,9 @@ from tests.mutants.catalogue_hostile_repeats import HOSTILE_REPEATS
 from tests.mutants.catalogue_hostile_space import HOSTILE_SPACE
 from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
-from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
 from tests.mutants.catalogue_in_sync import IN_SYNC_BUGS
+from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
+from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
 from tests.mutants.catalogue_runtime import RUNTIME
@@ -88,6 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *KAFKA_ANSWERS,
     *CONNECTOR,
     *CORRECTIONS,
+    *PARTITIONS,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

@@ -209,7 +209,7 @@ SEARCH = (
         "times-searched-in-the-local-log-alone",
         "Kafka: remote first, then local",
         SEARCHES,
-        "        elif self._remote_log.start_offset(partition) == partition.log.start_offset:\n",
+        "        elif self._remote_log.start_offset(partition) >= partition.log.start_offset:\n",
         "        elif True:\n",
         SEARCHED,
     ),

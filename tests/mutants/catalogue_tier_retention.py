@@ -99,8 +99,8 @@ REMOVALS = (
         "newest-copy-removed-by-a-wrong-clock",
         "a clock that is ahead leaves a table that nothing follows",
         RULE,
-        "if file.end_offset >= copied_end or not (too_old or too_much):",
-        "if not (too_old or too_much):",
+        "if file.end_offset >= copied_end or not (too_old or too_much",
+        "if not (too_old or too_much",
         RULED,
     ),
     mutant(

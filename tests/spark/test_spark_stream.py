@@ -98,6 +98,25 @@ def test_topics_of_a_pattern_are_found_while_the_query_runs(scenario: Make) -> N
     found.run(Append(text(0, 2)), Start(), Expect(text(0, 2)), Do(grow), Append(text(2, 5)), Expect(text(0, 5)))
 
 
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+@pytest.mark.parametrize("runs", [True, False])
+def test_partitions_that_are_added_are_read_from_their_beginning(scenario: Make, starting: str, runs: bool) -> None:
+    """What is appended there before the query looks again is read too, also where the query began at the end of the log."""
+    found = scenario(partitions=1, startingOffsets=starting)
+    found.run(
+        Start(),
+        Do(lambda: found.query and found.query.processAllAvailable()),
+        Append(text(0, 2), partition=0),
+        Expect(text(0, 2)),
+        *([] if runs else [Stop()]),
+        Do(lambda: found.client.create_partitions(found.topic, 3)),
+        Append(text(2, 5), partition=2),
+        Append(text(5, 6), partition=1),
+        *([] if runs else [Start()]),
+        Expect(text(0, 6)),
+    )
+
+
 def test_a_checkpoint_of_sparks_kafka_connector_is_continued(scenario: Make) -> None:
     """It writes the same offsets without blanks; otherwise the checkpoints are alike."""
     moved = scenario()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -28,6 +30,8 @@ STATUS_LINES = [
     *("ClusterId", "LeaderId", "LeaderEpoch", "HighWatermark"),
     *("MaxFollowerLag", "MaxFollowerLagTimeMs", "CurrentVoters", "CurrentObservers"),
 ]
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 
 
@@ -152,3 +156,78 @@ def test_kafka_dump_log_reads_our_files(written_dir: Path, kafka_tool: Tool) -> 
     metadata = written_dir / "node-1" / "__cluster_metadata-0" / "00000000000000000000.log"
     dump = kafka_tool(DUMP, "--files", str(metadata), "--print-data-log").stdout
     assert re.search(r'LeaderChange: \{"version":0,"leaderId":[123],"voters":\[\{"voterId":1\},', dump)
+
+
+# --- a topic's partitions, their records, and what disks have of them
+
+
+def test_kafka_delete_records_moves_the_start(
+    quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    at = ("--bootstrap-server", quorum.bootstrap_servers)
+    with Client(quorum.bootstrap_servers) as client:
+        end = [client.append(topic, b"%d" % number, partition=0).offset for number in range(20)][-1] + 1
+    offsets = tmp_path / "offsets.json"
+
+    def delete(offset: int) -> str:
+        partitions = [{"topic": topic, "partition": 0, "offset": offset}]
+        offsets.write_text(json.dumps({"version": 1, "partitions": partitions}))
+        return kafka_tool(DELETE_RECORDS, *at, "--offset-json-file", str(offsets)).stdout
+
+    def earliest() -> list[str]:
+        return kafka_tool(GET_OFFSETS, *at, "--topic", topic, "--time", "earliest").stdout.split()
+
+    assert f"partition: {topic}-0\tlow_watermark: {end - 5}" in delete(end - 5)
+    assert f"{topic}:0:{end - 5}" in earliest()
+    read = kafka_tool(
+        CONSOLE_CONSUMER,
+        *at,
+        *("--topic", topic, "--partition", "0", "--offset", "earliest", "--max-messages", "5", "--timeout-ms", "60000"),
+    )
+    assert read.stdout.splitlines() == [str(number) for number in range(15, 20)]
+    assert "OffsetOutOfRangeException" in delete(end + 100)
+    assert f"low_watermark: {end}" in delete(-1)
+    assert f"{topic}:0:{end}" in earliest()
+
+
+def test_kafka_topics_adds_partitions(quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool) -> None:
+    topic = new_topic()
+    at = ("--bootstrap-server", quorum.bootstrap_servers)
+    kafka_tool(TOPICS, *at, "--alter", "--topic", topic, "--partitions", "4")
+
+    def count() -> list[str]:
+        return re.findall(r"PartitionCount:\s*(\d+)", kafka_tool(TOPICS, *at, "--describe", "--topic", topic).stdout)
+
+    wait_until(lambda: count() == ["4"], "every node tells four partitions", seconds=60)
+    with Client(quorum.bootstrap_servers) as client:
+        assert client.append(topic, b"new", partition=3).offset >= 0
+    refused = kafka_tool(TOPICS, *at, "--alter", "--topic", topic, "--partitions", "2", check=False)
+    told = f"The topic {topic} currently has 4 partition(s); 2 would not be an increase."
+    assert told in refused.stdout + refused.stderr
+
+
+def test_kafka_log_dirs_describes_each_node(quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool) -> None:
+    topic = new_topic()
+    with Client(quorum.bootstrap_servers) as client:
+        client.append(topic, bytes(5_000), partition=0)
+    at = ("--bootstrap-server", quorum.bootstrap_servers)
+
+    def described() -> list[dict[str, Any]]:
+        output = kafka_tool(LOG_DIRS, *at, "--describe", "--topic-list", topic).stdout
+        (line,) = [line for line in output.splitlines() if line.startswith("{")]
+        return list(json.loads(line)["brokers"])
+
+    def everywhere() -> bool:
+        found = [each for broker in described() for dirs in broker["logDirs"] for each in dirs["partitions"]]
+        return len(found) == 3 and all(
+            each["partition"] == f"{topic}-0" and each["size"] > 5_000 and each["offsetLag"] == 0 and not each["isFuture"]
+            for each in found
+        )
+
+    wait_until(everywhere, "three nodes with the whole log", seconds=60)
+    brokers = described()
+    assert sorted(broker["broker"] for broker in brokers) == [1, 2, 3]
+    for broker in brokers:
+        (directory,) = broker["logDirs"]
+        assert directory["error"] is None and Path(directory["logDir"]).is_absolute()

@@ -25,12 +25,12 @@ from raftlake.cli.output import (
     text_facts,
 )
 from raftlake.cli.produce import chunks, produce_lines
-from raftlake.errors import ConfigError
+from raftlake.errors import ConfigError, WrongState
 
 if TYPE_CHECKING:
     from raftlake.client import Client, Record, TopicDescription
 
-app = typer.Typer(help="Create, list, describe and delete topics.", no_args_is_help=True)
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -38,7 +38,7 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's nam
 @app.command("create")
 def create(
     topic: TopicName,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions.")] = 1,
+    partitions: Annotated[int | None, typer.Option(min=1, help="How many partitions (default: 1).")] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Success when it exists already.")] = False,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
@@ -46,7 +46,36 @@ def create(
 ) -> None:
     """Create a topic and wait until every partition has a leader."""
     with connect(bootstrap_server, timeout_ms) as client:
-        described = client.create_topic(topic, partitions, exist_ok=if_not_exists)
+        described = client.create_topic(topic, partitions or 1, exist_ok=if_not_exists)
+    require_count(described, partitions)
+    if as_json:
+        print_json(topic_facts(described))
+    else:
+        print(f"topic {described.name} has {len(described.partitions)} partitions")
+
+
+def require_count(described: TopicDescription, partitions: int | None) -> None:
+    """WrongState where a topic that exists has another number of partitions than was asked for (None: any)."""
+    has = len(described.partitions)
+    if partitions is None or partitions == has:
+        return
+    advice = "partitions are never taken away"
+    if partitions > has:
+        advice = f"`raftlake topics alter {described.name} --partitions {partitions}` adds the others"
+    raise WrongState(f"topic {described.name!r} exists with {has} partitions, not {partitions}: {advice}")
+
+
+@app.command("alter")
+def alter(
+    topic: TopicName,
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions it shall have: more than it has.")],
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Add partitions to a topic, and wait until all of them have leaders."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        described = client.create_partitions(topic, partitions)
     if as_json:
         print_json(topic_facts(described))
     else:
@@ -117,6 +146,26 @@ def delete(
     with connect(bootstrap_server, timeout_ms) as client:
         client.delete_topic(topic)
     print(f"topic {topic} is deleted")
+
+
+@app.command("delete-records")
+def delete_records(
+    topic: TopicName,
+    partition: Annotated[int, typer.Option(min=0, help="Of this partition.")],
+    offset: Annotated[int, typer.Option(min=-1, help="Delete the records below this offset (-1: all that are committed).")],
+    bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
+    timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the records of a partition below an offset, for good."""
+    with connect(bootstrap_server, timeout_ms) as client:
+        known = client.partitions(topic)
+        require_partition(topic, partition, known)
+        start = client.delete_records(topic, {partition: offset})[partition]
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "startOffset": start})
+    else:
+        print(f"topic {topic} partition {partition} begins at offset {start}")
 
 
 def produce(

@@ -64,8 +64,8 @@ class Admin:
             was_sent = was_sent or sent_before
             code, message = protocol.create_topic_result(answer)
             if code == ErrorCode.NONE or (code == ErrorCode.TOPIC_ALREADY_EXISTS and (exist_ok or was_sent)):
-                return await self._wait_for_leaders(name, deadline)
-            await self._pause_or_raise(code, f"create topic {name!r}", backoff, deadline, message)
+                return await self.wait_for_leaders(name, deadline)
+            await self.pause_or_raise(code, f"create topic {name!r}", backoff, deadline, message)
             was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
 
     async def delete_topic(self, name: str, timeout_ms: float | None = None) -> None:
@@ -87,7 +87,7 @@ class Admin:
             if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 self._cluster.forget_topic(name)
                 return
-            await self._pause_or_raise(code, f"delete topic {name!r}", backoff, deadline, message)
+            await self.pause_or_raise(code, f"delete topic {name!r}", backoff, deadline, message)
             was_sent = was_sent or code == ErrorCode.REQUEST_TIMED_OUT
 
     async def describe_cluster(self, timeout_ms: float | None = None) -> ClusterDescription:
@@ -126,7 +126,7 @@ class Admin:
             what = f"describe quorum of {topic}-{partition}"
             if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE):
                 what = f"{what}: no node that answers leads it"
-            await self._pause_or_raise(code, what, backoff, deadline)
+            await self.pause_or_raise(code, what, backoff, deadline)
 
     async def node_address(self, node_id: int, setting: str, timeout_ms: float | None = None) -> str | None:
         """One of a node's addresses, such as `http.listener`: every node knows those of all."""
@@ -169,7 +169,7 @@ class Admin:
                 # A node that may have missed topics says so.
                 if refused.code is not ErrorCode.LEADER_NOT_AVAILABLE:
                     raise
-                await self._pause_or_raise(refused.code, f"settings of topic {topic!r}", backoff, deadline)
+                await self.pause_or_raise(refused.code, f"settings of topic {topic!r}", backoff, deadline)
 
     def _quorum_candidates(self, cluster: ClusterDescription) -> list[Address]:
         """The controller first: of the metadata log it is the leader."""
@@ -177,7 +177,8 @@ class Admin:
         others = [*cluster.nodes.values(), *self._cluster.config.bootstrap]
         return list(dict.fromkeys([*([controller] if controller is not None else []), *others]))
 
-    async def _wait_for_leaders(self, name: str, deadline: Deadline) -> TopicDescription:
+    async def wait_for_leaders(self, name: str, deadline: Deadline, count: int = 1) -> TopicDescription:
+        """The topic, once it has so many partitions and all of them have leaders. UnknownOutcome when the time is over."""
         backoff = Backoff(self._cluster.config.retry_backoff_ms, LEADER_BACKOFF_MS_MAX)
         while True:
             try:
@@ -188,7 +189,7 @@ class Admin:
                 if deadline.is_over() and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
             else:
-                if described.partitions and all(p.leader_id >= 0 for p in described.partitions):
+                if len(described.partitions) >= count and all(p.leader_id >= 0 for p in described.partitions):
                     return described
             if deadline.is_over():
                 raise UnknownOutcome(
@@ -197,9 +198,10 @@ class Admin:
                 )
             await backoff.pause(deadline)
 
-    async def _pause_or_raise(
+    async def pause_or_raise(
         self, code: ErrorCode, what: str, backoff: Backoff, deadline: Deadline, message: str | None = ""
     ) -> None:
+        """After an error: wait to try again. RequestRejected for one that does not pass, or when the time is over."""
         told = f"{what}: {message}" if message else what
         if code not in RETRIABLE:
             raise RequestRejected(code, told)

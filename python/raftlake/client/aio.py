@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from raftlake.client import protocol
 from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
+from raftlake.client.partition_admin import PartitionAdmin
 from raftlake.client.pool import ConnectionPool
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.reader import Reader, Replica
@@ -316,6 +317,17 @@ class AsyncClient:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its data; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
         await self._admin.delete_topic(name)
+
+    async def delete_records(
+        self, topic: str, offsets: Mapping[int, int], *, timeout_ms: float | None = None
+    ) -> dict[int, int]:
+        """Delete the records of partitions below an offset each; LATEST deletes all that are committed. Returns by partition
+        where it begins then. RequestRejected(OFFSET_OUT_OF_RANGE) for an offset above the high watermark."""
+        return await PartitionAdmin(self._cluster, self._admin).delete_records(topic, offsets, timeout_ms)
+
+    async def create_partitions(self, topic: str, count: int, *, timeout_ms: float | None = None) -> TopicDescription:
+        """Let a topic have `count` partitions, more than it has, and wait until all of them have leaders."""
+        return await PartitionAdmin(self._cluster, self._admin).create_partitions(topic, count, timeout_ms)
 
     async def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
         """The cluster's id, its nodes, and the controller: the leader of the metadata log."""

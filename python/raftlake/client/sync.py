@@ -94,6 +94,8 @@ class Client:
     describe_topic = blocking(AsyncClient.describe_topic)
     create_topic = blocking(AsyncClient.create_topic)
     delete_topic = blocking(AsyncClient.delete_topic)
+    create_partitions = blocking(AsyncClient.create_partitions)
+    delete_records = blocking(AsyncClient.delete_records)
     describe_cluster = blocking(AsyncClient.describe_cluster)
     describe_quorum = blocking(AsyncClient.describe_quorum)
     add_voter = blocking(AsyncClient.add_voter)

@@ -21,6 +21,9 @@ INCARNATION_KEY = RESERVED_PREFIX + "incarnation"
 #: `/raftlake/tier/<topic id>/<partition>`: JSON, how far the partition is copied to the remote tier, and what is under way
 #: (`raftlake.tier.entries`). Below it, `/<base offset, 20 digits>`: one of the newest copies each.
 TIER_PREFIX = RESERVED_PREFIX + "tier/"
+#: `/raftlake/starts/<topic id>/<partition>`: JSON {"offset", "recovery"}: the records below the offset are deleted. The
+#: recovery is the last one of the quorum when that was decided, "" for none.
+STARTS_PREFIX = RESERVED_PREFIX + "starts/"
 
 
 def topic_key(name: str) -> str:
@@ -38,6 +41,11 @@ def tier_key(topic_id: str, partition: int) -> str:
 
 def tier_segment_key(topic_id: str, partition: int, base_offset: int) -> str:
     return f"{tier_key(topic_id, partition)}/{base_offset:020}"
+
+
+def start_key(topic_id: str, partition: int) -> str:
+    """`topic_id` as in `tier_key`."""
+    return f"{STARTS_PREFIX}{topic_id}/{partition}"
 
 
 def is_reserved(key: str) -> bool:

@@ -112,6 +112,8 @@ class NodeConfig:
     tier_piece_bytes: int = 4 * 1024 * 1024
     #: Where the tables of the topics are, as clients are told. None: there is no remote tier, or it is not told.
     tier_uri: str | None = None
+    #: The path of the data directory, as clients are told.
+    log_dir: str = ""
     #: Topic partitions that one node will host.
     partitions_max: int = PARTITIONS_MAX
 

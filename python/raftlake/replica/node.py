@@ -38,6 +38,7 @@ from raftlake.replica.names import Names
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
+from raftlake.replica.record_deletion import RecordDeletion
 from raftlake.replica.refused_for_good import RefusedForGood
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
@@ -112,6 +113,16 @@ class ReplicaNode:
             findings=self.findings,
             remote_log=self.remote_log,
             tier=tier,
+        )
+        self.record_deletion = RecordDeletion(
+            engine,
+            names=self.names,
+            quorum=self.quorum,
+            kv=self.kv,
+            disk=self.disk,
+            findings=self.findings,
+            snapshots=self.snapshots,
+            table=self.tiering.table,
         )
         self._build_clients(aside or LaterTurns(engine), tier)
         self._build_turn()
@@ -196,7 +207,7 @@ class ReplicaNode:
         self._allowance = Allowance()
         self.refused_for_good = RefusedForGood(engine)
         self.record_checks = RecordChecks(engine, self._allowance, aside, is_tiered=self.remote_log.is_on)
-        self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside)
+        self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside, self.remote_log.deleted_below)
         self.read_tally = ReadTally(engine)
         self.remote_reads = RemoteReads(engine, self.remote_log, tier, self.read_tally, aside)
         self.services = Services(
@@ -283,6 +294,7 @@ class ReplicaNode:
             self.disk.tick,
             self.tiering.tick,
             self.remote_log_aux.tick,
+            self.record_deletion.tick,
         )
         self._housekeeping = Housekeeping(
             engine,

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from raftlake.errors import WireError
 from raftlake.kv.keys import (
     CLUSTER_KEY,
     INCARNATION_KEY,
     NODES_PREFIX,
     PRODUCERS_NEXT_KEY,
+    STARTS_PREFIX,
     TIER_PREFIX,
     TOPICS_PREFIX,
 )
@@ -23,7 +25,7 @@ from raftlake.kv.machine import Entry, StateMachine
 from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse, whole_number
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import RemoteSegment
-from raftlake.raft.types import DirectoryId, Epoch, NodeId, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.replica.quorum import voters_to_json
 from raftlake.tier.entries import Tiered, decode_segment, decode_tiered
@@ -34,11 +36,14 @@ from raftlake.wire.ids import id_from_text, id_to_text
 PRODUCER_IDS_BLOCK = 1000
 NAME_LENGTH_MAX = 249
 VOTERS_MAX = 64
+GROWN_MAX = 100
 CONFIGS_MAX = 100
 HOST_CHARACTERS_MAX = 255
 ID_MAX = 2**31 - 1
 PORT_MAX = 65_535
+OFFSET_MAX = 2**63 - 1
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_START_KEY = re.compile(re.escape(STARTS_PREFIX) + r"([A-Za-z0-9_-]{22})/(0|[1-9][0-9]{0,9})")
 _HOST_BANNED = frozenset(' "#/<>?@\\')
 
 
@@ -59,6 +64,18 @@ class Incarnation:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordStart:
+    """The records of a partition below `offset` are deleted."""
+
+    offset: Offset
+    #: The last recovery of the quorum when that was decided (`recovery_of`).
+    recovery: str = ""
+
+    def encode(self) -> bytes:
+        return json.dumps({"offset": self.offset, "recovery": self.recovery}, separators=(",", ":"), sort_keys=True).encode()
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     name: str
     topic_id: bytes
@@ -66,6 +83,18 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=dict)
     #: Who votes in its groups until their own logs say so; None where they begin with the static voters.
     voters: VoterSet | None = None
+    #: The same for partitions that were added when others voted: each entry holds from its partition on.
+    grown: tuple[tuple[int, VoterSet], ...] = ()
+
+    def voters_of(self, partition: int) -> VoterSet | None:
+        """Who votes in a partition's group until its own log says so."""
+        return next((voters for first, voters in reversed(self.grown) if first <= partition), self.voters)
+
+    def with_partitions(self, count: int, voters: VoterSet | None) -> Topic:
+        """The topic with more partitions, which begin with those voters (None: the static ones, as the others do)."""
+        if voters is None or voters == self.voters_of(self.partitions):
+            return replace(self, partitions=count)
+        return replace(self, partitions=count, grown=(*self.grown, (self.partitions, voters)))
 
     def groups(self) -> list[GroupId]:
         return list(self.each_group())
@@ -78,10 +107,12 @@ class Topic:
         value = {"id": id_to_text(self.topic_id), "partitions": self.partitions, "configs": dict(self.configs)}
         if self.voters is not None:
             value["voters"] = voters_to_json(self.voters)
+        if self.grown:
+            value["grown"] = [{"from": first, "voters": voters_to_json(voters)} for first, voters in self.grown]
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-Reserved = NodeAddresses | Incarnation | Topic | Tiered | RemoteSegment | str | int
+Reserved = NodeAddresses | Incarnation | RecordStart | Topic | Tiered | RemoteSegment | str | int
 
 
 def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserved | Refused:
@@ -96,6 +127,8 @@ def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserve
         return decode_producers_next(value, version)
     if key == INCARNATION_KEY:
         return decode_incarnation(value)
+    if key.startswith(STARTS_PREFIX):
+        return decode_start(value) if start_group(key) is not None else Refused("no partition is named so")
     if key.startswith(TIER_PREFIX):
         return decode_tiered(value) if key.count("/") == TIER_PREFIX.count("/") + 1 else decode_segment(value)
     return Refused("no node writes this key")
@@ -162,6 +195,28 @@ def recovery_of(machine: StateMachine) -> str:
     return "" if found is None or isinstance(found, Refused) else id_to_text(found.directory_id)
 
 
+def decode_start(value: bytes) -> RecordStart | Refused:
+    """The value of a key of STARTS_PREFIX."""
+
+    def read() -> RecordStart:
+        fields = json_object(value)
+        recovery = plain_text(fields["recovery"])
+        if recovery:
+            id_from_text(recovery)
+        return RecordStart(Offset(integer(fields["offset"], 0, OFFSET_MAX)), recovery)
+
+    return read_or_refuse(read)
+
+
+def start_group(key: str) -> tuple[bytes, int] | None:
+    """The topic id and the partition that a key of STARTS_PREFIX names; None where it names none."""
+    found = _START_KEY.fullmatch(key)
+    try:
+        return None if found is None else (id_from_text(found[1]), int(found[2]))
+    except WireError:
+        return None
+
+
 def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refused:
     """The topic that is described under the key of `name`."""
 
@@ -175,7 +230,8 @@ def decode_topic(name: str, value: bytes, partitions_max: int) -> Topic | Refuse
             raise ValueError("the id is one of those that Kafka keeps for itself")
         partitions = integer(fields["partitions"], 1, partitions_max)
         voters = _voters(fields["voters"]) if "voters" in fields else None
-        return Topic(name, topic_id, partitions, _configs(fields.get("configs", {})), voters)
+        grown = _grown(fields.get("grown", []), partitions)
+        return Topic(name, topic_id, partitions, _configs(fields.get("configs", {})), voters, grown)
 
     return read_or_refuse(read)
 
@@ -225,6 +281,18 @@ def _voters(found: object) -> VoterSet:
         endpoints[node_id] = tuple(_voter_endpoint(place) for place in items(entry["endpoints"]))
     ids = sorted(voters)
     return VoterSet({node_id: voters[node_id] for node_id in ids}, {node_id: endpoints[node_id] for node_id in ids})
+
+
+def _grown(found: object, partitions: int) -> tuple[tuple[int, VoterSet], ...]:
+    if not isinstance(found, list) or len(found) > GROWN_MAX:
+        raise ValueError(f"partitions were added at most {GROWN_MAX} times with other voters")
+    entries: list[tuple[int, VoterSet]] = []
+    for entry in found:
+        if not isinstance(entry, dict):
+            raise ValueError("what was added is an object")
+        least = entries[-1][0] + 1 if entries else 1
+        entries.append((integer(entry["from"], least, partitions - 1), _voters(entry["voters"])))
+    return tuple(entries)
 
 
 def _voter_endpoint(place: object) -> VoterEndpoint:

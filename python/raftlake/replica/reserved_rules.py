@@ -1,9 +1,10 @@
 """Which puts of reserved keys take effect: what is in force stays in force, whatever is committed over it.
 
 The gate in front of the log (`proposals`) refuses what nodes do not write. What a broken, a forged or another release's leader
-has committed all the same is judged here, as it is applied. The rule: over a topic, the next producer id or an incarnation, a
-put that means nothing, or that takes back what stands there, changes the version of its key alone. The value stays, and with it
-a topic's id, partitions and data; a delete is what ends a topic. All else that the transaction does is done.
+has committed all the same is judged here, as it is applied. The rule holds over a topic, the next producer id, an incarnation
+and the start of a partition's records. A put that means nothing, or that takes back what stands there, changes the version of
+its key alone. The value stays, and with it a topic's id, partitions and data; a delete is what ends a topic. All else that the
+transaction does is done.
 
 Why as it is applied: then the key space itself holds the last good value. A restart, a snapshot and a node that joins later
 find it there. Why the version changes: earlier releases take any value, and count the same versions. So no later compare,
@@ -18,17 +19,20 @@ refuses would take no effect on nodes of this release, and be lost to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 
-from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, TOPICS_PREFIX, topic_key
+from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, STARTS_PREFIX, TOPICS_PREFIX, topic_key
 from raftlake.kv.keyspace import Entry
 from raftlake.kv.strict_json import Refused
 from raftlake.replica.reserved import (
+    RecordStart,
     Topic,
     decode_incarnation,
     decode_producers_next,
+    decode_start,
     decode_topic,
     first_free_producer_id,
+    start_group,
 )
 
 #: Partitions of one topic, at most. No setting: nodes that differ here would host different topics.
@@ -50,6 +54,12 @@ class ReservedRules:
         #: Of all topics together.
         self.partitions = 0
         self._names: dict[bytes, str] = {}
+        self._starts: dict[tuple[bytes, int], RecordStart] = {}
+
+    @property
+    def starts(self) -> Mapping[tuple[bytes, int], RecordStart]:
+        """Where the records of partitions begin, by topic id and partition. What is not named has all of its records."""
+        return self._starts
 
     @property
     def topic_ids(self) -> Container[bytes]:
@@ -59,6 +69,8 @@ class ReservedRules:
     def take(self, key: str, value: bytes, version: int, standing: Entry | None) -> str | None:
         if key.startswith(TOPICS_PREFIX):
             return self._take_topic(key.removeprefix(TOPICS_PREFIX), value)
+        if key.startswith(STARTS_PREFIX):
+            return self._take_start(key, value)
         if standing is None:
             return None
         if key == PRODUCERS_NEXT_KEY:
@@ -69,6 +81,11 @@ class ReservedRules:
         return None
 
     def drop(self, key: str) -> None:
+        if key.startswith(STARTS_PREFIX):
+            group = start_group(key)
+            if group is not None:
+                self._starts.pop(group, None)
+            return
         topic = self.topics.pop(key.removeprefix(TOPICS_PREFIX), None) if key.startswith(TOPICS_PREFIX) else None
         if topic is not None:
             del self._names[topic.topic_id]
@@ -76,6 +93,9 @@ class ReservedRules:
 
     def restore(self, key: str, entry: Entry, version_of: Callable[[str], int]) -> str | None:
         """Snapshots of earlier releases may hold several names for one id: the oldest key counts, as it did there."""
+        if key.startswith(STARTS_PREFIX):
+            self._take_start(key, entry.value)
+            return None
         name = key.removeprefix(TOPICS_PREFIX)
         topic = topic_under(name, entry.value) if key.startswith(TOPICS_PREFIX) else None
         if topic is None:
@@ -88,6 +108,20 @@ class ReservedRules:
         self._note(topic)
         return None if other is None else topic_key(other)
 
+    def _take_start(self, key: str, value: bytes) -> str | None:
+        """Deleted records stay deleted. After a recovery that lost the log's end, new records stand below an old start. Then
+        the start goes back."""
+        group = start_group(key)
+        if group is None:
+            return None
+        before, found = self._starts.get(group), decode_start(value)
+        if isinstance(found, Refused):
+            return found.reason if before is not None else None
+        if before is not None and found.offset < before.offset and found.recovery == before.recovery:
+            return f"the records below {before.offset} are deleted"
+        self._starts[group] = found
+        return None
+
     def _take_topic(self, name: str, value: bytes) -> str | None:
         before = self.topics.get(name)
         found = decode_topic(name, value, PARTITIONS_MAX)
@@ -95,6 +129,8 @@ class ReservedRules:
             return None if before is None else found.reason
         if before is not None and (found.topic_id, found.voters) != (before.topic_id, before.voters):
             return "a topic keeps its id and the voters that it began with until its key is deleted"
+        if before is not None and not _goes_on(found, before):
+            return "partitions keep the voters that they began with"
         if before is not None and found.partitions < before.partitions:
             return f"the topic has {before.partitions} partitions, and none of them goes before all"
         other = self._names.get(found.topic_id, name)
@@ -108,6 +144,13 @@ class ReservedRules:
         self.partitions += topic.partitions - (0 if before is None else before.partitions)
         self.topics[topic.name] = topic
         self._names[topic.topic_id] = topic.name
+
+
+def _goes_on(found: Topic, before: Topic) -> bool:
+    """Whether all that is said of voters is still said, and what is new is of new partitions alone."""
+    told = len(before.grown)
+    added = found.grown[told:]
+    return found.grown[:told] == before.grown and all(first >= before.partitions for first, _ in added)
 
 
 def _fault_of_ids(value: bytes, version: int, standing: Entry) -> str | None:

@@ -16,12 +16,16 @@ class TotalRule:
     retention_bytes: int
     retention_ms: int
 
-    def may_end_something(self, total_bytes: int) -> bool:
-        """Whether it is worth asking which files are the oldest. `total_bytes`: of the log, in the table and behind it."""
-        return self.retention_ms >= 0 or 0 <= self.retention_bytes < total_bytes
+    def may_end_something(self, total_bytes: int, has_deleted: bool = False) -> bool:
+        """Whether it is worth asking which files are the oldest. `total_bytes`: of the log, in the table and behind it.
+        `has_deleted`: the table begins before the first record that is not deleted."""
+        return has_deleted or self.retention_ms >= 0 or 0 <= self.retention_bytes < total_bytes
 
-    def first_kept(self, files: Sequence[RemoteFile], *, total_bytes: int, copied_end: Offset, wall_ms: int) -> Offset | None:
-        """Behind the last of the oldest files that go; None where all stay. `files` come in the order of offsets.
+    def first_kept(
+        self, files: Sequence[RemoteFile], *, total_bytes: int, copied_end: Offset, wall_ms: int, deleted_below: int = 0
+    ) -> Offset | None:
+        """Behind the last of the oldest files that go; None where all stay. `files` come in the order of offsets. A file whose
+        records are all below `deleted_below` goes in any case.
 
         The file with the newest copy always stays: a clock that is wrong leaves a table that goes on where it ended."""
         kept: Offset | None = None
@@ -30,7 +34,7 @@ class TotalRule:
             newest_ms = next((each.timestamp_ms_max for each in files[index:] if each.timestamp_ms_max >= 0), wall_ms)
             too_old = 0 <= self.retention_ms < wall_ms - newest_ms
             too_much = 0 <= self.retention_bytes <= total_bytes - file.log_bytes
-            if file.end_offset >= copied_end or not (too_old or too_much):
+            if file.end_offset >= copied_end or not (too_old or too_much or file.end_offset <= deleted_below):
                 break
             kept = file.end_offset
             total_bytes -= file.log_bytes

@@ -66,9 +66,12 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -118,9 +121,12 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.API_VERSIONS, 0, 4, 3, "api_versions"),
             Api(ApiKey.CREATE_TOPICS, 2, 7, 5, "create_topics"),
             Api(ApiKey.DELETE_TOPICS, 1, 6, 4, "delete_topics"),
+            Api(ApiKey.DELETE_RECORDS, 0, 2, 2, "delete_records"),
             Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
             Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
+            Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, "describe_log_dirs"),
+            Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, "create_partitions"),
             Api(ApiKey.VOTE, 0, 2, 0, "vote"),
             Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, "begin_quorum_epoch"),
             Api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, "end_quorum_epoch"),
@@ -141,7 +147,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
 _OF_NODES = frozenset({ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH})
 _SHORT = frozenset(
     {ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_QUORUM}
-    | {ApiKey.FIND_QUORUM}
+    | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS}
 )
 #: Produce, Fetch and what nodes read from one another count their partitions as they are decoded.
 _COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET})

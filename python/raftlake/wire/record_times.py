@@ -15,9 +15,10 @@ class TimedRecord(NamedTuple):
 
 
 class RecordTimes:
-    """The times of the records of a batch, whose (uncompressed) payload is `content`."""
+    """The times of the records of a batch, whose (uncompressed) payload is `content`. Records below `start` do not count."""
 
-    def __init__(self, header: BatchHeader, content: BytesLike) -> None:
+    def __init__(self, header: BatchHeader, content: BytesLike, start: int = 0) -> None:
+        self._start = start
         self._header = header
         self._content = content
         self._index = 0
@@ -29,13 +30,14 @@ class RecordTimes:
         return self._index >= self._header.record_count
 
     def find(self, timestamp_ms: int, count: int) -> TimedRecord | None:
-        """The first of the next `count` records that is of this time or later. Raises WireError for what is no record."""
+        """The first of the next `count` records that is of this time or later; the next call begins behind it. Raises WireError
+        for what is no record."""
         header, content = self._header, self._content
         if header.is_log_append_time:
             # All of them have the time of the batch.
             self._index = header.record_count
-            found = header.timestamp_ms_max >= timestamp_ms
-            return TimedRecord(header.base_offset, header.timestamp_ms_max) if found else None
+            found = header.timestamp_ms_max >= timestamp_ms and self._start < header.end_offset
+            return TimedRecord(max(header.base_offset, self._start), header.timestamp_ms_max) if found else None
         wanted = timestamp_ms - header.base_timestamp_ms
         first, position = self._index, self._position
         self._index = min(first + count, header.record_count)
@@ -43,12 +45,14 @@ class RecordTimes:
             try:
                 length, position = read_varlong(content, position)
                 delta, behind = read_varlong(content, position + 1)
-                if delta >= wanted:
-                    return TimedRecord(header.base_offset + read_varlong(content, behind)[0], header.base_timestamp_ms + delta)
+                offset = header.base_offset + read_varlong(content, behind)[0] if delta >= wanted else -1
             except IndexError as error:
                 raise WireError(f"the batch ends amid record {index}") from error
             if length < 0:
                 raise WireError(f"record {index} has {length} bytes")
             position += length
+            if offset >= self._start:
+                self._index, self._position = index + 1, position
+                return TimedRecord(offset, header.base_timestamp_ms + delta)
         self._position = position
         return None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -17,8 +18,8 @@ from raftlake.cli import main as cli
 from raftlake.cli import output as cli_output
 from raftlake.cli import topics as cli_topics
 from raftlake.client import Record
-from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES
-from raftlake.errors import RaftlakeError
+from raftlake.client.types import LOCAL_SERVERS, SERVERS_VARIABLES, PartitionDescription, TopicDescription
+from raftlake.errors import RaftlakeError, WrongState
 from raftlake.runtime.settings.settings import load_settings
 from raftlake.wire.quorum import status_lines
 
@@ -213,3 +214,86 @@ def test_bytes_that_are_no_text_are_shown_with_backslashes() -> None:
     assert cli_output.text_facts("value", b"\xff\\xff") == {"value": "\\xff\\xff", "valueBase64": "/1x4ZmY="}
     assert cli_output.text_facts("value", "\u00e9".encode()) == {"value": "\u00e9"}
     assert cli_output.text_facts("value", None) == {"value": None}
+
+
+# --- topics ---
+
+
+def described(partitions: int) -> TopicDescription:
+    found = tuple(
+        PartitionDescription(partition=index, leader_id=1, leader_epoch=1, replicas=(1,)) for index in range(partitions)
+    )
+    return TopicDescription(name="t", topic_id=bytes(16), partitions=found)
+
+
+@pytest.mark.parametrize("asked", [None, 3])
+def test_a_topic_with_as_many_partitions_is_the_one_that_was_asked_for(asked: int | None) -> None:
+    cli_topics.require_count(described(3), asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "advice"), [(4, "`raftlake topics alter t --partitions 4` adds the others"), (2, "never taken away")]
+)
+def test_a_topic_with_another_count_is_told(asked: int, advice: str) -> None:
+    with pytest.raises(WrongState, match=f"topic 't' exists with 3 partitions, not {asked}: .*{advice}"):
+        cli_topics.require_count(described(3), asked)
+
+
+class Quorum:
+    """Stands for a client, and notes what it is asked to do."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[Any, ...]] = []
+
+    def __enter__(self) -> Quorum:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def partitions(self, _topic: str) -> list[int]:
+        return [0, 1]
+
+    def create_topic(self, name: str, partitions: int, *, exist_ok: bool) -> TopicDescription:
+        self.done.append(("create", name, partitions, exist_ok))
+        return described(2 if exist_ok else partitions)
+
+    def create_partitions(self, topic: str, count: int) -> TopicDescription:
+        self.done.append(("grow", topic, count))
+        return described(count)
+
+    def delete_records(self, topic: str, offsets: dict[int, int]) -> dict[int, int]:
+        self.done.append(("delete", topic, offsets))
+        return dict.fromkeys(offsets, 7)
+
+
+@pytest.mark.parametrize(
+    ("command", "done", "line"),
+    [
+        ("create t", ("create", "t", 1, False), "topic t has 1 partitions"),
+        ("create t --if-not-exists", ("create", "t", 1, True), "topic t has 2 partitions"),
+        ("create t --if-not-exists --partitions 2", ("create", "t", 2, True), "topic t has 2 partitions"),
+        ("alter t --partitions 4", ("grow", "t", 4), "topic t has 4 partitions"),
+        ("delete-records t --partition 1 --offset 7", ("delete", "t", {1: 7}), "topic t partition 1 begins at offset 7"),
+        ("delete-records t --partition 0 --offset -1", ("delete", "t", {0: -1}), "topic t partition 0 begins at offset 7"),
+    ],
+)
+def test_changes_of_topics(monkeypatch: pytest.MonkeyPatch, command: str, done: tuple[Any, ...], line: str) -> None:
+    quorum = Quorum()
+    monkeypatch.setattr(cli_topics, "connect", lambda *_: quorum)
+    outcome = CliRunner().invoke(cli.app, ["topics", *command.split()])
+    assert (outcome.exit_code, outcome.stdout.strip(), quorum.done) == (0, line, [done])
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("create t --if-not-exists --partitions 3", "exists with 2 partitions, not 3"),
+        ("delete-records t --partition 2 --offset 7", "topic 't' has 2 partitions, not 2"),
+    ],
+)
+def test_changes_of_topics_that_are_refused(monkeypatch: pytest.MonkeyPatch, command: str, said: str) -> None:
+    monkeypatch.setattr(cli_topics, "connect", lambda *_: Quorum())
+    outcome = CliRunner().invoke(cli.app, ["topics", *command.split()])
+    assert isinstance(outcome.exception, RaftlakeError) and said in str(outcome.exception)
+    assert outcome.stdout == ""

@@ -11,6 +11,7 @@ from enginekit import ORDERS, Ground
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports.driver import ClientConnection
 from raftlake.ports.tier import TIME_MS_MAX
+from raftlake.raft.types import Offset
 from raftlake.replica.aside.allowance import TURN_BYTES, Allowance
 from raftlake.replica.aside.check_line import AT_ONCE, Asker, CheckLine
 from raftlake.replica.aside.later_turns import LATER_MS, LaterTurns
@@ -80,7 +81,7 @@ def test_a_time_is_searched_within_the_allowance_of_the_turn() -> None:
     partition = ground.lead(ORDERS)
     ground.append(partition, b"record")
     begin = partition.log.batches[-1].base  # type: ignore[attr-defined]
-    searches = TimeSearches(ground.engine, Findings(ground.engine), allowance, held)
+    searches = TimeSearches(ground.engine, Findings(ground.engine), allowance, held, lambda _: Offset(0))
     found: list[FoundOffset] = []
     together = searches.begin()
 

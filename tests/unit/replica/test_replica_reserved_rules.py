@@ -9,10 +9,10 @@ import random
 import pytest
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn, encode
-from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, PRODUCERS_NEXT_KEY, node_key, topic_key
+from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, PRODUCERS_NEXT_KEY, node_key, start_key, topic_key
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
-from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterEndpoint, VoterSet
-from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, Topic
+from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
+from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, RecordStart, Topic
 from raftlake.replica.reserved_rules import PARTITIONS_MAX, ReservedRules
 from raftlake.wire.ids import id_to_text
 
@@ -219,3 +219,54 @@ def test_versions_and_outcomes_are_those_of_a_release_without_rules(seed: int) -
         if rng.random() < 0.02:
             ours = restored(plain)
     assert ignored > 20
+
+
+# --- deleted records ---
+
+START, LATER = start_key(id_to_text(FIRST), 3), id_to_text(SECOND)
+
+
+def starts(machine: StateMachine) -> dict[tuple[bytes, int], RecordStart]:
+    rules = machine.rules
+    assert isinstance(rules, ReservedRules)
+    return dict(rules.starts)
+
+
+@pytest.mark.parametrize(
+    ("put", "is_taken"),
+    [
+        (RecordStart(Offset(8)).encode(), True),
+        (RecordStart(Offset(7)).encode(), True),
+        (RecordStart(Offset(6)).encode(), False),
+        (RecordStart(Offset(6), LATER).encode(), True),
+        (b"", False),
+        (b'{"offset": -1, "recovery": ""}', False),
+        (b'{"offset": 9, "recovery": "no id"}', False),
+        (b'{"offset": 9}', False),
+    ],
+)
+def test_deleted_records_come_back_with_a_recovery_alone(put: bytes, is_taken: bool) -> None:
+    machine = ruled()
+    apply(machine, (START, RecordStart(Offset(7)).encode()))
+    assert bool(apply(machine, (START, put)).ignored) is not is_taken
+    found = starts(machine)
+    assert (found == {(FIRST, 3): RecordStart(Offset(7))}) is (not is_taken or put == RecordStart(Offset(7)).encode())
+    assert found == starts(restored(machine))
+
+
+def test_a_start_ends_with_its_key_and_what_names_no_partition_means_nothing() -> None:
+    machine = ruled()
+    apply(machine, (START, RecordStart(Offset(7)).encode()), (f"{START}0/x", b"any"), (start_key("short", 1), b"any"))
+    assert set(starts(machine)) == {(FIRST, 3)}
+    apply(machine, (START, None), (f"{START}0/x", None))
+    assert starts(machine) == starts(restored(machine)) == {}
+    apply(machine, (START, RecordStart(Offset(2)).encode()))
+    assert starts(machine) == {(FIRST, 3): RecordStart(Offset(2))}
+
+
+def test_over_a_start_that_means_nothing_any_start_is_taken() -> None:
+    machine = ruled()
+    assert apply(machine, (START, b"{}")).ignored == ()
+    assert starts(machine) == {}
+    assert apply(machine, (START, RecordStart(Offset(2)).encode())).ignored == ()
+    assert starts(machine) == starts(restored(machine)) == {(FIRST, 3): RecordStart(Offset(2))}

@@ -37,6 +37,7 @@ class World:
         self.partition.log = log
         keys: Any = self.keys
         self.remote = RemoteLog(self.ground.engine, keys, is_on=is_on)
+        self.remote._knows_deletions = True
         # All keys are applied, also where there are none of the tier.
         self.ground.lead(METADATA_GROUP)
         self.keys.apply(Txn((), (Put("another", b""),)))

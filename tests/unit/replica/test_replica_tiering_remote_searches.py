@@ -28,7 +28,7 @@ class World(RemoteWorld):
         super().__init__(is_on=is_on)
         engine, tier = self.ground.engine, self.tier
         self.held = Held()
-        local = TimeSearches(engine, Findings(engine), Allowance(), self.held)
+        local = TimeSearches(engine, Findings(engine), Allowance(), self.held, lambda _: Offset(0))
         remote: Any = tier if is_on else None
         self.searches = RemoteSearches(engine, self.remote_log, local, remote, self.tally)
         self.wall_ms = self.ground.time.wall_ms()

@@ -9,11 +9,12 @@ import pytest
 from enginekit import WALL_MS_AT_START
 from ledkit import INTERVAL_MS, KEY, LINEAGE, LOST, TOPIC_ID, World, copied_world, facts, file
 from raftlake.kv.commands import Delete, Put, Txn
-from raftlake.kv.keys import tier_segment_key
+from raftlake.kv.keys import start_key, tier_segment_key
 from raftlake.ports.tier import (
     TierFailure,
 )
 from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.replica.reserved import RecordStart
 from raftlake.replica.tiering.step import RETRY_BACKOFF_MS
 from raftlake.tier.entries import Deleting, Tiered
 
@@ -228,3 +229,23 @@ def test_a_file_of_which_all_that_counts_has_ended_ends_nothing_more() -> None:
     world.go_on(INTERVAL_MS)
     world.answer_look(file(0, 3), file(3, 5, log_bytes=20), file(5, 7))
     assert world.keys.proposed == [] and world.tiered.start_offset == 3 and world.led.error is None
+
+
+def test_files_of_deleted_records_are_removed_without_any_retention() -> None:
+    world = copied_world()
+    world.go_on(10 * INTERVAL_MS)
+    assert world.tier.under_way == 0
+    key = start_key(TOPIC_ID, 0)
+    world.keys.apply(Txn((), (Put(key, RecordStart(Offset(4)).encode()),)))
+    world.go_on(INTERVAL_MS)
+    world.answer_look(file(0, 3), file(3, 5), file(5, 7))
+    world.keys.commit()
+    assert world.tiered.start_offset == 3, "the file of the start stays"
+    world.answer_delete(Offset(3))
+    world.answer_facts(facts(3, 7, 2))
+    world.keys.commit()
+    world.keys.apply(Txn((), (Put(key, RecordStart(Offset(7)).encode()),)))
+    world.go_on(INTERVAL_MS)
+    world.answer_look(file(3, 5), file(5, 7))
+    world.keys.commit()
+    assert world.tiered.start_offset == 5, "the newest copy stays"

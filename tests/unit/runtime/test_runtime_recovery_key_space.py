@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from raftlake.kv.commands import Compare, Delete, Put, Txn, encode, put
-from raftlake.kv.keys import tier_key
+from raftlake.kv.keys import start_key, tier_key
 from raftlake.kv.machine import StateMachine
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
+from raftlake.replica.reserved import RecordStart
 from raftlake.replica.reserved_rules import ReservedRules
-from raftlake.runtime.recovery.key_space import copied_partitions, key_space
+from raftlake.runtime.recovery.key_space import copied_partitions, key_space, starts_within
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.tier.entries import Tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
@@ -79,3 +80,35 @@ def test_keys_of_a_snapshot_count_and_the_log_behind_it(survivor: Path) -> None:
     (path,) = survivor.glob("*/*.checkpoint")
     path.write_bytes(path.read_bytes()[:-40])
     assert found_in(survivor) == {1: 6}, "one that is damaged is passed over"
+
+
+# --- deleted records
+
+NEW, OLD = id_to_text(bytes(range(20, 36))), id_to_text(bytes(range(30, 46)))
+
+
+@pytest.mark.parametrize(
+    ("start", "wanted"),
+    [
+        (RecordStart(Offset(30)), RecordStart(Offset(12), NEW)),
+        (RecordStart(Offset(13), OLD), RecordStart(Offset(12), NEW)),
+        # All of that is still there.
+        (RecordStart(Offset(12)), None),
+        (RecordStart(Offset(5), OLD), None),
+        # It was written by this very recovery, before it was interrupted.
+        (RecordStart(Offset(11), NEW), RecordStart(Offset(11), NEW)),
+    ],
+)
+def test_what_is_deleted_ends_where_the_log_ends(start: RecordStart, wanted: RecordStart | None) -> None:
+    machine = StateMachine(rules=ReservedRules)
+    key = start_key(id_to_text(ORDERS.topic_id), 0)
+    machine.apply(1, encode(put(key, start.encode())))
+    ends = {(ORDERS.topic_id, 0): Offset(12)}
+    assert starts_within(machine, ends, NEW) == ({} if wanted is None else {key: wanted.encode()})
+
+
+def test_of_a_log_that_is_lost_nothing_is_deleted() -> None:
+    machine = StateMachine(rules=ReservedRules)
+    key = start_key(id_to_text(ORDERS.topic_id), 1)
+    machine.apply(1, encode(put(key, RecordStart(Offset(4)).encode())))
+    assert starts_within(machine, {(ORDERS.topic_id, 0): Offset(12)}, NEW) == {key: RecordStart(Offset(0), NEW).encode()}

@@ -20,8 +20,8 @@ from contract.file_faults import outcomes_of_kills, without_sync
 from raftlake.cli import main as cli
 from raftlake.cli import recover as cli_recover
 from raftlake.errors import ConfigError, StorageError
-from raftlake.kv.commands import decode
-from raftlake.kv.keys import INCARNATION_KEY
+from raftlake.kv.commands import decode, put
+from raftlake.kv.keys import INCARNATION_KEY, start_key
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_VOTERS, ElectionState, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.raft.voters import VoterHistory
@@ -29,13 +29,17 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import address_in
+from raftlake.replica.reserved import RecordStart
+from raftlake.replica.reserved_rules import ReservedRules
+from raftlake.runtime.recovery.key_space import key_space
 from raftlake.runtime.recovery.recover import EPOCHS_AHEAD, PENDING_NAME, Recovery, require_not_pending
 from raftlake.storage import modes
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import read_meta
 from raftlake.wire.batches import decode_records
-from recoverkit import ME, ORDERS, begin, make_survivor, recover
+from raftlake.wire.ids import id_to_text
+from recoverkit import ME, ORDERS, begin, command, make_survivor, recover
 
 
 @pytest.fixture
@@ -303,3 +307,33 @@ def test_an_offset_is_told_with_its_file(place: Path) -> None:
     assert directory.file_at(ORDERS, 7) == str(place / "orders-0" / f"{0:020d}.log")
     assert directory.file_at(GroupId("none", 0, bytes(16)), 7) == str(place / "none-0")
     directory.close()
+
+
+def test_records_below_an_old_start_are_not_hidden_and_a_second_try_changes_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records up to 40 were deleted. The lost nodes had them, and this log ends at 12: its next records begin there."""
+    key, other = (start_key(id_to_text(ORDERS.topic_id), index) for index in (0, 1))
+    command(place, put(key, RecordStart(Offset(40)).encode()), put(other, RecordStart(Offset(3)).encode()))
+
+    def starts() -> dict[int, int]:
+        directory = FileLogDirectory(place, post=None)
+        rules = key_space(directory).rules
+        directory.close()
+        assert isinstance(rules, ReservedRules)
+        return {partition: start.offset for (_, partition), start in rules.starts.items()}
+
+    unlink = Path.unlink
+
+    def killed(path: Path, missing_ok: bool = False) -> None:
+        if path.name == PENDING_NAME:
+            raise OSError("killed")
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(StorageError):
+            recover(place)
+    assert starts() == {0: 12, 1: 0}
+    recover(place)
+    assert starts() == {0: 12, 1: 0}

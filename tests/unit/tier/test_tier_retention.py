@@ -71,3 +71,14 @@ def test_nobody_is_asked_where_nothing_can_be_due() -> None:
     assert not TotalRule(-1, -1).may_end_something(1 << 60)
     assert not TotalRule(100, -1).may_end_something(100) and TotalRule(100, -1).may_end_something(101)
     assert TotalRule(-1, 0).may_end_something(0)
+
+
+@pytest.mark.parametrize(("deleted", "expected"), [(9, None), (10, 10), (29, 20), (30, 30), (99, 30)])
+def test_files_whose_records_are_all_deleted_go_except_the_newest(deleted: int, expected: int | None) -> None:
+    kept = TotalRule(-1, -1).first_kept(FOUR, total_bytes=400, copied_end=Offset(40), wall_ms=10_000, deleted_below=deleted)
+    assert kept == expected
+
+
+def test_deleted_records_are_worth_a_look() -> None:
+    assert TotalRule(-1, -1).may_end_something(0, has_deleted=True)
+    assert not TotalRule(-1, -1).may_end_something(1 << 40)

@@ -8,6 +8,9 @@ Reading order:
 - `offsets`: ListOffsets and OffsetForLeaderEpoch.
 - `replica_offsets`: the same for replicas that ask their leader.
 - `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
+- `delete_records`: DeleteRecords, as keys that say where partitions begin.
+- `log_dirs`: DescribeLogDirs, of this node's data directory.
+- `create_partitions`: CreatePartitions, which lets topics grow.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
 - `groups`: FindCoordinator, and the refusal of what members of a consumer group ask for.
@@ -32,10 +35,11 @@ from typing import Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, groups, offsets, replica_offsets, topics, voters
+from raftlake.replica.apis import cluster, create_partitions, delete_records, groups, offsets, replica_offsets, topics, voters
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
+from raftlake.replica.apis.log_dirs import LogDirs
 from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
 from raftlake.replica.config import ClientContext
@@ -55,6 +59,9 @@ class Apis:
         self._handlers: dict[int, Handler] = {
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.METADATA: cluster.metadata,
+            ApiKey.DESCRIBE_LOG_DIRS: LogDirs().answer,
+            ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
+            ApiKey.DELETE_RECORDS: delete_records.delete_records,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,

@@ -15,12 +15,14 @@ from raftlake.ports.peer_rpcs import DescribeReply, DescribeRpc, GroupId, PeerRe
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
+from raftlake.replica.apis.log_dirs import partitions_described
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.hosting.first_leaders import leader_for_clients
 from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.reserved import Topic, fault_of_spelling
 from raftlake.replica.services import Services
+from raftlake.wire.api import ApiKey
 from raftlake.wire.ids import id_from_kio, id_to_kio, table_uri
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
 from raftlake.wire.quorum import ReplicaDescription
@@ -61,7 +63,10 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
 
 
 def partitions_told(node: Services, request: Any) -> int:
-    """How many partitions the answer to a request for Metadata lists: what the answer costs follows from it."""
+    """How many partitions the answer to a request for Metadata, or for log directories, lists: what the answer costs follows
+    from it."""
+    if type(request).__api_key__ == ApiKey.DESCRIBE_LOG_DIRS:
+        return partitions_described(node, request)
     if request.topics is None or (not request.topics and _version(request) == 0):
         return node.kv.state.partition_count
     topics = (_topic_asked(node, asked) for asked in once(request.topics, _name_or_id))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import NO_LEADER, Epoch, Offset
+from raftlake.raft.types import NO_LEADER, Epoch
 from raftlake.replica.apis.offsets import fence
 from raftlake.replica.apis.shown_records import read_shown
 from raftlake.replica.config import ClientContext
@@ -276,6 +276,10 @@ def _check_offset(remote_log: RemoteLog, partition: Partition, part: FetchPartit
     if high_watermark == 0 and (partition.log.end_offset > 0 or partition.shown_before > 0):
         # Restarted or repaired, and not told yet how much of the log is committed.
         return ErrorCode.OFFSET_NOT_AVAILABLE
+    if not remote_log.knows_deletions:
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    if offset < remote_log.deleted_below(partition):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     if offset < partition.log.start_offset and offset < remote_log.start_offset(partition):
         # A node that has not heard yet what its table holds must not say that it is gone.
         is_gone = offset < 0 or remote_log.knows_start(partition)

@@ -116,13 +116,15 @@ def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundO
     if which in _OVER_THE_TABLE and not remote_log.knows_start(partition):
         # KAFKA-15351: the local start is not the first offset. Who is told so skips what the table has.
         return FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+    if which == Special.EARLIEST_LOCAL and not remote_log.knows_deletions:
+        return FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
     match which:
         case Special.LATEST:
             return FoundOffset(ErrorCode.NONE, -1, partition.high_watermark, partition.core.epoch)
         case Special.EARLIEST:
             place = remote_log.start_offset(partition)
         case Special.EARLIEST_LOCAL:
-            place = partition.log.start_offset
+            place = remote_log.local_start(partition)
         case Special.LATEST_TIERED:
             # The last offset itself, as in Kafka.
             copied_end = remote_log.copied_end(partition)
@@ -133,7 +135,7 @@ def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundO
             if not remote_log.is_on:
                 return NOTHING
             copied_end = remote_log.copied_end(partition)
-            place = remote_log.start_offset(partition) if copied_end is None else copied_end
+            place = max(remote_log.start_offset(partition), copied_end or Offset(0))
         case _:
             # As Kafka says it of a place that it does not know.
             return FoundOffset(ErrorCode.UNSUPPORTED_VERSION)

@@ -15,12 +15,13 @@ names the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from raftlake.errors import CorruptBatch, ErrorCode, WireError
-from raftlake.ports.driver import Aside, TimestampAndOffset
+from raftlake.ports.driver import Aside, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.aside.allowance import Allowance
@@ -30,7 +31,7 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, parse_header
 from raftlake.wire.compression import PayloadTooLarge, decompress, decompress_counting
 from raftlake.wire.primitives import BytesLike
-from raftlake.wire.record_times import RecordTimes
+from raftlake.wire.record_times import RecordTimes, TimedRecord
 
 MAX_TIMESTAMP = -3
 #: What a question takes of the allowance, and a record that is walked over: 0.3 ms and 1 µs.
@@ -44,6 +45,8 @@ PATIENCE_MS = 30_000
 #: A compressed byte may take as long as so many others.
 PACKED_TIMES = 4
 PAUSE_MS = 1
+#: What a batch takes that is looked at because what the index names is deleted: 30 µs.
+BATCH_COST = 6 * 1024
 
 
 class FoundOffset(NamedTuple):
@@ -84,7 +87,17 @@ Search = Generator[Callable[[], BytesLike | None] | None, BytesLike | None, Foun
 
 
 class TimeSearches:
-    def __init__(self, engine: Engine, findings: Findings, allowance: Allowance, aside: Aside) -> None:
+    """`deleted_below` tells from where on a partition's records count."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        findings: Findings,
+        allowance: Allowance,
+        aside: Aside,
+        deleted_below: Callable[[Partition], Offset],
+    ) -> None:
+        self._deleted_below = deleted_below
         self._engine = engine
         self._findings = findings
         self.aside = aside
@@ -174,26 +187,65 @@ class TimeSearches:
         batch, data = looked
         if batch is None or not data:
             return NOTHING
-        of_batch = FoundOffset(ErrorCode.NONE, batch.timestamp_ms, batch.offset, batch.epoch)
-        header = parse_header(data)
+        start = self._deleted_below(partition)
+        if batch.offset < start:
+            return (yield from self._search_behind(partition, question.timestamp, start))
+        wanted = batch.timestamp_ms if question.timestamp == MAX_TIMESTAMP else question.timestamp
+        found = yield from self._walk(parse_header(data), data, wanted)
+        if found is None:
+            found = TimedRecord(batch.offset, batch.timestamp_ms)
+        return FoundOffset(ErrorCode.NONE, found.timestamp_ms, found.offset, batch.epoch)
+
+    def _search_behind(
+        self, partition: Partition, timestamp: int, start: Offset
+    ) -> Generator[Callable[[], BytesLike | None] | None, BytesLike | None, FoundOffset]:
+        """What the log finds is deleted. Look at each batch behind that, of those segments that can hold the answer."""
+        is_latest, best = timestamp == MAX_TIMESTAMP, NOTHING
+        segments = self._findings.guarded(partition.group, partition.log.segments)
+        for segment in segments_behind(segments or (), timestamp, start):
+            offset = max(segment.base_offset, start)
+            while offset < min(segment.end_offset, partition.high_watermark):
+                read = partial(partition.read_intact, offset, partition.high_watermark, 1)
+                data = self._findings.guarded(partition.group, read)
+                if not data:
+                    return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+                header = parse_header(data)
+                offset = Offset(header.end_offset)
+                self._allowance.left -= len(data) + BATCH_COST
+                wanted = max(best.timestamp_ms + 1, 0) if is_latest else timestamp
+                if header.timestamp_ms_max >= wanted:
+                    found = yield from self._walk(header, data, wanted, start, is_latest=is_latest)
+                    if found is not None:
+                        best = FoundOffset(ErrorCode.NONE, found.timestamp_ms, found.offset, header.leader_epoch)
+                    if found is not None and not is_latest:
+                        return best
+                yield None
+        return best
+
+    def _walk(
+        self, header: BatchHeader, data: bytes, wanted: int, start: int = 0, *, is_latest: bool = False
+    ) -> Generator[Callable[[], BytesLike | None] | None, BytesLike | None, TimedRecord | None]:
+        """The first record of the batch that is of this time or later, and not below `start`; or, where `is_latest`, the first
+        of the latest ones. None where there is none, and where the records cannot be read."""
         content = self._at_once(header, memoryview(data)[HEADER_BYTES:])
         if content is None:
             content = yield lambda: _unpacked(header, data)
-        if content is None:
-            return of_batch
-        times = RecordTimes(header, content)
-        wanted = batch.timestamp_ms if question.timestamp == MAX_TIMESTAMP else question.timestamp
-        while not times.is_over:
+        latest: TimedRecord | None = None
+        times = RecordTimes(header, content or b"", start)
+        while content is not None and not times.is_over:
             try:
                 found = times.find(wanted, WALKED_AT_ONCE)
             except WireError:
                 # Unreadable records, of a time when records were not looked at.
                 break
+            if found is not None and not is_latest:
+                return found
             if found is not None:
-                return FoundOffset(ErrorCode.NONE, found.timestamp_ms, found.offset, batch.epoch)
-            self._allowance.left -= WALKED_AT_ONCE * RECORD_COST
-            yield None
-        return of_batch
+                latest, wanted = found, found.timestamp_ms + 1
+            else:
+                self._allowance.left -= WALKED_AT_ONCE * RECORD_COST
+                yield None
+        return latest
 
     def _look(self, partition: Partition, timestamp: int) -> tuple[TimestampAndOffset | None, bytes]:
         """The batch that has the time, None where there is none, and its bytes; none above the high watermark."""
@@ -223,6 +275,16 @@ class TimeSearches:
             return b""
         self._allowance.left -= cost
         return content
+
+
+def segments_behind(segments: Sequence[SegmentInfo], timestamp: int, start: int) -> list[SegmentInfo]:
+    """Of those that hold offsets from `start` on, the ones that may hold the answer: by their largest times."""
+    behind = [segment for segment in segments if segment.end_offset > start]
+    if timestamp != MAX_TIMESTAMP:
+        return [segment for segment in behind if segment.timestamp_ms_max >= timestamp]
+    whole = [segment for segment in behind if segment.base_offset >= start]
+    latest = max(whole, key=lambda segment: segment.timestamp_ms_max, default=None)
+    return [segment for segment in behind if segment.base_offset < start or segment is latest]
 
 
 def _unpacked(header: BatchHeader, data: bytes) -> BytesLike | None:

@@ -1,5 +1,5 @@
 """Topics are keys: `/raftlake/topics/<name>` holds the id and the number of partitions. This module follows those keys and
-keeps this node's groups equal to them, and proposes their creation and deletion.
+keeps this node's groups equal to them, and proposes their creation, growth and deletion.
 
 While the metadata log is replayed after a restart the keys pass through old states. A group directory that already
 holds another incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the
@@ -169,9 +169,11 @@ class TopicRegistry:
 
     def _host(self, topic: Topic) -> None:
         self._names.add(topic)
-        if topic.voters is not None:
+        if topic.voters is not None or topic.grown:
             for group in topic.each_group():
-                self._hosting.begin_with(group, topic.voters)
+                voters = topic.voters_of(group.partition)
+                if voters is not None:
+                    self._hosting.begin_with(group, voters)
         self._queue.open(topic.each_group())
 
     def _open(self, group: GroupId) -> None:
@@ -179,7 +181,7 @@ class TopicRegistry:
         campaigns at once, the others one after the other if it does not."""
         topic = self._names.by_id(group.topic_id)
         assert topic is not None
-        initial = topic.voters
+        initial = topic.voters_of(group.partition)
         voters = list((self._quorum.latest if initial is None else initial).ids)
         preferred = zlib.crc32(group.topic.encode()) + group.partition
         me = self._engine.config.node_id
@@ -248,6 +250,66 @@ class TopicRegistry:
                 done(None, *_explain(outcome))
 
         self.changes.proposed(topic, client, is_created=True)
+        self._kv.propose_anywhere(txn, on_outcome)
+
+    def grow(self, name: str, count: int, done: CreateDone) -> None:
+        """Let a topic have `count` partitions; `done(topic, error, message)` once it is committed and this node knows it."""
+
+        def proven(result: ReadOffsetResult) -> None:
+            if result.error is ErrorCode.NONE:
+                self._grow_now(name, count, done)
+            else:
+                done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
+
+        self._kv.read(True, proven)
+
+    def refusal_of_growth(self, name: str, count: int) -> tuple[ErrorCode, str]:
+        """Why a topic, as this node knows it, cannot have so many partitions; (NONE, "") where it can. In Kafka's words where
+        Kafka refuses too."""
+        if self._engine.config.is_opaque:
+            return ErrorCode.POLICY_VIOLATION, no_keys(self._engine.config)
+        topic = self._kv.state.topics.get(name)
+        if topic is None and self.may_miss_some:
+            return ErrorCode.NOT_CONTROLLER, f"{NO_LEADER_YET}; nothing was changed"
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
+        has = topic.partitions
+        if count == has:
+            return ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)."
+        if count < has:
+            told = f"The topic {name} currently has {has} partition(s); {count} would not be an increase."
+            return ErrorCode.INVALID_PARTITIONS, told
+        if count > PARTITIONS_MAX:
+            return ErrorCode.INVALID_PARTITIONS, f"a topic has at most {PARTITIONS_MAX} partitions, got {count}"
+        limit = self._engine.config.partitions_max
+        if self._kv.state.partition_count + count - has > limit:
+            return ErrorCode.INVALID_PARTITIONS, f"{count - has} more partitions would exceed this node's limit of {limit}"
+        return ErrorCode.NONE, ""
+
+    def _grow_now(self, name: str, count: int, done: CreateDone) -> None:
+        """Under the condition that the topic is as it is known here. Where it changed meanwhile, look again."""
+        error, message = self.refusal_of_growth(name, count)
+        if error is not ErrorCode.NONE:
+            done(None, error, message)
+            return
+        key, topic = topic_key(name), self._kv.state.topics[name].with_partitions(count, self._quorum.committed)
+        described = decode_topic(name, topic.encode(), PARTITIONS_MAX)
+        if isinstance(described, Refused):
+            done(None, ErrorCode.POLICY_VIOLATION, f"the topic cannot be described: {described.reason}")
+            return
+        txn = Txn(compares=(Compare(key, self._key_version(name)),), ops=(Put(key, topic.encode()),))
+
+        def on_outcome(outcome: ProposeOutcome) -> None:
+            if outcome.status is not ProposeStatus.DONE or outcome.result is None:
+                done(None, *_explain(outcome))
+            elif not outcome.result.succeeded:
+                # Each time somebody else has changed the topic, so this ends.
+                self.grow(name, count, done)
+            elif outcome.result.ignored:
+                done(None, ErrorCode.POLICY_VIOLATION, f"the topic did not change: {outcome.result.ignored[0][1]}")
+            else:
+                done(topic, ErrorCode.NONE, "")
+
         self._kv.propose_anywhere(txn, on_outcome)
 
     def is_spoilt(self, name: str) -> bool:

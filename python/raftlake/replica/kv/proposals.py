@@ -1,18 +1,27 @@
 """Who may propose what: the gate in front of the metadata log.
 
 Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
-that is created or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to the tier;
-or a client's command. The
-node itself is not asked. Knows nothing of connections; `ports.Origin` says who asks, and a claimed number which node.
+that is created, grows or is deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to
+the tier, where the records of partitions begin; or a client's command. The node itself is not asked. Knows nothing of
+connections; `ports.Origin` says who asks, and a claimed number which node.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from raftlake.errors import CorruptBatch
 from raftlake.kv.commands import ABSENT, Delete, Put, Txn, decode
-from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, TIER_PREFIX, TOPICS_PREFIX, is_reserved
+from raftlake.kv.keys import (
+    CLUSTER_KEY,
+    NODES_PREFIX,
+    PRODUCERS_NEXT_KEY,
+    STARTS_PREFIX,
+    TIER_PREFIX,
+    TOPICS_PREFIX,
+    is_reserved,
+)
 from raftlake.kv.strict_json import Refused
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import ProposeRpc
@@ -23,11 +32,15 @@ from raftlake.replica.kv.tier_gate import refusal_of_tier
 from raftlake.replica.names import Names
 from raftlake.replica.reserved import (
     PRODUCER_IDS_BLOCK,
+    Topic,
     decode_cluster,
     decode_node,
     decode_producers_next,
+    decode_start,
     decode_topic,
     first_free_producer_id,
+    recovery_of,
+    start_group,
 )
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
 from raftlake.wire.batches import decode_records, validate
@@ -74,6 +87,8 @@ class ProposalGate:
     def _refusal_of_peer(self, txn: Txn, source: NodeId) -> str | None:
         if txn.ops[0].key.startswith(TIER_PREFIX):
             return refusal_of_tier(txn, source, self._state.machine)
+        if txn.ops[0].key.startswith(STARTS_PREFIX):
+            return self._refusal_of_starts(txn)
         if len(txn.ops) != 1 or [compare.key for compare in txn.compares] != [txn.ops[0].key]:
             return "a node changes one reserved key at a time, under a condition on that key"
         operation, version = txn.ops[0], txn.compares[0].version
@@ -93,16 +108,41 @@ class ProposalGate:
             return self._refusal_of_cluster(operation)
         return "nodes write no such key"
 
+    def _refusal_of_starts(self, txn: Txn) -> str | None:
+        """That no start goes back the rules see to (`reserved_rules`)."""
+        recovery = recovery_of(self._state.machine)
+        for operation in txn.ops:
+            if not isinstance(operation, Put) or start_group(operation.key) is None:
+                return "a node says where the records of partitions begin, and changes nothing else with it"
+            found = decode_start(operation.value)
+            if isinstance(found, Refused):
+                return found.reason
+            if found.recovery != recovery:
+                return "records are deleted as of the last recovery of the quorum"
+        return None
+
     def _refusal_of_topic(self, operation: Put | Delete, version: int) -> str | None:
-        if version < ABSENT or (version == ABSENT) is isinstance(operation, Delete):
-            return "a topic is created where there is none, and deleted at its version"
+        if version < ABSENT or (version == ABSENT and isinstance(operation, Delete)):
+            return "a topic is created where there is none, and changed or deleted at its version"
         if isinstance(operation, Delete):
             return None
         # Whether there is room for its partitions is asked as for all that is proposed (`room`).
         topic = decode_topic(operation.key.removeprefix(TOPICS_PREFIX), operation.value, PARTITIONS_MAX)
         if isinstance(topic, Refused):
             return topic.reason
+        if version != ABSENT:
+            return self._refusal_of_growth(operation, topic, version)
         return None if self._names.by_id(topic.topic_id) is None else "the id is another topic's"
+
+    def _refusal_of_growth(self, operation: Put, topic: Topic, version: int) -> str | None:
+        """What its condition will refuse passes."""
+        entry, standing = self._state.machine.get(operation.key), self._state.topics.get(topic.name)
+        if entry is None or entry.version != version:
+            return None
+        if standing is None or topic.partitions <= standing.partitions:
+            return "a topic that stands gets more partitions"
+        told = replace(topic, partitions=standing.partitions, grown=standing.grown)
+        return None if told == standing else "a topic that grows stays what it is"
 
     def _refusal_of_block(self, operation: Put, version: int) -> str | None:
         partition = self._engine.partitions[self._engine.config.quorum_group]

@@ -67,7 +67,7 @@ class KvRoom:
     def reserve(self, txn: Txn) -> Admission | NoRoom:
         """Let a command through to the log, or say why not. Each admission is followed by one `settle`."""
         self._let_go()
-        partitions = _partitions_of(txn)
+        partitions = self._partitions_of(txn)
         no_room = self._refusal_of_partitions(partitions) if partitions else None
         if no_room is not None:
             return no_room
@@ -79,7 +79,8 @@ class KvRoom:
 
     def _refusal_of_partitions(self, more: int) -> NoRoom | None:
         """Of topics with so many partitions together. A leader that has not applied all that its predecessors left cannot count
-        yet: the command is tried again. A topic that stands under the name is no reason to count less; it may be deleted."""
+        yet: the command is tried again. Another topic that stands under the name is no reason to count less; it may be
+        deleted."""
         core = self._engine.partitions[self._engine.config.quorum_group].core
         if not core.has_caught_up(Offset(self._state.machine.applied_offset)):
             return NoRoom(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this leader has not applied all that its predecessors proposed")
@@ -91,6 +92,20 @@ class KvRoom:
             f"{more} more partitions would exceed the limit of {limit} for all topics together, those that are just being "
             "created included",
         )
+
+    def _partitions_of(self, txn: Txn) -> int:
+        """Of all topics that the command puts. Of one that it makes grow those that are added: its condition says that the
+        topic still stands."""
+        more = 0
+        for operation in txn.ops:
+            if not isinstance(operation, Put) or not operation.key.startswith(TOPICS_PREFIX):
+                continue
+            topic = topic_under(operation.key.removeprefix(TOPICS_PREFIX), operation.value)
+            if topic is not None:
+                standing = self._state.topics.get(topic.name)
+                is_same = standing is not None and standing.topic_id == topic.topic_id
+                more += max(0, topic.partitions - (standing.partitions if standing is not None and is_same else 0))
+        return more
 
     def settle(self, admission: Admission, *, is_unknown: bool = False) -> None:
         """The command's fate is told: decided, or unknown."""
@@ -136,13 +151,3 @@ class KvRoom:
         size = self._state.machine.size
         percent = 100 * size // self.quota_bytes
         return f"the key space holds {size} bytes, {percent} % of kv.quota.bytes={self.quota_bytes}"
-
-
-def _partitions_of(txn: Txn) -> int:
-    """Of all topics that the command puts."""
-    found = (
-        topic_under(operation.key.removeprefix(TOPICS_PREFIX), operation.value)
-        for operation in txn.ops
-        if isinstance(operation, Put) and operation.key.startswith(TOPICS_PREFIX)
-    )
-    return sum(topic.partitions for topic in found if topic is not None)

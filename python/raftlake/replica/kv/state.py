@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from raftlake.kv.machine import StateMachine
-from raftlake.replica.reserved import Topic
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import Offset
+from raftlake.replica.reserved import RecordStart, Topic
 from raftlake.replica.reserved_rules import ReservedRules
 
 
@@ -25,6 +27,16 @@ class KvState:
     def topic_ids(self) -> Container[bytes]:
         """Their ids."""
         return self._rules.topic_ids
+
+    @property
+    def record_starts(self) -> Mapping[tuple[bytes, int], RecordStart]:
+        """See `ReservedRules.starts`."""
+        return self._rules.starts
+
+    def records_from(self, group: GroupId) -> Offset:
+        """The records of a partition below it are deleted; 0 where none were."""
+        start = self._rules.starts.get((group.topic_id, group.partition))
+        return Offset(0) if start is None else start.offset
 
     @property
     def partition_count(self) -> int:

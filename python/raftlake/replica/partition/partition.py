@@ -99,6 +99,8 @@ class Partition:
         self.deleted = False
         #: The high watermark as clients see it: everything below is applied here. The core may already know a higher one.
         self.high_watermark = Offset(0)
+        #: Where the leader's log ended when it answered last, and in which epoch.
+        self._leader_end = (Epoch(-1), Offset(0))
         #: What clients were shown before the log was repaired. Less is not shown to them again.
         self.shown_before = Offset(0)
 
@@ -108,6 +110,21 @@ class Partition:
         missing."""
         core = self.core
         return core.is_leader and self.high_watermark > core.epoch_start_offset
+
+    def note_leader_end(self, epoch: Epoch, end: Offset) -> None:
+        """The leader of an epoch says where its log ends (-1: it does not say)."""
+        if end >= 0:
+            self._leader_end = epoch, end
+
+    @property
+    def lag(self) -> int:
+        """How many offsets this log is behind its leader's, as far as is known here; 0 for the leader's own."""
+        core = self.core
+        if core.is_leader:
+            return 0
+        epoch, end = self._leader_end
+        known = max(end if epoch == core.epoch else 0, core.high_watermark, core.told_high_watermark)
+        return max(0, known - core.log_end)
 
     def read_intact(self, start: Offset, limit: Offset, size_max: int, *, check_crc: bool = True) -> bytes:
         """Like `log.read`, but never gives damaged bytes. Raises DamagedData."""

@@ -150,6 +150,7 @@ class PeerFetcher:
             # Until it asks for more, at the end of the turn as a rule.
             self._absent[group] = None
         log_end = partition.core.log_end
+        partition.note_leader_end(response.leader_epoch, response.leader_log_end)
         if response.batches:
             response = cut_into_batches(response)
             if not response.batches:

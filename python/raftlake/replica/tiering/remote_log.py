@@ -1,7 +1,7 @@
 """One offset space over the remote tier and the local log of a partition, as this node has applied the quorum's keys.
 
-The log of a partition begins where its table begins. Its leader epochs are those of the copies, and behind them those of the
-local log (KIP-405: the leader epoch sequence goes on before the local start).
+The log of a partition begins where its table begins, or behind what was deleted (DeleteRecords). Its leader epochs are those of
+the copies, and behind them those of the local log (KIP-405: the leader epoch sequence goes on before the local start).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class RemoteLog:
         self.is_on = is_on
         #: What was decoded last, with the version of the key.
         self._decoded: dict[GroupId, tuple[int, Tiered | None]] = {}
+        self._knows_deletions = False
         engine.closed.append(self._on_closed)
 
     def _on_closed(self, partition: Partition) -> None:
@@ -62,15 +63,34 @@ class RemoteLog:
         metadata = self._engine.partitions.get(METADATA_GROUP)
         return metadata is not None and metadata.core.has_caught_up(Offset(self._kv.machine.applied_offset))
 
+    @property
+    def knows_deletions(self) -> bool:
+        """All that was deleted before this node started is known here. Until then its log may show what is deleted."""
+        if not self._knows_deletions:
+            config, metadata = self._engine.config, self._engine.partitions.get(METADATA_GROUP)
+            caught_up = metadata is not None and metadata.core.has_caught_up(Offset(self._kv.machine.applied_offset))
+            self._knows_deletions = config.is_opaque or caught_up
+        return self._knows_deletions
+
     def knows_start(self, partition: Partition) -> bool:
         """Whether `start_offset` is where the partition begins, and not only what this node has heard of so far."""
+        if not self.knows_deletions:
+            return False
         return partition.log.start_offset == 0 or self.tiered(partition) is not None or self.is_current
 
     def start_offset(self, partition: Partition) -> Offset:
-        """Where the partition begins: its first record is in the table, or in the local log."""
+        """Where the partition begins: its first record that is not deleted is in the table, or in the local log."""
         tiered = self.tiered(partition)
         local = partition.log.start_offset
-        return local if tiered is None else min(tiered.start_offset, local)
+        return max(local if tiered is None else min(tiered.start_offset, local), self.deleted_below(partition))
+
+    def deleted_below(self, partition: Partition) -> Offset:
+        """The records below it are deleted, though table and log may have them still; 0 where none were."""
+        return self._kv.state.records_from(partition.group)
+
+    def local_start(self, partition: Partition) -> Offset:
+        """The first offset of the local log that is not deleted."""
+        return max(partition.log.start_offset, self.deleted_below(partition))
 
     def copied_end(self, partition: Partition) -> Offset | None:
         """The offset behind the last copied record; None where nothing is copied."""

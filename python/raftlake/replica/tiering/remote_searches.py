@@ -66,7 +66,7 @@ class RemoteSearches:
             question.done(FoundOffset(partition))
         elif not self._remote_log.knows_start(partition):
             question.done(NOT_NOW)
-        elif self._remote_log.start_offset(partition) == partition.log.start_offset:
+        elif self._remote_log.start_offset(partition) >= partition.log.start_offset:
             self._local.ask(request, question)
         elif self._count >= QUESTIONS_MAX:
             question.done(NOT_NOW)
@@ -98,7 +98,7 @@ class RemoteSearches:
         asked = SearchRequest(
             lineage=Lineage(partition.group, tiered.incarnation),
             timestamp_ms=None if question.timestamp == MAX_TIMESTAMP else question.timestamp,
-            start_offset=tiered.start_offset,
+            start_offset=max(tiered.start_offset, self._remote_log.deleted_below(partition)),
             end_offset=min(tiered.end_offset, partition.high_watermark),
         )
         self._tier.search(asked, partial(self._on_answer, search, asked.end_offset))

@@ -2,7 +2,8 @@
 
 The quorum's key says what comes next, as with copies:
 
-1. The oldest files are too old, or too much: propose DELETE_STARTED. Clients see the new start at once.
+1. The oldest files are too old, or too much, or their records are deleted (DeleteRecords): propose DELETE_STARTED. Clients see
+   the new start at once.
 2. DELETE_STARTED stands, whoever proposed it: have the tier remove the files, and tell what it still shows.
 3. Both is answered: propose DELETE_FINISHED.
 
@@ -83,7 +84,12 @@ class Remover(Step):
         return self._engine.now_ms >= self._next_look_ms and self._may_end_something(tiered)
 
     def _may_end_something(self, tiered: Tiered) -> bool:
-        return tiered.start_offset < tiered.end_offset and self._rule.may_end_something(self._total_bytes(tiered))
+        has_deleted = tiered.start_offset < self._deleted_below
+        return tiered.start_offset < tiered.end_offset and self._rule.may_end_something(self._total_bytes(tiered), has_deleted)
+
+    @property
+    def _deleted_below(self) -> Offset:
+        return self._kv.state.records_from(self._partition.group)
 
     def _total_bytes(self, tiered: Tiered) -> int:
         """In the table, and behind it. A segment that the copies end in does not count: rather too little goes."""
@@ -126,6 +132,7 @@ class Remover(Step):
             total_bytes=self._total_bytes(tiered),
             copied_end=tiered.end_offset,
             wall_ms=self._engine.clock.wall_ms(),
+            deleted_below=self._deleted_below,
         )
 
     def _start(self, standing: Standing, until: Offset) -> None:

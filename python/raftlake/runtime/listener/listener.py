@@ -35,6 +35,9 @@ from raftlake.runtime.work_line import WorkLine
 from raftlake.wire.api import ApiKey, RequestHeader
 from raftlake.wire.produce import ProduceRequest
 
+#: Requests that list the partitions of very many topics in their answers, by a few bytes.
+PARTITIONS_TOLD = frozenset({ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS})
+
 logger = logging.getLogger("raftlake.listener")
 
 #: `ApiKey.name` takes longer than all else that is done to count a request.
@@ -279,7 +282,7 @@ class Listener:
     # --- requests ---
 
     def is_dear(self, header: RequestHeader, message: object) -> bool:
-        return header.api_key == ApiKey.METADATA and self._partitions_told(message) > DEAR_PARTITIONS
+        return header.api_key in PARTITIONS_TOLD and self._partitions_told(message) > DEAR_PARTITIONS
 
     def route(self, connection: Connection, header: RequestHeader, message: object, reply: Callable[[object], None]) -> None:
         try:

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raftlake.errors import CorruptBatch, WireError
-from raftlake.kv.keys import TIER_PREFIX
+from raftlake.kv.keys import TIER_PREFIX, start_key
 from raftlake.kv.machine import StateMachine
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition.snapshot_files import scan
+from raftlake.replica.reserved import RecordStart
 from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.runtime.recovery.lost_majority import headers_in
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.tier.entries import Tiered, decode_tiered
 from raftlake.wire.batches import decode_records
-from raftlake.wire.ids import id_from_text
+from raftlake.wire.ids import id_from_text, id_to_text
 
 _PAGE = 1_000
 
@@ -43,6 +44,19 @@ def key_space(logs: FileLogDirectory) -> StateMachine:
             if record.offset >= max(machine.applied_offset, 1):
                 machine.apply(record.offset, record.value or b"")
     return machine
+
+
+def starts_within(machine: StateMachine, ends: Mapping[tuple[bytes, int], Offset], recovery: str) -> dict[str, bytes]:
+    """The keys of deleted records that tell of more than is left, as they are to be after the recovery of that name. Without it
+    new records would stand below an old start, and nobody would see them. `ends` are those of the logs, by topic id and
+    partition; a log that is not named is empty. What an interrupted recovery wrote is written again."""
+    assert isinstance(machine.rules, ReservedRules)
+    found: dict[str, bytes] = {}
+    for group, start in sorted(machine.rules.starts.items()):
+        end = ends.get(group, Offset(0))
+        if start.offset > end or start.recovery == recovery:
+            found[start_key(id_to_text(group[0]), group[1])] = RecordStart(min(start.offset, end), recovery).encode()
+    return found
 
 
 def copied_partitions(machine: StateMachine) -> Mapping[GroupId, Tiered]:

@@ -37,7 +37,7 @@ from raftlake.raft.types import (
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.runtime.recovery.beginning import OnlyVoter, begin_epoch
 from raftlake.runtime.recovery.comparison import NO_TABLES, Comparison, Shown, compare
-from raftlake.runtime.recovery.key_space import copied_partitions, key_space
+from raftlake.runtime.recovery.key_space import copied_partitions, key_space, starts_within
 from raftlake.runtime.recovery.lost_majority import require_lost_majority, survey
 from raftlake.runtime.settings.settings import Settings
 from raftlake.storage.directory import FileLogDirectory
@@ -202,8 +202,12 @@ class Recovery:
             replace_file(self.data_dir / PENDING_NAME, pending.encode())
             self._pending = pending
         directory_id = DirectoryId(pending.directory_id)
+        ends = {(each.group.topic_id, each.group.partition): each.log_end for each in facts}
+        values: Mapping[str, bytes] = {}
+        if self._quorum_group == METADATA_GROUP:
+            values = starts_within(key_space(self._logs), ends, uuid_text(directory_id))
         for each in facts:
-            self._begin_epoch(each.group, each.new_epoch, directory_id)
+            self._begin_epoch(each.group, each.new_epoch, directory_id, values)
         self._elections.forget_past()
         write_meta(
             self.data_dir,
@@ -216,9 +220,10 @@ class Recovery:
             raise storage_error("delete", self.data_dir / PENDING_NAME, error) from error
         return directory_id
 
-    def _begin_epoch(self, group: GroupId, epoch: Epoch, directory_id: DirectoryId) -> None:
+    def _begin_epoch(self, group: GroupId, epoch: Epoch, directory_id: DirectoryId, values: Mapping[str, bytes]) -> None:
         voter = OnlyVoter(node_id=self.meta.node_id, directory_id=directory_id, endpoint=self._endpoint)
-        begin_epoch(self._logs, self._elections, group, epoch, voter, is_quorum=group == self._quorum_group)
+        is_quorum = group == self._quorum_group
+        begin_epoch(self._logs, self._elections, group, epoch, voter, is_quorum=is_quorum, values=values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ class Settings:
         """What the driver is told; the ids come from the data directory's meta.properties."""
         return NodeConfig(
             node_id=self.node_id,
+            log_dir=str(self.data_dir.absolute()),
             voters=self.voters,
             bootstrap_servers=self.bootstrap_servers,
             peer_listener=self.peers[self.node_id],

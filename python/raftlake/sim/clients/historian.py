@@ -71,7 +71,8 @@ class Historian(Client):
             tiered = tiered_in(node.kv.machine, Lineage(group, 0))
             # A leader that was replaced and has not heard of it may have less than was read elsewhere.
             is_behind = asked.position > node.partitions[group].log.end_offset
-            if not is_behind and (tiered is None or asked.position >= tiered.start_offset):
+            is_deleted = asked.position < node.kv.state.records_from(group)
+            if not is_behind and not is_deleted and (tiered is None or asked.position >= tiered.start_offset):
                 raise Violation(NOT_GONE, f"node {node.config.node_id}: {group} offset {asked.position}, the key says {tiered}")
         if result.error is ErrorCode.NONE:
             data = bytes(answer.topics[0].partitions[0].records or b"")

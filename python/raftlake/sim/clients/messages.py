@@ -12,6 +12,7 @@ from typing import Any
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
 from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -78,6 +79,20 @@ def ask_delete_topic(name: str) -> Ask:
 def deletion_error(answer: Any) -> int:
     """The Kafka error code of a DeleteTopics answer for one topic, 0 for none."""
     return int(answer.responses[0].error_code)
+
+
+def ask_delete_records(topic: str, partition: int, offset: int) -> Ask:
+    """Of one partition, below the offset."""
+    asked = DeleteRecordsPartition(partition_index=i32(partition), offset=i64(offset))
+    timeout = i32Timedelta.parse(datetime.timedelta(seconds=3))
+    topics = (DeleteRecordsTopic(name=TopicName(topic), partitions=(asked,)),)
+    return _ask(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=topics, timeout=timeout))
+
+
+def deleted_below(answer: Any) -> int | None:
+    """Where the partition begins by a DeleteRecords answer, None beside an error."""
+    result = answer.topics[0].partitions[0]
+    return int(result.low_watermark) if int(result.error_code) == 0 else None
 
 
 def ask_producer_id() -> Ask:

@@ -53,9 +53,10 @@ class Operations:
     # --- what is known ---
 
     def committed_bytes(self, group: GroupId, start: int, end: int) -> tuple[bytes, int]:
-        """The batches of a range as they were committed, and the end of all that is known to be committed."""
+        """The batches of a range as they were committed, the first one whole (a partition may begin amid a batch), and the end
+        of all that is known to be committed."""
         log = self._committed.of(group)
-        return b"".join(batch.data for batch in log.batches if start <= batch.base and batch.end <= end), log.end
+        return b"".join(batch.data for batch in log.batches if start < batch.end <= end), log.end
 
     @property
     def voters(self) -> VoterSet | None:

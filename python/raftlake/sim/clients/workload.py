@@ -11,6 +11,7 @@ A client must come to rest: after the faults have ended each must complete somet
 from __future__ import annotations
 
 from raftlake.sim.clients.base import Client, Shared
+from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.historian import Historian
 from raftlake.sim.clients.idempotent import IdempotentProducer
 from raftlake.sim.clients.kv import KvClient
@@ -35,4 +36,5 @@ def make_clients(shared: Shared) -> list[Client]:
     clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))
     clients.extend(Operator(shared, f"operator{index}") for index in range(settings.operators))
     clients.extend(Historian(shared, f"historian{index}") for index in range(settings.historians))
+    clients.extend(Deleter(shared, f"deleter{index}") for index in range(settings.deleters))
     return clients

@@ -21,6 +21,8 @@ from raftlake.sim.network import NetworkSettings
 
 #: In so many runs there is one with an operator who changes the voters.
 OPERATED_ONE_IN = 8
+#: Seeds in one of which a client deletes records.
+DELETED_ONE_IN = 6
 
 
 def stream(seed: int, name: str) -> Random:
@@ -120,6 +122,8 @@ class Settings:
     #: Clients that read from the beginning, over and over, and what the nodes read from the tier at once for them.
     historians: int = 0
     tier_piece_bytes: int = 4 * 1024 * 1024
+    #: Clients that delete old records.
+    deleters: int = 0
 
     @classmethod
     def draw(cls, seed: int) -> Settings:
@@ -229,12 +233,14 @@ class Settings:
             # Short enough that whole logs grow old while clients rest, and large segments are closed for it.
             rng = stream(seed, "settings of retention by time")
             settings = replace(settings, retention_ms=choice(-1, 1_000, 4_000))
+        if stream(seed, "settings of deleters").randrange(DELETED_ONE_IN) == 0:
+            settings = replace(settings, deleters=1, segment_bytes=300)
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     @property
     def trims(self) -> bool:
         """Whether logs lose their oldest records."""
-        return max(self.retention_bytes, self.local_retention_bytes, self.retention_ms) >= 0
+        return max(self.retention_bytes, self.local_retention_bytes, self.retention_ms) >= 0 or self.deleters > 0
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""

@@ -1,0 +1,172 @@
+"""What is done with a topic's partitions through the client: which leader is asked what, and what becomes of refusals."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode as KioError
+
+from clientkit import DROP, FakePartition, FakeQuorum, run
+from clientkit_answers import NO_THROTTLE
+from raftlake.client import LATEST, AsyncClient
+from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
+from raftlake.wire.api import ApiKey
+
+
+def deleted(message: Any, error: KioError = KioError.none, low: int | None = None) -> Any:
+    """As a leader answers for which all is as it was asked; `low` is where partitions begin, by default the offset."""
+    schema: Any = importlib.import_module("kio.schema.delete_records.v2.response")
+    topics = tuple(
+        schema.DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=tuple(
+                schema.DeleteRecordsPartitionResult(
+                    partition_index=part.partition_index,
+                    low_watermark=-1 if error else (part.offset if low is None else low),
+                    error_code=error,
+                )
+                for part in topic.partitions
+            ),
+        )
+        for topic in message.topics
+    )
+    return schema.DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=topics)
+
+
+def asked(quorum: FakeQuorum, node_id: int) -> list[dict[int, int]]:
+    """The offsets by partition of each request that came to a node."""
+    return [
+        {int(part.partition_index): int(part.offset) for topic in message.topics for part in topic.partitions}
+        for key, message in quorum.nodes[node_id].requests
+        if key is ApiKey.DELETE_RECORDS
+    ]
+
+
+def test_each_leader_deletes_the_records_of_its_partitions() -> None:
+    async def test() -> None:
+        async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t", 3)
+            quorum.move_leader("t", 1, 2)
+            for node in quorum.nodes.values():
+                node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+            assert await client.delete_records("t", {0: 4, 1: 5, 2: 6}) == {0: 4, 1: 5, 2: 6}
+            assert (asked(quorum, 1), asked(quorum, 2)) == ([{0: 4, 2: 6}], [{1: 5}])
+
+    run(test())
+
+
+def test_the_answer_is_where_the_partition_begins() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, low=9)
+            assert await client.delete_records("t", {0: LATEST}) == {0: 9}
+            assert asked(quorum, 1) == [{0: -1}]
+
+    run(test())
+
+
+@pytest.mark.parametrize("passing", [KioError.not_leader_or_follower, KioError.leader_not_available, None])
+def test_what_passes_is_asked_again(passing: KioError | None) -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            node = quorum.nodes[1]
+            node.once(ApiKey.DELETE_RECORDS, lambda _, message: DROP if passing is None else deleted(message, passing))
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message)
+            assert await client.delete_records("t", {0: 3}) == {0: 3}
+            assert asked(quorum, 1) == [{0: 3}] * 2
+
+    run(test())
+
+
+def test_an_offset_above_the_high_watermark_is_refused() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            node = quorum.nodes[1]
+            node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.offset_out_of_range)
+            with pytest.raises(RequestRejected, match="t-0") as caught:
+                await client.delete_records("t", {0: 3})
+            assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            assert len(asked(quorum, 1)) == 1
+
+    run(test())
+
+
+# --- more partitions ---
+
+
+def grown(error: KioError = KioError.none, message: str | None = None) -> Any:
+    schema: Any = importlib.import_module("kio.schema.create_partitions.v3.response")
+    result = schema.CreatePartitionsTopicResult(name="t", error_code=error, error_message=message)
+    return schema.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=(result,))
+
+
+def grow(quorum: FakeQuorum, message: Any) -> Any:
+    """As a node does it."""
+    (topic,) = message.topics
+    partitions = quorum.topics[topic.name].partitions
+    if topic.count <= len(partitions):
+        return grown(KioError.invalid_partitions, "would not be an increase.")
+    partitions += [FakePartition() for _ in range(topic.count - len(partitions))]
+    return grown()
+
+
+def test_a_topic_has_its_new_partitions_when_the_call_is_over() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.CREATE_PARTITIONS] = lambda _, message: grow(quorum, message)
+            described = await client.create_partitions("t", 3)
+            assert [each.partition for each in described.partitions] == [0, 1, 2]
+            for count in (2, 3):
+                with pytest.raises(RequestRejected, match="not be an increase") as caught:
+                    await client.create_partitions("t", count)
+                assert caught.value.code is ErrorCode.INVALID_PARTITIONS
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_growth_whose_answer_was_lost_finds_its_own_work_and_no_others(is_done: bool) -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            quorum.add_topic("t", 1 if is_done else 5)
+
+            def drop(_: object, message: Any) -> object:
+                grow(quorum, message)
+                return DROP
+
+            quorum.nodes[1].once(ApiKey.CREATE_PARTITIONS, drop)
+            quorum.nodes[1].standing[ApiKey.CREATE_PARTITIONS] = lambda _, message: grow(quorum, message)
+            if is_done:
+                assert len((await client.create_partitions("t", 3)).partitions) == 3
+            else:
+                with pytest.raises(RequestRejected, match="not be an increase"):
+                    await client.create_partitions("t", 3)
+
+    run(test())
+
+
+def test_a_growth_that_no_answer_decides_is_an_unknown_outcome() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap, request_timeout_ms=100) as client:
+            quorum.add_topic("t")
+            quorum.nodes[1].standing[ApiKey.CREATE_PARTITIONS] = lambda *_: grown(KioError.request_timed_out)
+            with pytest.raises(UnknownOutcome, match="3 partitions for topic 't' was sent"):
+                await client.create_partitions("t", 3)
+
+    run(test())
+
+
+def test_more_partitions_than_a_request_can_say_are_refused_here() -> None:
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            with pytest.raises(RequestRejected, match="at most"):
+                await client.create_partitions("t", 2**31)
+            assert quorum.nodes[1].requests == []
+
+    run(test())
