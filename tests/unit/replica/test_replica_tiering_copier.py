@@ -259,6 +259,17 @@ def test_a_table_that_shows_something_else_is_left_alone(world: World) -> None:
     assert "rebuild-metadata" in world.copier.error.reason
 
 
+def test_a_table_that_shows_nothing_of_what_was_copied_is_not_to_be_believed(world: World) -> None:
+    """An empty directory stood where the share was not mounted, and the advice was to make the keys anew from that."""
+    world.copy_one()
+    world.close_segment()
+    world.announce_by_another(4, base_offset=3)
+    world.go_on()
+    world.tier.claimed(LineageEnd(None))
+    assert world.copier.error is not None and world.copier.error.failure is TierFailure.UNUSABLE
+    assert "tells of copies up to 3" in world.copier.error.reason and "Mount its share" in world.copier.error.reason
+
+
 def test_a_spoilt_key_stops_the_copies_and_says_what_to_do(world: World) -> None:
     world.keys.apply(Txn((), (Put(KEY, b"garbage"),)))
     world.go_on()

@@ -179,6 +179,9 @@ class Copier(Step):
             self._claimed_at = standing.version
         elif last is not None and last.base_offset == tiered.end_offset:
             self._shown, self._is_checked, self._has_failed = (standing.version, last), False, False
+        elif last is None:
+            self._stumble(TierError(TierFailure.UNUSABLE, self._gone(tiered)))
+            return
         else:
             self._stumble(TierError(TierFailure.ELSEWHERE, self._mismatch(tiered, end_shown)))
             return
@@ -216,6 +219,12 @@ class Copier(Step):
 
     def _amid_a_batch(self, tiered: Tiered) -> str:
         return f"{self._key} says that the table ends at {tiered.end_offset}, which is amid a batch here; {REBUILD}"
+
+    def _gone(self, tiered: Tiered) -> str:
+        return (
+            f"the table shows no record, and {self._key} tells of copies up to {tiered.end_offset}: the table that has them is "
+            "gone. Mount its share, or put it back: copies then go on by themselves"
+        )
 
     def _mismatch(self, tiered: Tiered, end_shown: Offset) -> str:
         return f"{self._key} says that the table ends at {tiered.end_offset}, and it ends at {end_shown}; {REBUILD}"
