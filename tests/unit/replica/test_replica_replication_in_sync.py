@@ -13,7 +13,7 @@ from raftlake.raft.config import RaftConfig
 from raftlake.raft.types import NodeId
 from raftlake.replica.config import METADATA_GROUP, REPLICA_LAG_MS_MAX
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.replication.in_sync import LOOK_INTERVAL_MS
+from raftlake.replica.replication.in_sync import LOOK_INTERVAL_MS, InSync
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
 
@@ -283,3 +283,23 @@ def test_deleted_groups_are_forgotten() -> None:
     leader.topics.delete(topic, lambda *result: results.append(result))
     cluster.run(SPREAD_MS + 1_000)
     assert sum(node.in_sync.under_replicated for node in cluster.nodes.values()) == 1
+
+
+def test_many_groups_are_looked_at_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with ten thousand groups stood still for some ms in each second."""
+    monkeypatch.setattr("raftlake.replica.replication.in_sync.LOOKED_AT_MAX", 3)
+    cluster = settled(topics=2, partitions=5)
+    looked: list[int] = []
+    look_on = InSync._look_on
+
+    def counted(self: InSync) -> bool:
+        before = len(self._line)
+        is_over = look_on(self)
+        looked.append(before - len(self._line))
+        return is_over
+
+    monkeypatch.setattr(InSync, "_look_on", counted)
+    cluster.stop(NodeId(3))
+    cluster.run(EXPECTED_MS, until=lambda: everywhere(cluster, {1, 2}))
+    assert everywhere(cluster, {1, 2})
+    assert max(looked) == 3 and set(looked) > {3}

@@ -27,6 +27,8 @@ from raftlake.wire.sync_report import Lagging, SyncReport
 
 #: How often a leader looks at all groups that it leads.
 LOOK_INTERVAL_MS = 1_000
+#: Groups that are looked at together: about a millisecond.
+LOOKED_AT_MAX = 1_000
 
 Nodes = tuple[NodeId, ...]
 #: By the topic's id and the partition: who hears of a group may not know the topic's name yet.
@@ -61,6 +63,8 @@ class InSync:
         self._gone: Nodes = ()
         self._in_touch_ms = engine.now_ms
         self._next_look_ms = engine.now_ms
+        #: Of the look that is under way: the groups that are still to be looked at.
+        self._line: list[Partition] = []
         self._tells_soon = False
         fetchers.on_sync_report = self._on_report
 
@@ -119,19 +123,26 @@ class InSync:
         """Called a few times a second."""
         now_ms, gone = self._engine.now_ms, self._gone
         self._look_for_gone()
-        if now_ms >= self._next_look_ms:
+        if not self._line and now_ms >= self._next_look_ms:
             self._next_look_ms = now_ms + LOOK_INTERVAL_MS
-            self._look_at_all()
-        elif gone != self._gone:
+            self._begin_look()
+        is_over = bool(self._line) and self._look_on()
+        if is_over or gone != self._gone:
             self._tell()
 
-    def _look_at_all(self) -> None:
+    def _begin_look(self) -> None:
         partitions = self._engine.partitions
         self._led = {group: since for group, since in self._led.items() if group in partitions}
         self._lagging = {group: nodes for group, nodes in self._lagging.items() if group in partitions}
-        for partition in partitions.values():
-            self._look_at(partition)
-        self._tell()
+        self._line = list(partitions.values())
+
+    def _look_on(self) -> bool:
+        """Whether all have been looked at."""
+        for partition in self._line[:LOOKED_AT_MAX]:
+            if self._engine.partitions.get(partition.group) is partition:
+                self._look_at(partition)
+        del self._line[:LOOKED_AT_MAX]
+        return not self._line
 
     def on_role(self, group: GroupId, _report: ReportRole) -> None:
         """A new leader looks at once: its predecessor's report says nothing any more."""
