@@ -71,6 +71,13 @@ def test_topics(raftlake: Run) -> None:
     assert [row["partition"] for row in described["partitions"]] == [0, 1]
     assert all(row["startOffset"] == 0 <= row["endOffset"] for row in described["partitions"])
     assert "LeaderEpoch" in ok(raftlake("topics", "describe", "cli-topics"))
+    assert "has 3 partitions" in ok(raftlake("topics", "alter", "cli-topics", "--partitions", "3"))
+    assert "not be an increase" in refused(raftlake("topics", "alter", "cli-topics", "--partitions", "2"))
+    again = ("topics", "create", "cli-topics", "--if-not-exists", "--partitions", "9")
+    assert "not 9: `raftlake topics alter cli-topics --partitions 9`" in refused(raftlake(*again))
+    here = ("--partition", "1", "--offset")
+    assert "begins at offset" in ok(raftlake("topics", "delete-records", "cli-topics", *here, "-1"))
+    assert "OFFSET_OUT_OF_RANGE" in refused(raftlake("topics", "delete-records", "cli-topics", *here, "1000"))
     ok(raftlake("topics", "delete", "cli-topics"))
     assert "does not exist" in refused(raftlake("topics", "delete", "cli-topics"))
     assert "does not exist" in refused(raftlake("topics", "describe", "cli-topics"))

@@ -11,8 +11,8 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `disk`: room, syncs, damage.
 - `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).
 - `kv`: the key-value space, its proposals and its limits. `snapshots`: of the key space and of data partitions.
-- `hosting` (which groups there are), `voters` (who votes, and where nodes are reached) and `tiering` (what is copied to the
-  remote tier).
+- `hosting` (which groups there are), `voters` (who votes, and where nodes are reached), `tiering` (what is copied to the
+  remote tier) and `record_deletion` (what follows once records are deleted).
 - `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.
 - `front` (`Front`: everything from outside comes in here) and `node` (`ReplicaNode`: builds and wires all of it).
 

@@ -93,6 +93,17 @@ def test_a_follower_that_was_away_trims_once_it_has_the_records() -> None:
     assert cluster.fetch(node, group, 10).error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.parametrize(("start", "is_over"), [(10, True), (12, False), (20, False)])
+def test_a_log_that_ends_before_the_start_is_looked_at_again(start: int, is_over: bool) -> None:
+    """A follower that lags gets the deleted records after the key."""
+    cluster, group = written(size=1, segment_bytes=1 << 20)
+    node = cluster.leader(group)
+    partition = node.partitions[group]
+    assert partition.log.end_offset == 11
+    assert node.record_deletion._trim(partition, partition.log.segments(), Offset(start)) is is_over
+    assert len(partition.log.segments()) == 1
+
+
 def test_a_restarted_node_goes_on_with_what_it_had_not_deleted_yet() -> None:
     cluster, group = written()
     late = cluster.followers(group)[0].config.node_id

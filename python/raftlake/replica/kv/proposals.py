@@ -135,12 +135,14 @@ class ProposalGate:
         return None if self._names.by_id(topic.topic_id) is None else "the id is another topic's"
 
     def _refusal_of_growth(self, operation: Put, topic: Topic, version: int) -> str | None:
-        """What its condition will refuse passes."""
+        """One that was changed meanwhile its condition refuses."""
         entry, standing = self._state.machine.get(operation.key), self._state.topics.get(topic.name)
-        if entry is None or entry.version != version:
-            return None
-        if standing is None or topic.partitions <= standing.partitions:
+        if entry is None or standing is None or standing.topic_id != topic.topic_id:
             return "a topic that stands gets more partitions"
+        if entry.version != version:
+            return None
+        if topic.partitions <= standing.partitions:
+            return "a topic that grows gets more partitions"
         told = replace(topic, partitions=standing.partitions, grown=standing.grown)
         return None if told == standing else "a topic that grows stays what it is"
 

@@ -1,4 +1,5 @@
-"""The simulated clients of a run: producers, readers, clients of the key-value space, and operators.
+"""The simulated clients of a run: producers, readers, clients of the key-value space, operators,
+and clients that delete records.
 
 Reading order:
 
@@ -10,6 +11,7 @@ Reading order:
 - `readers`: linearizable reads, consumers and listed offsets.
 - `historian`: consumers that read from the beginning, over the remote tier and the log.
 - `kv`, `history`: clients of the key-value space; their answers, judged as one history.
+- `deleter`: a client that deletes old records, and looks for what must not be there any more.
 - `topics`: a client that creates and deletes a topic over and over.
 - `voters`, `operations`: an operator that changes voters; the operator's view of machines, and the replacement of disks.
 
