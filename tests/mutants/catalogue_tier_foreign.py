@@ -438,8 +438,8 @@ REMOVED = (
         "keys-made-anew-without-the-log-of-the-leader",
         "nobody tells where the log begins, and the table may end before it",
         REBUILD,
-        "            self._accept(version, begin, start)\n",
-        "            self._accept(version, begin, None)\n",
+        "        self._accept(version, standing, reach)\n",
+        "        self._accept(version, standing, None)\n",
         ("unit/replica/test_replica_tiering_rebuild.py",),
     ),
     mutant(

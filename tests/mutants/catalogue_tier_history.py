@@ -127,7 +127,13 @@ TIER_HISTORY: tuple[Mutant, ...] = (
         source="OPTIMIZE and VACUUM while a table is read",
         by_tests=True,
         places=VERIFYING,
-        edits=(Edit(FILES, "        if self._history.is_still_shown(file):\n", "        if file.rows:\n"),),
+        edits=(
+            Edit(
+                FILES,
+                "        if self._history.is_still_shown(file):\n            what = problem",
+                "        if file.rows:\n            what = problem",
+            ),
+        ),
     ),
     Mutant(
         name="tier-rows-behind-the-last-commit-overlooked",
