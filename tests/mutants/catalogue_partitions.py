@@ -13,6 +13,22 @@ RECOVERED = ("unit/runtime/test_runtime_recovery_key_space.py", "unit/runtime/te
 
 DELETED = (
     mutant(
+        "what-the-leaders-retention-removed-counts-as-deleted",
+        "other nodes go on showing what a client was told is deleted",
+        "raftlake.replica.apis.delete_records",
+        "elif offset <= self._node.remote_log.deleted_below(partition):",
+        "elif offset <= self._node.remote_log.start_offset(partition):",
+        ASKED,
+    ),
+    mutant(
+        "retention-overtakes-the-last-sync",
+        "the report of the sync tells nothing new, and the follower never fetches again",
+        "raftlake.raft.handlers.append",
+        "        _go_on_from(group, log_start, now_ms)\n",
+        "        group.flushed_end = log_start\n",
+        ("unit/raft/test_raft_append.py",),
+    ),
+    mutant(
         "records-deleted-up-to-the-high-watermark-and-not-it",
         "Kafka: the high watermark itself may be asked for",
         "raftlake.replica.apis.delete_records",

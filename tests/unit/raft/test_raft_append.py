@@ -124,6 +124,31 @@ def test_retention_may_overtake_a_slow_disk() -> None:
     assert replica.core.fetch_in_flight is not None
 
 
+def test_a_follower_asks_for_more_where_retention_overtakes_a_slow_disk_with_all_of_the_log() -> None:
+    """Simulator seed 176: the report of the sync told nothing new, and the follower never asked any leader again."""
+    replica = Replica.follower(epoch=6, leader=2)
+    replica.answer_fetch(batch(0, 4, 6), high_watermark=4)
+    assert replica.core.fetch_in_flight is None
+    replica.step(on.LogStartAdvanced(log_start_offset=Offset(4)))
+    assert replica.core.fetch_in_flight is not None and replica.core.fetch_in_flight.fetch_offset == 4
+    replica.flush()
+    assert replica.actions == []
+
+
+def test_a_leader_counts_itself_where_retention_overtakes_its_slow_disk() -> None:
+    replica = Replica.leader(epoch=6)
+    replica.append(2)
+    for voter in (2, 3):
+        replica.fetch(voter, 3, 6)
+    assert (replica.core.high_watermark, replica.core.flushed_end) == (3, 1)
+    replica.step(on.LogStartAdvanced(log_start_offset=Offset(3)))
+    replica.append(1)
+    replica.fetch(2, 4, 6)
+    assert (replica.core.high_watermark, replica.core.flushed_end) == (3, 3)
+    replica.flush()
+    assert replica.core.high_watermark == 4
+
+
 def test_nothing_uncommitted_is_deleted() -> None:
     replica = Replica.leader(epoch=6, log=(((1, 0),), 9))
     with pytest.raises(InvariantViolation, match="above high watermark 0"):

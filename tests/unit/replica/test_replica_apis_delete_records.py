@@ -124,6 +124,21 @@ def test_what_is_deleted_already_is_answered_with_the_start(offset: int) -> None
     assert cluster.leader().kv.machine.applied_offset == applied, "nothing was decided anew"
 
 
+def test_what_the_leaders_retention_has_removed_is_deleted_on_all_nodes() -> None:
+    """Simulator seeds 40, 87: the leader's disk had let go of it, so nothing was decided. Other nodes went on showing it."""
+    cluster, group = written()
+    leader = cluster.leader(group)
+    partition = leader.partitions[group]
+    partition.roll()
+    leader.snapshots.trim(partition, Offset(11))
+    cluster.run(500, until=lambda: partition.log.start_offset == 11)
+    assert partition.log.start_offset == 11
+    assert delete(cluster, group, 7) == (ErrorCode.NONE, 11)
+    for node in cluster.nodes.values():
+        cluster.run(2_000, until=lambda node=node: node.remote_log.start_offset(node.partitions[group]) >= 7)
+        assert node.remote_log.start_offset(node.partitions[group]) == (11 if node is leader else 7)
+
+
 def test_the_high_watermark_itself_is_the_last_offset_that_can_be_asked_for() -> None:
     cluster, group = written()
     assert delete(cluster, group, 11) == (ErrorCode.NONE, 11)

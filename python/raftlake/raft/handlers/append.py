@@ -40,7 +40,12 @@ def on_records_flushed(group: GroupState, event: RecordsFlushed, now_ms: int) ->
     if event.generation != group.log_generation or event.end_offset <= group.flushed_end:
         return
     require(event.end_offset <= group.log_end, f"synced up to {event.end_offset} but the log ends at {group.log_end}")
-    group.flushed_end = event.end_offset
+    _go_on_from(group, event.end_offset, now_ms)
+
+
+def _go_on_from(group: GroupState, flushed_end: Offset, now_ms: int) -> None:
+    """Nothing below `flushed_end` waits for a sync any more."""
+    group.flushed_end = flushed_end
     leader = group.role
     if not isinstance(leader, Leader):
         impairment.mend_if_whole(group)
@@ -56,7 +61,7 @@ def on_records_flushed(group: GroupState, event: RecordsFlushed, now_ms: int) ->
 
 
 def on_log_start_advanced(group: GroupState, event: LogStartAdvanced, now_ms: int) -> None:
-    """Retention deleted a committed prefix."""
+    """Retention deleted a committed prefix, perhaps all that there was."""
     log_start = event.log_start_offset
     require(log_start <= group.high_watermark, f"log start {log_start} above high watermark {group.high_watermark}")
     if log_start <= group.log_start:
@@ -64,5 +69,7 @@ def on_log_start_advanced(group: GroupState, event: LogStartAdvanced, now_ms: in
     group.history.advance_start(log_start)
     group.voter_history.forget_before(log_start)
     group.log_start = log_start
-    # What was deleted before our own sync of it is committed all the same: a majority has synced it.
-    group.flushed_end = max(group.flushed_end, log_start)
+    if log_start > group.flushed_end:
+        # What was deleted before our own sync of it is committed all the same: a majority has synced it. The report of that
+        # sync tells nothing new where it comes.
+        _go_on_from(group, log_start, now_ms)

@@ -3,7 +3,8 @@
 The leader of the partition takes it, since it knows the high watermark. The decision is a key of the quorum, and no record of
 the partition's own log. Each node applies the keys anyway, and snapshots and new nodes have them. The log stays one that the
 tools of Kafka understand. The answer leaves once the key is committed and applied here. Deleting what is deleted already
-changes nothing, so clients may repeat it.
+changes nothing, so clients may repeat it. What retention has deleted on the leader's disk may stand on others still, so that is
+no deletion already. The answer tells where the leader's records begin.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class _Deletion:
         for place, (partition, offset) in wanted.items():
             if result.error is not ErrorCode.NONE:
                 self._put(place, ErrorCode.REQUEST_TIMED_OUT)
-            elif offset <= self._node.remote_log.start_offset(partition):
+            elif offset <= self._node.remote_log.deleted_below(partition):
                 self._put_low(place, partition)
             else:
                 group = partition.group

@@ -23,7 +23,7 @@ STAYS_DELETED = "deleted records are not shown again"
 class Deleter(Client):
     def __init__(self, shared: Shared, name: str) -> None:
         super().__init__(shared, name)
-        #: Where partitions begin, as it was answered; and what each node said, by its incarnation.
+        #: Below which records are deleted, as it was answered; and what each node said, by its incarnation.
         self.starts: dict[int, int] = {}
         self._said: dict[tuple[NodeId, int, int], int] = {}
 
@@ -60,7 +60,9 @@ class Deleter(Client):
             return
         if start < offset:
             raise Violation("what was asked for is deleted", f"partition {partition}: asked for {offset}, begins at {start}")
-        self.starts[partition] = max(self.starts.get(partition, 0), start)
+        # Beyond what was asked for, retention of the node that answered may have begun it.
+        deleted = start if offset < 0 else offset
+        self.starts[partition] = max(self.starts.get(partition, 0), deleted)
         self.shared.operations.coverage.note("records deleted")
         self.say(f"deleted {partition}:{start}")
         self.succeed()
