@@ -6,6 +6,7 @@ A line is one record: its offset, what it is, and its leader epoch. Disks are re
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -77,6 +78,10 @@ def log_lines(broker: Broker, epochs: Epochs) -> list[str]:
 def batch_lines(data: bytes, epochs: Epochs) -> list[str]:
     lines = []
     for header in iterate_headers(data):
+        if not header.record_count:
+            offsets = range(header.base_offset, header.end_offset)
+            lines += [f"{offset}: nothing {epochs.name(header.leader_epoch)}" for offset in offsets]
+            continue
         records = decode_records(data[header.position : header.end_position], include_control=True)
         for offset, each in enumerate(records, header.base_offset):
             lines.append(f"{offset}: {what(header.is_control, each.key, each.value)} {epochs.name(header.leader_epoch)}")
@@ -183,13 +188,19 @@ def require_clean(tables: Path, *brokers: Broker) -> None:
 
 
 def served_lines(broker: Broker, end: int, epochs: Epochs) -> list[str]:
-    """What a node gives a consumer of it from the first offset to `end`, from table and log."""
+    """What a node gives a consumer of it from the first offset to `end`, from table and log: as `to_consumers` says it."""
     lines: list[str] = []
     while (offset := len(lines)) < end:
         found = broker.fetch(offset)
-        assert found.error is ErrorCode.NONE, found.error
-        lines += [line for line in batch_lines(bytes(found.records or b""), epochs) if int(line.split(":")[0]) >= offset]
+        assert found.error is ErrorCode.NONE and found.records, found.error
+        lines += [line for line in batch_lines(bytes(found.records), epochs) if int(line.split(":")[0]) >= offset]
     return lines
+
+
+def to_consumers(lines: Sequence[str]) -> list[str]:
+    """The lines of a log as consumers see it: control records are nothing, at offsets of their own."""
+    told = "|".join(("LeaderChange", "KRaftVersion", "KRaftVoters"))
+    return [re.sub(rf"^([0-9]+): ({told}) ", r"\1: nothing ", line) for line in lines]
 
 
 def epoch_ends(broker: Broker, offset: int, epochs: Epochs, names: Sequence[str]) -> list[int | None]:
