@@ -190,6 +190,7 @@ def waits_for_enter(pid: int, out: Path) -> bool:
     return "ends it)" in out.read_text() and call[0] in ("0", "63") and call[1] == "0x0"
 
 
+@pytest.mark.usefixtures("signals_arrive")
 def test_the_try_of_the_documents_ends_with_ctrl_c_without_a_word(tmp_path: Path) -> None:
     sample, out, errors = python_of(ROOT / "docs" / "tier.md", "LocalQuorum"), tmp_path / "out", tmp_path / "errors"
     assert sample.count('"/tmp/history"') == 1
