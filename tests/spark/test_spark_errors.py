@@ -34,7 +34,7 @@ def reader(spark: SparkSession, quorum: LocalQuorum, topic: str) -> DataFrameRea
         ({"startingOffset": "earliest"}, "Unknown option 'startingoffset' for raftlake; did you mean 'startingOffsets'?"),
         ({"subscribe": "nope"}, "Topic 'nope' does not exist; existing topics: "),
         ({"startingOffsets": '{"errors":{"0":0,"7":0}}'}, "names partitions that do not exist: errors-7"),
-        ({"tier": "remote"}, "this release writes none"),
+        ({"tier": "cold"}, "Option 'tier' is 'cold', expected "),
         ({"assign": '{"errors":[0]}'}, "Only one of the following options can be specified"),
     ],
 )
