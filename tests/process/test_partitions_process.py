@@ -18,8 +18,9 @@ wait_until = partial(waitkit.wait_until, seconds=30)
 SETTINGS = {"log.segment.bytes": "16384"}
 
 
-def log_bytes(directory: Path, topic: str) -> int:
-    return sum(path.stat().st_size for path in directory.glob(f"node-*/{topic}-0/*.log"))
+def segments(directory: Path, topic: str) -> int:
+    """Files counted by name: a node that deletes them meanwhile takes them from the list, and no look fails."""
+    return len(list(directory.glob(f"node-*/{topic}-0/*.log")))
 
 
 def test_what_was_acknowledged_holds_after_a_killed_leader_and_a_restart(tmp_path: Path) -> None:
@@ -27,12 +28,12 @@ def test_what_was_acknowledged_holds_after_a_killed_leader_and_a_restart(tmp_pat
         client.create_topic("t")
         for _ in range(20):
             start = client.append_many("t", [bytes(1_000)] * 10)[-1].offset
-        before = log_bytes(tmp_path, "t")
+        before = segments(tmp_path, "t")
         assert client.delete_records("t", {0: start}) == {0: start}
         with pytest.raises(OffsetOutOfRange):
             client.read("t", 0, start - 1)
         assert len(client.create_partitions("t", 3).partitions) == 3
-        wait_until(lambda: log_bytes(tmp_path, "t") < before // 4, "whole segments are gone on all nodes")
+        wait_until(lambda: segments(tmp_path, "t") < before // 4, "whole segments are gone on all nodes")
         quorum.kill(leader_of(client, "t"))
         assert client.list_offsets("t", {0: EARLIEST}) == {0: start}
         end = client.list_offsets("t", {0: LATEST})[0]
