@@ -166,6 +166,26 @@ TIER_HISTORY: tuple[Mutant, ...] = (
         edits=(Edit(FACTS, 'each.get("highWatermark", -1) > told[place]', 'each.get("highWatermark", -1) < told[place]'),),
     ),
     Mutant(
+        name="tier-changed-compressed-rows-are-well",
+        source="an UPDATE of the value of a compressed batch: verify said that all is well",
+        by_tests=True,
+        places=VERIFYING,
+        edits=(Edit(VERIFY, "        if not unmade or any(", "        if True or any("),),
+    ),
+    Mutant(
+        name="tier-optimize-taken-for-a-change-of-compressed-rows",
+        source="who rewrites files and changes no data is told to undo it",
+        by_tests=True,
+        places=VERIFYING,
+        edits=(
+            Edit(
+                VERIFY,
+                '        if change is not None:\n            what = f"the values',
+                '        if change is not None or self._files.is_rewritten:\n            what = f"the values',
+            ),
+        ),
+    ),
+    Mutant(
         name="quickstart-history-behind-the-log",
         source="the tour shows a table whose last copy is missing",
         by_tests=True,

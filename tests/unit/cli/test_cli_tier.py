@@ -233,13 +233,14 @@ def test_findings_are_output_and_an_error(settings: TierSettings) -> None:
     fill(settings)
     rewrite(settings, lambda rows: with_value(rows, "value", 8, b"other"))
     output, error = failed("verify", str(root_of(settings)))
-    assert isinstance(error, cli_tier.TableWrong) and str(error) == "1 findings in 1 of 1 tables"
-    assert output.splitlines()[-1] == "1 findings"
-    assert "partition 2 offset 7 partition=2/part-" in output.splitlines()[-2]
+    assert isinstance(error, cli_tier.TableWrong) and str(error) == "2 findings in 1 of 1 tables"
+    assert output.splitlines()[-1] == "2 findings"
+    assert "partition 2 offset 7 partition=2/part-" in output.splitlines()[-3]
+    assert "another program has changed it" in output.splitlines()[-2]
     output, error = failed("verify", str(root_of(settings)), "--json")
     facts = json.loads(output)
-    (finding,) = facts["tables"][0]["findings"]
-    assert facts["ok"] is False
+    finding, change = facts["tables"][0]["findings"]
+    assert facts["ok"] is False and change["kind"] == "changed"
     assert (finding["kind"], finding["partition"], finding["offset"]) == ("crc", 2, 7)
     assert finding["file"].startswith("partition=2/") and finding["what"] and finding["advice"]
 
