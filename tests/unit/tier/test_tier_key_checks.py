@@ -96,7 +96,8 @@ def test_an_epoch_that_somebody_raised_is_found_by_the_key(settings: TierSetting
         return rows
 
     rewrite(settings, change)
-    assert verify(settings) == []
+    # Nothing but that the table was changed, since one of its batches is compressed.
+    assert [finding.kind for finding in verify(settings)] == [Kind.CHANGED]
     assert "the epochs 8 from 22 on, and the rows have 9 from 22 on" in whats(verify(settings, at_rest(keys)))
 
 
