@@ -18,6 +18,7 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clients.base import SCRATCH, Client, Shared
 from raftlake.sim.clients.calls import ClientCalls
+from raftlake.sim.clients.committed_readers import CommittedReader
 from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.history import KvHistory
 from raftlake.sim.clients.operations import Operations, bootstrap_addresses, bootstrap_servers
@@ -28,6 +29,7 @@ from raftlake.sim.faults.faults import Settings, stream
 from raftlake.sim.faults.filling import MIN_FREE_BYTES
 from raftlake.sim.faults.injector import FaultInjector, draw_strikes
 from raftlake.sim.faults.strikes import RoleTrap, Strike
+from raftlake.sim.histories.transactions import Standing, check_ended, check_shown, check_transactions, standing
 from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
@@ -369,6 +371,7 @@ class Cluster:
             or voter_disagreements(self.replicas(), self.view, self.committed)
             or self._uncopied()
             or told_apart(self._running())
+            or any(partition.open for partition in self._standing().values())
         ):
             held = sum(int(replica.log.end_offset) for replica in self.replicas())
             if self.store is not None:
@@ -396,6 +399,24 @@ class Cluster:
         if self.shared.topic_id is not None:
             for index in range(self.settings.partitions):
                 self.oracle.check_partition(index, self._committed_records(self.shared.group(index)))
+            self._check_transactions()
+
+    def _check_transactions(self) -> None:
+        partitions = self._standing()
+        check_transactions(self.shared.transactions, partitions)
+        for client in self.clients:
+            for index, runs in enumerate(client.shown if isinstance(client, CommittedReader) else ()):
+                for run in runs:
+                    check_shown(index, client.name, run, partitions[index])
+        for index, partition in partitions.items():
+            check_ended(index, partition)
+
+    def _standing(self) -> dict[int, Standing]:
+        """What transactions have left in each partition; nothing where no client has any."""
+        if not self.settings.transactors or self.shared.topic_id is None:
+            return {}
+        logs = {index: self.committed.of(self.shared.group(index)) for index in range(self.settings.partitions)}
+        return {index: standing(batch.data for batch in log.batches) for index, log in logs.items()}
 
     def _committed_records(self, group: GroupId) -> list[Record]:
         batches = self.committed.of(group).batches

@@ -12,6 +12,8 @@ Reading order:
 - `historian`: consumers that read from the beginning, over the remote tier and the log.
 - `kv`, `history`: clients of the key-value space; their answers, judged as one history.
 - `deleter`: a client that deletes old records, and looks for what must not be there any more.
+- `transactions`, `transaction_messages`, `committed_readers`: transactional producers, and consumers that see committed
+  transactions only.
 - `topics`: a client that creates and deletes a topic over and over.
 - `voters`, `operations`: an operator that changes voters; the operator's view of machines, and the replacement of disks.
 

@@ -6,7 +6,7 @@ Owns the pace of a client and what all clients of a run share. Knows no request:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
@@ -15,6 +15,7 @@ from raftlake.sim.clients.history import KvHistory
 from raftlake.sim.clients.operations import Operations
 from raftlake.sim.clock import US_PER_MS, WALL_START_MS, Scheduler
 from raftlake.sim.faults.faults import Settings, stream
+from raftlake.sim.histories.transactions import Transaction
 from raftlake.sim.oracle import Oracle
 from raftlake.sim.trace import Trace
 
@@ -44,6 +45,8 @@ class Shared:
     leader_waiters: dict[GroupId, list[Callable[[NodeId], None]]]
     kv_history: KvHistory
     operations: Operations
+    #: All that clients began.
+    transactions: list[Transaction] = field(default_factory=list)
     topic_id: bytes | None = None
     #: The faults have ended: a refused client asks again soon, so that the time suffices for many attempts.
     is_healed: bool = False

@@ -46,7 +46,9 @@ REFUSALS = (
 Reply = Callable[[Any], None]
 
 
-def _ask(key: ApiKey, version: int, message: object) -> Ask:
+def ask_api(key: ApiKey, version: int, message: object) -> Ask:
+    """Any request."""
+
     def ask(node: ReplicaNode, reply: Reply) -> None:
         node.handle(RequestHeader(key, version, 1, CLIENT.client_id), message, CLIENT, reply)
 
@@ -61,7 +63,7 @@ def ask_create_topic(name: str, partitions: int) -> Ask:
         name=TopicName(name), num_partitions=i32(partitions), replication_factor=i16(-1), assignments=(), configs=()
     )
     timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
-    return _ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,), timeout=timeout))
+    return ask_api(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,), timeout=timeout))
 
 
 def created_topic_id(answer: Any) -> bytes | None:
@@ -73,7 +75,7 @@ def created_topic_id(answer: Any) -> bytes | None:
 def ask_delete_topic(name: str) -> Ask:
     state = DeleteTopicState(name=TopicName(name), topic_id=None)
     timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
-    return _ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=(state,), timeout=timeout))
+    return ask_api(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=(state,), timeout=timeout))
 
 
 def deletion_error(answer: Any) -> int:
@@ -86,7 +88,7 @@ def ask_delete_records(topic: str, partition: int, offset: int) -> Ask:
     asked = DeleteRecordsPartition(partition_index=i32(partition), offset=i64(offset))
     timeout = i32Timedelta.parse(datetime.timedelta(seconds=3))
     topics = (DeleteRecordsTopic(name=TopicName(topic), partitions=(asked,)),)
-    return _ask(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=topics, timeout=timeout))
+    return ask_api(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=topics, timeout=timeout))
 
 
 def deleted_below(answer: Any) -> int | None:
@@ -100,7 +102,7 @@ def ask_producer_id() -> Ask:
     request = InitProducerIdRequest(
         transactional_id=None, transaction_timeout=i32Timedelta.parse(datetime.timedelta(seconds=5))
     )
-    return _ask(ApiKey.INIT_PRODUCER_ID, 4, request)
+    return ask_api(ApiKey.INIT_PRODUCER_ID, 4, request)
 
 
 def granted_producer(answer: Any) -> tuple[int, int] | None:
@@ -121,13 +123,13 @@ def ask_add_voter(voter: ReplicaKey, address: Endpoint) -> Ask:
         voter_directory_id=id_to_kio(voter.directory_id),
         listeners=(listener,),
     )
-    return _ask(ApiKey.ADD_RAFT_VOTER, 1, request)
+    return ask_api(ApiKey.ADD_RAFT_VOTER, 1, request)
 
 
 def ask_remove_voter(voter: ReplicaKey) -> Ask:
     directory_id = id_to_kio(voter.directory_id)
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=i32(voter.id), voter_directory_id=directory_id)
-    return _ask(ApiKey.REMOVE_RAFT_VOTER, 0, request)
+    return ask_api(ApiKey.REMOVE_RAFT_VOTER, 0, request)
 
 
 def change_error(answer: Any) -> ErrorCode:
@@ -150,10 +152,15 @@ class Produced:
         return self.error in REFUSALS
 
 
-def ask_produce(topic: str, partition: int, batch: bytearray, timeout_ms: int) -> Ask:
+def ask_produce(
+    topic: str, partition: int, batch: bytearray, timeout_ms: int, *, transactional_id: str | None = None
+) -> Ask:
     """One batch for one partition, acknowledged by all; `batch` belongs to the node from here on."""
     parts = [ProducePartition(partition, memoryview(batch))]
-    return _ask(ApiKey.PRODUCE, 12, ProduceRequest(-1, timeout_ms, None, [ProduceTopic(topic, None, parts)]))
+    topics = [ProduceTopic(topic, None, parts)]
+    # In version 12 a batch adds its partition to the transaction by itself (KIP-890, part 2).
+    version = 12 if transactional_id is None else 11
+    return ask_api(ApiKey.PRODUCE, version, ProduceRequest(-1, timeout_ms, transactional_id, topics))
 
 
 def produced(answer: Any, node_id: NodeId) -> Produced:
@@ -169,6 +176,7 @@ def produced(answer: Any, node_id: NodeId) -> Produced:
 
 # --- consuming ---
 
+READ_COMMITTED = 1
 NO_CONTROL = "no consumer is shown a control record of Raft"
 
 
@@ -181,7 +189,7 @@ class Consumed:
     next_offset: int
 
 
-def ask_fetch(topic: str, partition: int, offset: int, wait_ms: int = 0) -> Ask:
+def ask_fetch(topic: str, partition: int, offset: int, wait_ms: int = 0, *, isolation: int = 0) -> Ask:
     asked = FetchPartition(
         index=partition,
         current_leader_epoch=-1,
@@ -191,21 +199,25 @@ def ask_fetch(topic: str, partition: int, offset: int, wait_ms: int = 0) -> Ask:
         bytes_max=FETCH_BYTES_MAX,
     )
     request = FetchRequest(
-        wait_ms_max=wait_ms, bytes_min=min(wait_ms, 1), bytes_max=FETCH_BYTES_MAX, topics=[FetchTopic(topic, None, [asked])]
+        wait_ms_max=wait_ms,
+        bytes_min=min(wait_ms, 1),
+        bytes_max=FETCH_BYTES_MAX,
+        isolation_level=isolation,
+        topics=[FetchTopic(topic, None, [asked])],
     )
-    return _ask(ApiKey.FETCH, 12, request)
+    return ask_api(ApiKey.FETCH, 12, request)
 
 
 def consumed(answer: Any, position: int) -> Consumed | None:
     """The records from `position` on in a Fetch answer for one partition; None where the answer names none. Raises Violation
-    for a control batch: all of them are Raft's here."""
+    for a control batch that is no marker of a transaction."""
     if answer.error is not ErrorCode.NONE or not answer.topics:
         return None
     result = answer.topics[0].partitions[0]
     data = result.records or b""
     next_offset = position
     for header in iterate_headers(data):
-        if header.is_control:
+        if header.is_control and not header.is_transactional:
             raise Violation(NO_CONTROL, f"the batch at {header.base_offset}, in an answer from {position} on")
         next_offset = header.base_offset + header.last_offset_delta + 1
     records = tuple(record for record in decode_records(data) if record.offset >= position)
@@ -231,7 +243,7 @@ def _ask_offset(topic: str, partition: int, timestamp: int) -> Ask:
         isolation_level=i8(0),
         topics=(ListOffsetsTopic(name=TopicName(topic), partitions=(asked,)),),
     )
-    return _ask(ApiKey.LIST_OFFSETS, 7, request)
+    return ask_api(ApiKey.LIST_OFFSETS, 7, request)
 
 
 def latest_offset(answer: Any) -> tuple[int, int] | None:

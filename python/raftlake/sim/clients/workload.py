@@ -11,6 +11,7 @@ A client must come to rest: after the faults have ended each must complete somet
 from __future__ import annotations
 
 from raftlake.sim.clients.base import Client, Shared
+from raftlake.sim.clients.committed_readers import CommittedReader
 from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.historian import Historian
 from raftlake.sim.clients.idempotent import IdempotentProducer
@@ -18,6 +19,7 @@ from raftlake.sim.clients.kv import KvClient
 from raftlake.sim.clients.producers import Creator, Producer
 from raftlake.sim.clients.readers import Reader
 from raftlake.sim.clients.topics import TopicChurner
+from raftlake.sim.clients.transactions import TransactionalProducer
 from raftlake.sim.clients.voters import Operator
 from raftlake.sim.faults.faults import stream
 
@@ -37,4 +39,7 @@ def make_clients(shared: Shared) -> list[Client]:
     clients.extend(Operator(shared, f"operator{index}") for index in range(settings.operators))
     clients.extend(Historian(shared, f"historian{index}") for index in range(settings.historians))
     clients.extend(Deleter(shared, f"deleter{index}") for index in range(settings.deleters))
+    clients.extend(TransactionalProducer(shared, f"transactor{index}", index) for index in range(settings.transactors))
+    if settings.transactors:
+        clients.append(CommittedReader(shared, "committed"))
     return clients

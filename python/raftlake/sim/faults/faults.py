@@ -21,8 +21,9 @@ from raftlake.sim.network import NetworkSettings
 
 #: In so many runs there is one with an operator who changes the voters.
 OPERATED_ONE_IN = 8
-#: Seeds in one of which a client deletes records.
+#: Seeds in one of which a client deletes records, and in one of which producers are transactional.
 DELETED_ONE_IN = 6
+TRANSACTED_ONE_IN = 4
 
 
 def stream(seed: int, name: str) -> Random:
@@ -124,6 +125,8 @@ class Settings:
     tier_piece_bytes: int = 4 * 1024 * 1024
     #: Clients that delete old records.
     deleters: int = 0
+    #: Transactional producers; two share a transactional id.
+    transactors: int = 0
 
     @classmethod
     def draw(cls, seed: int) -> Settings:
@@ -235,6 +238,9 @@ class Settings:
             settings = replace(settings, retention_ms=choice(-1, 1_000, 4_000))
         if stream(seed, "settings of deleters").randrange(DELETED_ONE_IN) == 0:
             settings = replace(settings, deleters=1, segment_bytes=300)
+        rng = stream(seed, "settings of transactions")
+        if rng.randrange(TRANSACTED_ONE_IN) == 0:
+            settings = replace(settings, transactors=choice(1, 2, 2, 4), partitions=max(settings.partitions, choice(1, 2, 3)))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     @property

@@ -7,6 +7,7 @@ Reading order:
 - `kv`: gets and conditional changes of keys, as a model for that search.
 - `log`: appends, reads and proven ends of one partition, checked against the final log.
 - `listing`: lists of keys, checked against all changes in the log.
+- `transactions`: transactions over several partitions, checked against the markers in the final logs.
 
 Callers: `sim/clients/history.py` uses `kv`, and `sim/oracle.py` uses `listing`. The soak of real processes (`tests/soak`)
 judges its records with `kv` and `log`. The package imports `kv/commands.py`, `kv/machine.py`, and `Violation` of

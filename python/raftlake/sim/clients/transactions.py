@@ -1,0 +1,230 @@
+"""Transactional producers: a transaction over some partitions, committed, aborted, or left to its timeout.
+
+Two clients share a transactional id, so that each fences the other. A client that was fenced, or whose transaction is gone, asks
+for the id anew. What has no answer is sent again, the same request, until an answer says what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from raftlake.errors import ErrorCode
+from raftlake.raft.types import NodeId
+from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
+from raftlake.sim.clients.calls import Ask, CallFailure
+from raftlake.sim.clients.messages import ask_produce, produced
+from raftlake.sim.clients.transaction_messages import (
+    added_errors,
+    ask_add_partitions,
+    ask_coordinator,
+    ask_end,
+    ask_init,
+    coordinator_of,
+    ended_error,
+    granted,
+)
+from raftlake.sim.histories.transactions import Transaction
+from raftlake.sim.oracle import Append
+from raftlake.wire.batches import Record, build_batch
+
+#: Clients of one transactional id.
+SHARED_BY = 2
+TIMEOUTS_MS = (1_500, 4_000)
+BATCHES_MAX = 3
+#: Nothing is to be had under this epoch, or in this transaction, any more.
+OVER = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+
+
+class TransactionalProducer(Client):
+    """A step is one request; `_next` is the one to make, again and again until it is answered."""
+
+    def __init__(self, shared: Shared, name: str, number: int) -> None:
+        super().__init__(shared, name)
+        self._id = f"id{number // SHARED_BY}"
+        self._timeout_ms = TIMEOUTS_MS[self.rng.randrange(len(TIMEOUTS_MS))]
+        self._coordinator: NodeId | None = None
+        self._leaders: dict[int, NodeId] = {}
+        self._producer_id, self._epoch = -1, -1
+        self._incarnations = self._begun = self._values_made = 0
+        #: Of this epoch, by partition: the next sequence; and the records of this incarnation.
+        self._sequences: dict[int, int] = {}
+        self._records: dict[int, int] = {}
+        self._transaction = Transaction("")
+        #: Batches of the transaction that are not acknowledged, with their first sequence.
+        self._to_send: list[tuple[Append, int]] = []
+        self._next: Callable[[], None] = self._init
+
+    def step(self) -> None:
+        if self.shared.topic_id is None:
+            self.give_up()
+        else:
+            self._next()
+
+    # --- the coordinator ---
+
+    def _ask(self, ask: Ask, done: Callable[[Any], None]) -> None:
+        """Ask the coordinator, which any node names. `done` gets an answer."""
+
+        def on_found(answer: Any) -> None:
+            found = None if isinstance(answer, CallFailure) else coordinator_of(answer)
+            if found is None:
+                self.give_up()
+                return
+            self._coordinator = found
+            self._ask(ask, done)
+
+        def on_answer(answer: Any) -> None:
+            if isinstance(answer, CallFailure):
+                self._coordinator = None
+                self.give_up()
+            else:
+                done(answer)
+
+        if self._coordinator is None:
+            self.shared.calls.call(self.any_node(), ask_coordinator(self._id), on_found, CALL_TIMEOUT_MS)
+        else:
+            self.shared.calls.call(self._coordinator, ask, on_answer, CALL_TIMEOUT_MS)
+
+    def _go_on_after(self, error: ErrorCode) -> None:
+        """A request was not done: repeat it, or begin anew where that is of no use."""
+        if error in OVER:
+            self.say(f"{self._transaction.name or self._id} is over: {error.name}")
+            self.shared.operations.coverage.note(f"transaction over ({error.name})")
+            self._next = self._init
+        if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self._coordinator = None
+        self.retry_soon()
+
+    # --- one transaction ---
+
+    def _init(self) -> None:
+        ask = ask_init(self._id, self._timeout_ms)
+
+        def on_answer(answer: Any) -> None:
+            error, producer_id, epoch = granted(answer)
+            if error is not ErrorCode.NONE:
+                self._go_on_after(error)
+                return
+            self.say(f"{self._id} is producer {producer_id} epoch {epoch}")
+            self._producer_id, self._epoch = producer_id, epoch
+            self._incarnations += 1
+            self._sequences.clear()
+            self._records.clear()
+            self._begin()
+
+        self._ask(ask, on_answer)
+
+    def _begin(self) -> None:
+        self._begun += 1
+        self._transaction = Transaction(f"{self.name}.{self._begun}")
+        self.shared.transactions.append(self._transaction)
+        count = self.shared.settings.partitions
+        chosen = [index for index in range(count) if count == 1 or self.rng.randrange(3)] or [self.rng.randrange(count)]
+        self._to_send = [
+            self._new_batch(index) for index in chosen for _ in range(1 + self.rng.randrange(BATCHES_MAX))
+        ]
+        self.rng.shuffle(chosen)
+        self._next = partial(self._add, chosen)
+        self._next()
+
+    def _new_batch(self, index: int) -> tuple[Append, int]:
+        size = 1 + self.rng.randrange(3)
+        made, self._values_made = self._values_made, self._values_made + size
+        values = tuple(f"{self.name}-{made + place}".encode() for place in range(size))
+        records, sequence = self._records.get(index, 0), self._sequences.get(index, 0)
+        producer = f"{self.name}.{self._incarnations}"
+        append = self.shared.oracle.append_sent(index, producer, records, values, epoch=self._epoch)
+        self._records[index], self._sequences[index] = records + size, sequence + size
+        self._transaction.sent.extend(values)
+        return append, sequence
+
+    def _add(self, partitions: list[int]) -> None:
+        ask = ask_add_partitions(self._id, self._producer_id, self._epoch, TOPIC, partitions)
+
+        def on_answer(answer: Any) -> None:
+            error = next((error for error in added_errors(answer) if error is not ErrorCode.NONE), ErrorCode.NONE)
+            if error is not ErrorCode.NONE:
+                self._go_on_after(error)
+                return
+            self._next = self._produce
+            self._next()
+
+        self._ask(ask, on_answer)
+
+    def _produce(self) -> None:
+        if not self._to_send:
+            self._end_somehow()
+            return
+        append, sequence = self._to_send[0]
+        node_id = self._leaders.get(append.partition, self.any_node())
+        data = build_batch(
+            [Record(value=value) for value in append.values],
+            timestamp_ms=wall_ms(self.shared),
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        ask = ask_produce(TOPIC, append.partition, data, CALL_TIMEOUT_MS, transactional_id=self._id)
+        self.shared.calls.call(node_id, ask, partial(self._on_produced, append, node_id), CALL_TIMEOUT_MS)
+
+    def _on_produced(self, append: Append, node_id: NodeId, answer: Any) -> None:
+        self._leaders.pop(append.partition, None)
+        if isinstance(answer, CallFailure):
+            self.give_up()
+            return
+        result = produced(answer, node_id)
+        if result.leader_id is not None:
+            self._leaders[append.partition] = result.leader_id
+        if result.error is not ErrorCode.NONE:
+            self._go_on_after(result.error)
+            return
+        self.shared.oracle.append_acknowledged(append, result.base_offset)
+        self._transaction.acknowledged.setdefault(append.partition, []).extend(append.values)
+        del self._to_send[0]
+        self._next()
+
+    # --- its end ---
+
+    def _end_somehow(self) -> None:
+        what = self.rng.randrange(10)
+        if what < 7:
+            self._next = partial(self._end, commit=what < 5)
+            self._next()
+        elif what == 7:
+            # Only whoever comes next ends it.
+            self._next = self._init
+            self.succeed()
+        else:
+            # Nobody ends it but the timeout. A commit that comes too late must not be taken.
+            self._next = partial(self._end, commit=True) if what == 8 else self._init
+            self.succeed(rest_ms=2 * self._timeout_ms)
+
+    def _end(self, *, commit: bool) -> None:
+        transaction = self._transaction
+        transaction.commit_was_asked = transaction.commit_was_asked or commit
+        ask = ask_end(self._id, self._producer_id, self._epoch, commit=commit)
+
+        def on_answer(answer: Any) -> None:
+            error = ended_error(answer)
+            if error is not ErrorCode.NONE:
+                self._go_on_after(error)
+                return
+            transaction.outcome = commit
+            self.say(f"{transaction.name} is {'committed' if commit else 'aborted'}")
+            self.shared.operations.coverage.note("transaction committed" if commit else "transaction aborted")
+            self._next = self._begin
+            self.succeed()
+
+        self._ask(ask, on_answer)
