@@ -37,7 +37,9 @@ class Log:
 
     def append(self, *values: bytes, producer: int = -1) -> Log:
         records = [Record(value=value) for value in values]
-        more = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0, "transactional": True} if producer >= 0 else {}
+        more = (
+            {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0, "transactional": True} if producer >= 0 else {}
+        )
         return self._put(build_batch(records, base_offset=self._end, leader_epoch=1, timestamp_ms=1, **more), len(values))
 
     def mark(self, producer: int, kind: int) -> Log:

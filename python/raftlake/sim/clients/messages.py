@@ -152,9 +152,7 @@ class Produced:
         return self.error in REFUSALS
 
 
-def ask_produce(
-    topic: str, partition: int, batch: bytearray, timeout_ms: int, *, transactional_id: str | None = None
-) -> Ask:
+def ask_produce(topic: str, partition: int, batch: bytearray, timeout_ms: int, *, transactional_id: str | None = None) -> Ask:
     """One batch for one partition, acknowledged by all; `batch` belongs to the node from here on."""
     parts = [ProducePartition(partition, memoryview(batch))]
     topics = [ProduceTopic(topic, None, parts)]

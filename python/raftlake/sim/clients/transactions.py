@@ -131,9 +131,7 @@ class TransactionalProducer(Client):
         self.shared.transactions.append(self._transaction)
         count = self.shared.settings.partitions
         chosen = [index for index in range(count) if count == 1 or self.rng.randrange(3)] or [self.rng.randrange(count)]
-        self._to_send = [
-            self._new_batch(index) for index in chosen for _ in range(1 + self.rng.randrange(BATCHES_MAX))
-        ]
+        self._to_send = [self._new_batch(index) for index in chosen for _ in range(1 + self.rng.randrange(BATCHES_MAX))]
         self.rng.shuffle(chosen)
         self._next = partial(self._add, chosen)
         self._next()

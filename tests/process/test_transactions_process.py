@@ -1,0 +1,191 @@
+"""Transactions of librdkafka on real nodes: committed, aborted, fenced, timed out, over killed coordinators and leaders."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+import waitkit
+from leaderkit import leader_of
+from raftlake import Client, LocalQuorum
+
+pytestmark = pytest.mark.process
+wait_until = partial(waitkit.wait_until, seconds=60)
+CALL_SECONDS = 30
+
+
+@pytest.fixture
+def own_quorum(tmp_path: Path) -> Iterator[LocalQuorum]:
+    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum:
+        yield quorum
+
+
+def new_producer(quorum: LocalQuorum, name: str, timeout_ms: int = 30_000) -> Producer:
+    """A producer that has its transactional id."""
+    settings = {"bootstrap.servers": quorum.bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
+    producer = Producer(settings | {"linger.ms": 0, "socket.timeout.ms": 10_000, "message.timeout.ms": timeout_ms})
+    producer.init_transactions(CALL_SECONDS)
+    return producer
+
+
+def again(call: Callable[[], None]) -> None:
+    """librdkafka leaves it to its user to repeat what may be repeated."""
+
+    def done() -> bool:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return False
+        return True
+
+    waitkit.attempt(done, "the call is through")
+
+
+def send(producer: Producer, topic: str, values: dict[int, list[bytes]]) -> None:
+    """One open transaction; `values` by partition."""
+    producer.begin_transaction()
+    for partition, each in values.items():
+        for value in each:
+            producer.produce(topic, value, partition=partition)
+    producer.flush(CALL_SECONDS)
+
+
+def read_all(quorum: LocalQuorum, topic: str, partitions: int, isolation: str = "read_committed") -> dict[int, list[bytes]]:
+    """The values in front of the end as it is now, by partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": quorum.bootstrap_servers,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(partitions)}
+    ended: set[int] = set()
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+
+        def all_read() -> bool:
+            message = consumer.poll(1.0)
+            if message is None:
+                return False
+            error = message.error()
+            if error is None:
+                found[message.partition()].append(message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            return len(ended) == partitions
+
+        wait_until(all_read, "all partitions are read")
+    finally:
+        consumer.close()
+    return found
+
+
+def test_readers_see_committed_transactions_only(own_quorum: LocalQuorum) -> None:
+    with Client(own_quorum.bootstrap_servers) as client:
+        client.create_topic("t", partitions=2)
+    producer = new_producer(own_quorum, "one")
+    send(producer, "t", {0: [b"a", b"b"], 1: [b"c"]})
+    assert read_all(own_quorum, "t", 2) == {0: [], 1: []}
+    again(lambda: producer.commit_transaction(CALL_SECONDS))
+    committed = {0: [b"a", b"b"], 1: [b"c"]}
+    wait_until(lambda: read_all(own_quorum, "t", 2) == committed, "the commit is seen")
+    send(producer, "t", {0: [b"x"], 1: [b"y", b"z"]})
+    again(lambda: producer.abort_transaction(CALL_SECONDS))
+    send(producer, "t", {1: [b"d"]})
+    again(lambda: producer.commit_transaction(CALL_SECONDS))
+    wait_until(lambda: read_all(own_quorum, "t", 2) == {0: [b"a", b"b"], 1: [b"c", b"d"]}, "the third transaction is seen")
+    everything = {0: [b"a", b"b", b"x"], 1: [b"c", b"y", b"z", b"d"]}
+    assert read_all(own_quorum, "t", 2, "read_uncommitted") == everything
+
+
+def test_a_zombie_is_fenced_and_its_transaction_aborted(own_quorum: LocalQuorum) -> None:
+    with Client(own_quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+    zombie = new_producer(own_quorum, "same")
+    send(zombie, "t", {0: [b"of the zombie"]})
+    newer = new_producer(own_quorum, "same")
+    with pytest.raises(KafkaException) as caught:
+        zombie.commit_transaction(CALL_SECONDS)
+    assert caught.value.args[0].fatal() and caught.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
+    send(newer, "t", {0: [b"of the newer one"]})
+    again(lambda: newer.commit_transaction(CALL_SECONDS))
+    wait_until(lambda: read_all(own_quorum, "t", 1) == {0: [b"of the newer one"]}, "the newer transaction alone is seen")
+
+
+def test_a_transaction_that_is_left_open_holds_readers_until_its_timeout(own_quorum: LocalQuorum) -> None:
+    with Client(own_quorum.bootstrap_servers) as client:
+        client.create_topic("t")
+        left = new_producer(own_quorum, "left", timeout_ms=3_000)
+        send(left, "t", {0: [b"left"]})
+        client.append("t", b"behind it")
+    wait_until(lambda: read_all(own_quorum, "t", 1) == {0: [b"behind it"]}, "the timeout has aborted what was left open")
+    with pytest.raises(KafkaException):
+        left.commit_transaction(CALL_SECONDS)
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "leader"])
+def test_transactions_stay_whole_while_nodes_are_killed(own_quorum: LocalQuorum, victim: str) -> None:
+    """One of three nodes is killed over and over: the one that coordinates, or the one that leads a partition."""
+    with Client(own_quorum.bootstrap_servers) as client:
+        client.create_topic("t", partitions=2)
+    committed: list[int] = []
+    unknown: set[int] = set()
+    stopping = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        producer = new_producer(own_quorum, "worker")
+        for number in itertools.count():
+            if stopping.is_set():
+                return
+            try:
+                send(producer, "t", {0: [b"%d" % number], 1: [b"%d" % number]})
+                unknown.add(number)
+                again(lambda: producer.commit_transaction(CALL_SECONDS))
+                committed.append(number)
+                unknown.discard(number)
+            except KafkaException as error:
+                if error.args[0].txn_requires_abort():
+                    unknown.discard(number)
+                    again(lambda: producer.abort_transaction(CALL_SECONDS))
+                else:
+                    producer = new_producer(own_quorum, "worker")
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    worker = threading.Thread(target=guarded, daemon=True)
+    worker.start()
+    try:
+        for _ in range(3):
+            count = len(committed)
+            wait_until(lambda count=count: len(committed) > count + 3 or failures, "transactions are committed")
+            with Client(own_quorum.bootstrap_servers) as client:
+                node = client.describe_quorum().leader_id if victim == "coordinator" else leader_of(client, "t")
+            own_quorum.kill(node)
+            count = len(committed)
+            wait_until(lambda count=count: len(committed) > count + 1 or failures, "transactions go on without the node")
+            own_quorum.start(node)
+    finally:
+        stopping.set()
+        worker.join(120)
+    assert not failures, failures
+    seen = read_all(own_quorum, "t", 2)
+    numbers = [int(value) for value in seen[0]]
+    assert seen[0] == seen[1] and len(set(numbers)) == len(numbers)
+    assert set(committed) <= set(numbers) <= set(committed) | unknown
