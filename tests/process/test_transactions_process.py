@@ -135,57 +135,78 @@ def test_a_transaction_that_is_left_open_holds_readers_until_its_timeout(own_quo
         left.commit_transaction(CALL_SECONDS)
 
 
+class Worker:
+    """One transaction after the other, of one record in each of two partitions, in a thread of its own."""
+
+    def __init__(self, quorum: LocalQuorum) -> None:
+        self._quorum = quorum
+        self._producer = new_producer(quorum, "worker")
+        self.committed: list[int] = []
+        self.unknown: set[int] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        for number in itertools.count():
+            if self._stopping.is_set():
+                return
+            try:
+                self._transact(number)
+            except KafkaException as error:
+                self._recover(error.args[0], number)
+
+    def _transact(self, number: int) -> None:
+        send(self._producer, "t", {0: [b"%d" % number], 1: [b"%d" % number]})
+        self.unknown.add(number)
+        again(lambda: self._producer.commit_transaction(CALL_SECONDS))
+        self.committed.append(number)
+        self.unknown.discard(number)
+
+    def _recover(self, error: KafkaError, number: int) -> None:
+        if error.txn_requires_abort():
+            self.unknown.discard(number)
+            again(lambda: self._producer.abort_transaction(CALL_SECONDS))
+        else:
+            self._producer = new_producer(self._quorum, "worker")
+
+    def commits_more(self, count: int) -> None:
+        """Wait for so many more."""
+        before = len(self.committed)
+
+        def has_committed() -> bool:
+            assert self._thread.is_alive(), "the worker has failed"
+            return len(self.committed) >= before + count
+
+        wait_until(has_committed, f"{count} more transactions are committed")
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+
+
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])
 def test_transactions_stay_whole_while_nodes_are_killed(own_quorum: LocalQuorum, victim: str) -> None:
     """One of three nodes is killed over and over: the one that coordinates, or the one that leads a partition."""
     with Client(own_quorum.bootstrap_servers) as client:
         client.create_topic("t", partitions=2)
-    committed: list[int] = []
-    unknown: set[int] = set()
-    stopping = threading.Event()
-    failures: list[BaseException] = []
+    worker = Worker(own_quorum)
+    for _ in range(3):
+        worker.commits_more(3)
+        with Client(own_quorum.bootstrap_servers) as client:
+            node = client.describe_quorum().leader_id if victim == "coordinator" else leader_of(client, "t")
+        own_quorum.kill(node)
+        worker.commits_more(2)
+        own_quorum.start(node)
+    worker.stop()
+    committed = set(worker.committed)
 
-    def work() -> None:
-        producer = new_producer(own_quorum, "worker")
-        for number in itertools.count():
-            if stopping.is_set():
-                return
-            try:
-                send(producer, "t", {0: [b"%d" % number], 1: [b"%d" % number]})
-                unknown.add(number)
-                again(lambda: producer.commit_transaction(CALL_SECONDS))
-                committed.append(number)
-                unknown.discard(number)
-            except KafkaException as error:
-                if error.args[0].txn_requires_abort():
-                    unknown.discard(number)
-                    again(lambda: producer.abort_transaction(CALL_SECONDS))
-                else:
-                    producer = new_producer(own_quorum, "worker")
+    def all_seen() -> dict[int, list[bytes]] | None:
+        seen = read_all(own_quorum, "t", 2)
+        return seen if committed <= {int(value) for value in seen[0]} else None
 
-    def guarded() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    worker = threading.Thread(target=guarded, daemon=True)
-    worker.start()
-    try:
-        for _ in range(3):
-            count = len(committed)
-            wait_until(lambda count=count: len(committed) > count + 3 or failures, "transactions are committed")
-            with Client(own_quorum.bootstrap_servers) as client:
-                node = client.describe_quorum().leader_id if victim == "coordinator" else leader_of(client, "t")
-            own_quorum.kill(node)
-            count = len(committed)
-            wait_until(lambda count=count: len(committed) > count + 1 or failures, "transactions go on without the node")
-            own_quorum.start(node)
-    finally:
-        stopping.set()
-        worker.join(120)
-    assert not failures, failures
-    seen = read_all(own_quorum, "t", 2)
+    seen = wait_until(all_seen, "what was committed is seen")
     numbers = [int(value) for value in seen[0]]
     assert seen[0] == seen[1] and len(set(numbers)) == len(numbers)
-    assert set(committed) <= set(numbers) <= set(committed) | unknown
+    assert committed <= set(numbers) <= committed | worker.unknown

@@ -1,7 +1,7 @@
 """Transactional producers: a transaction over some partitions, committed, aborted, or left to its timeout.
 
-Two clients share a transactional id, so that each fences the other. A client that was fenced, or whose transaction is gone, asks
-for the id anew. What has no answer is sent again, the same request, until an answer says what became of it.
+Two clients share a transactional id, so that each fences the other. A client that was fenced, or whose transaction is gone,
+asks for the id anew. What has no answer is sent again, the same request, until an answer says what became of it.
 """
 
 from __future__ import annotations
