@@ -21,12 +21,22 @@ from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.partition.auxiliary import Auxiliary
+from raftlake.replica.partition.holds import NO_TRANSACTIONS, Gate, Holds
 from raftlake.replica.partition.intact import require_intact
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
-from raftlake.wire.batches import BatchHeader, parse_header, stamp
+from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, stamp
 from raftlake.wire.shown import without_raft_records
+
+NO_EPOCH = Epoch(-1)
+#: The base offset of a marker that was not written because it had nothing to end.
+NOT_WRITTEN = -1
+
+
+def _never() -> None:
+    """Nothing is against it."""
+
 
 #: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
 Prove = Callable[[GroupId, Callable[[bool], None]], None]
@@ -55,6 +65,14 @@ class PendingAppend:
     waits: bool = True
     #: Called instead of `done` where disks are too full for what clients append; None: it is the quorum's own.
     refuse: Callable[[str], None] | None = None
+    #: Of the request that transactional batches came with, and its version.
+    transactional_id: str | None = None
+    version: int = 0
+    #: The leader's epoch in which what the quorum's keys say of the transaction was looked up, after the batches had come.
+    looked_up_in: Epoch = NO_EPOCH
+    #: The one batch is this end of a transaction; and what is told instead where it must not be written.
+    marker: EndMarker | None = None
+    stale: Callable[[], ErrorCode | None] = _never
 
 
 @dataclass(slots=True)
@@ -88,6 +106,10 @@ class Partition:
         self.on_appended: Callable[[int], None] = _nothing
         self.outbox: list[Action] = []
         self.appending: list[PendingAppend] = []
+        #: Taken from there, until it is known whether they may begin a transaction.
+        self._holds = Holds()
+        #: The last epoch of which this node, as its leader, has looked up the quorum's keys of transactions.
+        self.keys_known_in = NO_EPOCH
         #: What was taken from there and is not written yet, in this order. Where an election state finds no room, more is taken
         #: before any of it is written.
         self._admitted: list[PendingAppend] = []
@@ -187,17 +209,27 @@ class Partition:
 
     # --- the leader's appends ---
 
-    def admit(self, prove: Prove, no_room: str = "") -> list[PendingAppend]:
+    def admit(self, prove: Prove, no_room: str = "", gate: Gate = NO_TRANSACTIONS) -> list[PendingAppend]:
         """Take what waits to be appended; refuse or answer as duplicate what must not be appended again.
 
         Sequence numbers are checked and recorded here, against the offsets that the batches are about to get. `prove` says
-        whether this node still leads the group. `no_room`: why clients may append nothing, "" when they may.
+        whether this node still leads the group. `no_room`: why clients may append nothing, "" when they may. `gate` says which
+        batches may begin a transaction.
         """
         admitted: list[PendingAppend] = []
+        unknown: list[PendingAppend] = []
         next_offset = self.core.log_end
         now_ms = self._wall_ms()
         for pending in self.appending:
             first = pending.headers[0]
+            if pending.marker is not None:
+                if self._admit_marker(pending, pending.marker, next_offset, now_ms):
+                    next_offset = Offset(next_offset + 1)
+                    admitted.append(pending)
+                continue
+            if self._holds and first.producer_id in self._holds:
+                self._holds.add(pending)
+                continue
             if no_room and pending.refuse is not None:
                 self._refuse_for_room(pending, pending.refuse, no_room)
                 continue
@@ -212,6 +244,15 @@ class Partition:
             if duplicate is not None:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
                 continue
+            if first.is_transactional or self.producers.transactions.is_used:
+                error = self._check_transaction(pending, gate)
+                if error is None:
+                    self._holds.add(pending)
+                    unknown.append(pending)
+                    continue
+                if error is not ErrorCode.NONE:
+                    self._refuse_transaction(pending, error)
+                    continue
             for header in pending.headers:
                 if header.producer_id != NO_PRODUCER:
                     self.producers.record(
@@ -221,12 +262,61 @@ class Partition:
                         header.record_count,
                         next_offset,
                         now_ms,
+                        header.is_transactional,
                     )
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()
         self._admitted += admitted
+        for pending in unknown:
+            gate.look_up(self, pending)
         return admitted
+
+    # --- transactions of the leader's appends ---
+
+    def _check_transaction(self, pending: PendingAppend, gate: Gate) -> ErrorCode | None:
+        """Of a batch that is the next one of its producer: whether its transaction goes on, or may begin. None: not known."""
+        first = pending.headers[0]
+        if first.producer_id == NO_PRODUCER:
+            return ErrorCode.NONE
+        is_open = self.producers.open_transaction(first.producer_id) is not None
+        if not first.is_transactional:
+            return ErrorCode.INVALID_TXN_STATE if is_open else ErrorCode.NONE
+        known = self.producers.last_row(first.producer_id)
+        if is_open and known is not None and known.epoch == first.producer_epoch:
+            return ErrorCode.NONE
+        return gate.judge(self, pending)
+
+    def _refuse_transaction(self, pending: PendingAppend, error: ErrorCode) -> None:
+        if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
+            # It comes again, and before what is behind it.
+            first = pending.headers[0]
+            self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
+        pending.done(error, -1)
+
+    def end_hold(self, producer_id: int) -> bool:
+        """What waits of a producer may be judged anew, before what came after it. Whether there is anything."""
+        held = self._holds.take(producer_id)
+        self.appending[:0] = held
+        return bool(held)
+
+    def refuse_held(self, producer_id: int) -> None:
+        """What waits of a producer cannot be judged now: it is to come again."""
+        for pending in self._holds.take(producer_id):
+            self._refuse_transaction(pending, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    def _admit_marker(self, pending: PendingAppend, marker: EndMarker, offset: Offset, now_ms: int) -> bool:
+        """Whether a marker is to be written. One that has nothing to end is done when all before it is committed: an equal one
+        may stand there that is not yet."""
+        error = pending.stale()
+        if error is None and is_needed(self.producers, marker):
+            self._facts.end_transaction(marker, offset, now_ms)
+            return True
+        if error in (None, ErrorCode.NONE):
+            self._wait_for(offset, NOT_WRITTEN, pending)
+        else:
+            pending.done(error, -1)
+        return False
 
     def _has_room_for(self, header: BatchHeader) -> bool:
         return header.producer_id == NO_PRODUCER or self.producers.has_room_for(header.producer_id)
@@ -382,7 +472,7 @@ class Partition:
 
     def refuse_appends(self) -> None:
         """Nothing of what waits to be appended was proposed: say so."""
-        refused, self.appending = self.appending, []
+        refused, self.appending = [*self._holds.take_all(), *self.appending], []
         for pending in refused:
             pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
@@ -399,7 +489,7 @@ class Partition:
 
     def on_deleted(self) -> None:
         """The group is gone: let go of everybody who waits for its high watermark, or to be written in this very turn."""
-        refused, self._admitted = self._admitted, []
+        refused, self._admitted = [*self._holds.take_all(), *self._admitted], []
         for pending in refused:
             pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         waiters, self._watermark_waiters = self._watermark_waiters, {}
@@ -416,6 +506,15 @@ class Partition:
                 entry.pending.done(ErrorCode.REQUEST_TIMED_OUT, -1)
             else:
                 self.waiting.append(entry)
+
+
+def is_needed(producers: ProducerStates, marker: EndMarker) -> bool:
+    """Whether a marker changes anything in a partition: it ends an open transaction of its epoch or an older one, or it fences a
+    producer that has written here."""
+    known = producers.last_row(marker.producer_id)
+    if known is None or known.epoch > marker.epoch:
+        return False
+    return known.epoch < marker.epoch or producers.open_transaction(marker.producer_id) is not None
 
 
 def _nothing(_size: int) -> None:
