@@ -25,7 +25,8 @@ from raftlake.replica.partition.intact import require_intact
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
-from raftlake.wire.batches import BatchHeader, parse_header, stamp
+from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp
 from raftlake.wire.shown import without_raft_records
 
 #: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
@@ -73,6 +74,7 @@ class ReceivedBatch:
     answer: memoryview
     position: int
     header: BatchHeader
+    marker: EndMarker | None = None
 
 
 class Partition:
@@ -136,6 +138,29 @@ class Partition:
         """Like `read_intact`, for a consumer: the control batches of Raft are empty. Raises DamagedData."""
         data = self.log.read(start, limit, size_max)
         return without_raft_records(data, require_intact(self.group, data, start, self.log.epochs, check_crc=True))
+
+    # --- transactions ---
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a reader of committed transactions may see: each transaction that begins below it is decided.
+
+        A transaction is decided when its marker is below the high watermark. The offset does not pass the high watermark. It
+        never goes back while that does not.
+        """
+        transactions = self.producers.transactions
+        if not transactions.is_used:
+            return self.high_watermark
+        transactions.commit(self.high_watermark)
+        earliest = transactions.earliest_undecided
+        if earliest is None or earliest >= self.high_watermark:
+            return self.high_watermark
+        return Offset(min(max(self.log.start_offset, earliest), self.high_watermark))
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader of [start, end) has to leave out, in the order of their markers. `end` is not
+        above the last stable offset. Raises StorageError."""
+        return self._facts.aborted(start, end)
 
     # --- producers ---
 
@@ -205,7 +230,7 @@ class Partition:
                 self._refuse_for_room(pending, pending.refuse, NO_ROOM_FOR_PRODUCERS)
                 continue
             try:
-                duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
+                duplicate = self._check_sequence(pending) if _has_sequence(first) else None
             except RequestRejected as rejected:
                 self._reject(pending, rejected.code, prove)
                 continue
@@ -213,7 +238,7 @@ class Partition:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
                 continue
             for header in pending.headers:
-                if header.producer_id != NO_PRODUCER:
+                if _has_sequence(header):
                     self.producers.record(
                         header.producer_id,
                         header.producer_epoch,
@@ -221,12 +246,20 @@ class Partition:
                         header.record_count,
                         next_offset,
                         now_ms,
+                        header.is_transactional,
                     )
+                elif header.is_control:
+                    self._note_marker(pending.buffer, header, next_offset, now_ms)
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()
         self._admitted += admitted
         return admitted
+
+    def _note_marker(self, buffer: bytearray | memoryview, header: BatchHeader, offset: Offset, now_ms: int) -> None:
+        marker = read_end_marker(memoryview(buffer)[header.position : header.end_position])
+        if marker is not None:
+            self._facts.end_transaction(marker, offset, now_ms)
 
     def _has_room_for(self, header: BatchHeader) -> bool:
         return header.producer_id == NO_PRODUCER or self.producers.has_room_for(header.producer_id)
@@ -334,7 +367,7 @@ class Partition:
         begun = self._append(chunks, spans)
         now_ms = self._wall_ms()
         for batch in action.batches:
-            self._facts.remember(batch.payload.header, now_ms)
+            self._facts.remember(batch.payload.header, now_ms, batch.payload.marker)
         self._facts.appended(begun)
 
     def truncate(self, end_offset: Offset) -> None:
@@ -360,6 +393,8 @@ class Partition:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Answer everything that waited for offsets below `high_watermark`."""
         self.high_watermark = Offset(high_watermark)
+        if self.producers.transactions.has_ended:
+            self.producers.transactions.commit(high_watermark)
         waiting = self.waiting
         while waiting and waiting[0].end_offset <= high_watermark:
             entry = waiting.popleft()
@@ -418,6 +453,11 @@ class Partition:
                 self.waiting.append(entry)
 
 
+def _has_sequence(header: BatchHeader) -> bool:
+    """Whether the batch counts among those of an idempotent producer. A marker does not."""
+    return header.producer_id != NO_PRODUCER and not header.is_control
+
+
 def _nothing(_size: int) -> None:
     """Counts nothing."""
 
@@ -434,16 +474,20 @@ def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[Fe
     batches: list[FetchedBatch] = []
     position = 0
     for header in headers:
-        try:
-            voters = read_batch_voters(answer[position : position + header.size]) if header.is_control else None
-        except CorruptBatch:
-            break
+        voters, marker = None, None
+        if header.is_control:
+            try:
+                batch = answer[position : position + header.size]
+                marker = read_end_marker(batch)
+                voters = read_batch_voters(batch) if marker is None else None
+            except CorruptBatch:
+                break
         batches.append(
             FetchedBatch(
                 base_offset=Offset(header.base_offset),
                 end_offset=Offset(header.base_offset + header.last_offset_delta + 1),
                 epoch=Epoch(header.leader_epoch),
-                payload=ReceivedBatch(answer, position, header),
+                payload=ReceivedBatch(answer, position, header, marker),
                 voters=voters,
             )
         )
