@@ -20,7 +20,8 @@ from raftlake.raft.types import NO_LEADER
 from raftlake.replica.aside.check_line import Asker, Checked
 from raftlake.replica.aside.record_checks import RequestBudget
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER
 from raftlake.replica.refused_for_good import APPEND
 from raftlake.replica.services import Services

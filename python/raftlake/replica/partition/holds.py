@@ -1,7 +1,7 @@
-"""Transactional batches that wait at their partition until it is known whether they may begin a transaction.
+"""What transactions ask of the appends of a leader: which batches go on, which wait, and which markers are of use.
 
-The batches of one producer keep their order: what comes behind one that waits, waits too. Owns nothing but the waiting; who may
-begin a transaction is for the `Gate`, which stands above the partitions.
+A batch that may begin a transaction waits at its partition until that is known. The batches of one producer keep their order:
+what comes behind one that waits, waits too. Who may begin a transaction is for the `Gate`, which stands above the partitions.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from raftlake.errors import ErrorCode
+from raftlake.replica.partition.pending import PendingAppend
+from raftlake.replica.partition.producer_state import NO_PRODUCER, ProducerStates
+from raftlake.wire.batches import BatchHeader, EndMarker
 
 if TYPE_CHECKING:
-    from raftlake.replica.partition.partition import Partition, PendingAppend
+    from raftlake.replica.partition.partition import Partition
 
 
 class Gate(Protocol):
@@ -36,6 +39,27 @@ class NoTransactions:
 
 
 NO_TRANSACTIONS = NoTransactions()
+
+
+def may_append(producers: ProducerStates, header: BatchHeader) -> ErrorCode | None:
+    """Whether a batch that is the next one of its producer goes on with its transaction, or has none: NONE, or why it may not be
+    appended. None where it would begin a transaction."""
+    if header.producer_id == NO_PRODUCER:
+        return ErrorCode.NONE
+    is_open = producers.open_transaction(header.producer_id) is not None
+    if not header.is_transactional:
+        return ErrorCode.INVALID_TXN_STATE if is_open else ErrorCode.NONE
+    known = producers.last_row(header.producer_id)
+    return ErrorCode.NONE if is_open and known is not None and known.epoch == header.producer_epoch else None
+
+
+def is_needed(producers: ProducerStates, marker: EndMarker) -> bool:
+    """Whether a marker changes anything in a partition: it ends an open transaction of its epoch or an older one, or it fences a
+    producer that has written here."""
+    known = producers.last_row(marker.producer_id)
+    if known is None or known.epoch > marker.epoch:
+        return False
+    return known.epoch < marker.epoch or producers.open_transaction(marker.producer_id) is not None
 
 
 class Holds:

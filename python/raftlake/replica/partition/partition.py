@@ -21,22 +21,15 @@ from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.partition.auxiliary import Auxiliary
-from raftlake.replica.partition.holds import NO_TRANSACTIONS, Gate, Holds
+from raftlake.replica.partition.holds import NO_TRANSACTIONS, Gate, Holds, is_needed, may_append
 from raftlake.replica.partition.intact import require_intact
+from raftlake.replica.partition.pending import NO_EPOCH, NOT_WRITTEN, PendingAppend, WaitingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
-from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, stamp
+from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp
 from raftlake.wire.shown import without_raft_records
-
-NO_EPOCH = Epoch(-1)
-#: The base offset of a marker that was not written because it had nothing to end.
-NOT_WRITTEN = -1
-
-
-def _never() -> None:
-    """Nothing is against it."""
-
 
 #: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
 Prove = Callable[[GroupId, Callable[[bool], None]], None]
@@ -49,48 +42,13 @@ NO_ROOM_FOR_PRODUCERS = (
 
 
 @dataclass(slots=True)
-class PendingAppend:
-    """Validated batches of one producer request for this partition, on their way into the log.
-
-    `done(error, base_offset)` is called exactly once, with the errors of `Partition.admit` and `Partition.on_leadership_lost`.
-    """
-
-    buffer: bytearray | memoryview
-    headers: Sequence[BatchHeader]
-    deadline_ms: int
-    done: Callable[[ErrorCode, int], None]
-    #: A retry of these batches cannot be applied twice, so a lost leadership may be answered as "not leader".
-    idempotent: bool
-    #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
-    waits: bool = True
-    #: Called instead of `done` where disks are too full for what clients append; None: it is the quorum's own.
-    refuse: Callable[[str], None] | None = None
-    #: Of the request that transactional batches came with, and its version.
-    transactional_id: str | None = None
-    version: int = 0
-    #: The leader's epoch in which what the quorum's keys say of the transaction was looked up, after the batches had come.
-    looked_up_in: Epoch = NO_EPOCH
-    #: The one batch is this end of a transaction; and what is told instead where it must not be written.
-    marker: EndMarker | None = None
-    stale: Callable[[], ErrorCode | None] = _never
-
-
-@dataclass(slots=True)
-class WaitingAppend:
-    """An appended request that is answered once everything below `end_offset` is committed."""
-
-    end_offset: int
-    base_offset: int
-    pending: PendingAppend
-
-
-@dataclass(slots=True)
 class ReceivedBatch:
     """A batch inside the log bytes of a fetch response."""
 
     answer: memoryview
     position: int
     header: BatchHeader
+    marker: EndMarker | None = None
 
 
 class Partition:
@@ -158,6 +116,29 @@ class Partition:
         """Like `read_intact`, for a consumer: the control batches of Raft are empty. Raises DamagedData."""
         data = self.log.read(start, limit, size_max)
         return without_raft_records(data, require_intact(self.group, data, start, self.log.epochs, check_crc=True))
+
+    # --- transactions ---
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a reader of committed transactions may see: each transaction that begins below it is decided.
+
+        A transaction is decided when its marker is below the high watermark. The offset does not pass the high watermark. It
+        never goes back while that does not.
+        """
+        transactions = self.producers.transactions
+        if not transactions.is_used:
+            return self.high_watermark
+        transactions.commit(self.high_watermark)
+        earliest = transactions.earliest_undecided
+        if earliest is None or earliest >= self.high_watermark:
+            return self.high_watermark
+        return Offset(min(max(self.log.start_offset, earliest), self.high_watermark))
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader of [start, end) has to leave out, in the order of their markers. `end` is not
+        above the last stable offset. Raises StorageError."""
+        return self._facts.aborted(start, end)
 
     # --- producers ---
 
@@ -237,7 +218,7 @@ class Partition:
                 self._refuse_for_room(pending, pending.refuse, NO_ROOM_FOR_PRODUCERS)
                 continue
             try:
-                duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
+                duplicate = self._check_sequence(pending) if _has_sequence(first) else None
             except RequestRejected as rejected:
                 self._reject(pending, rejected.code, prove)
                 continue
@@ -245,7 +226,9 @@ class Partition:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
                 continue
             if first.is_transactional or self.producers.transactions.is_used:
-                error = self._check_transaction(pending, gate)
+                error = may_append(self.producers, first)
+                if error is None:
+                    error = gate.judge(self, pending)
                 if error is None:
                     self._holds.add(pending)
                     unknown.append(pending)
@@ -254,7 +237,7 @@ class Partition:
                     self._refuse_transaction(pending, error)
                     continue
             for header in pending.headers:
-                if header.producer_id != NO_PRODUCER:
+                if _has_sequence(header):
                     self.producers.record(
                         header.producer_id,
                         header.producer_epoch,
@@ -264,6 +247,8 @@ class Partition:
                         now_ms,
                         header.is_transactional,
                     )
+                elif header.is_control:
+                    self._note_marker(pending.buffer, header, next_offset, now_ms)
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()
@@ -273,19 +258,6 @@ class Partition:
         return admitted
 
     # --- transactions of the leader's appends ---
-
-    def _check_transaction(self, pending: PendingAppend, gate: Gate) -> ErrorCode | None:
-        """Of a batch that is the next one of its producer: whether its transaction goes on, or may begin. None: not known."""
-        first = pending.headers[0]
-        if first.producer_id == NO_PRODUCER:
-            return ErrorCode.NONE
-        is_open = self.producers.open_transaction(first.producer_id) is not None
-        if not first.is_transactional:
-            return ErrorCode.INVALID_TXN_STATE if is_open else ErrorCode.NONE
-        known = self.producers.last_row(first.producer_id)
-        if is_open and known is not None and known.epoch == first.producer_epoch:
-            return ErrorCode.NONE
-        return gate.judge(self, pending)
 
     def _refuse_transaction(self, pending: PendingAppend, error: ErrorCode) -> None:
         if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
@@ -317,6 +289,11 @@ class Partition:
         else:
             pending.done(error, -1)
         return False
+
+    def _note_marker(self, buffer: bytearray | memoryview, header: BatchHeader, offset: Offset, now_ms: int) -> None:
+        marker = read_end_marker(memoryview(buffer)[header.position : header.end_position])
+        if marker is not None:
+            self._facts.end_transaction(marker, offset, now_ms)
 
     def _has_room_for(self, header: BatchHeader) -> bool:
         return header.producer_id == NO_PRODUCER or self.producers.has_room_for(header.producer_id)
@@ -424,7 +401,7 @@ class Partition:
         begun = self._append(chunks, spans)
         now_ms = self._wall_ms()
         for batch in action.batches:
-            self._facts.remember(batch.payload.header, now_ms)
+            self._facts.remember(batch.payload.header, now_ms, batch.payload.marker)
         self._facts.appended(begun)
 
     def truncate(self, end_offset: Offset) -> None:
@@ -450,6 +427,8 @@ class Partition:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Answer everything that waited for offsets below `high_watermark`."""
         self.high_watermark = Offset(high_watermark)
+        if self.producers.transactions.has_ended:
+            self.producers.transactions.commit(high_watermark)
         waiting = self.waiting
         while waiting and waiting[0].end_offset <= high_watermark:
             entry = waiting.popleft()
@@ -508,13 +487,9 @@ class Partition:
                 self.waiting.append(entry)
 
 
-def is_needed(producers: ProducerStates, marker: EndMarker) -> bool:
-    """Whether a marker changes anything in a partition: it ends an open transaction of its epoch or an older one, or it fences a
-    producer that has written here."""
-    known = producers.last_row(marker.producer_id)
-    if known is None or known.epoch > marker.epoch:
-        return False
-    return known.epoch < marker.epoch or producers.open_transaction(marker.producer_id) is not None
+def _has_sequence(header: BatchHeader) -> bool:
+    """Whether the batch counts among those of an idempotent producer. A marker does not."""
+    return header.producer_id != NO_PRODUCER and not header.is_control
 
 
 def _nothing(_size: int) -> None:
@@ -533,16 +508,20 @@ def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[Fe
     batches: list[FetchedBatch] = []
     position = 0
     for header in headers:
-        try:
-            voters = read_batch_voters(answer[position : position + header.size]) if header.is_control else None
-        except CorruptBatch:
-            break
+        voters, marker = None, None
+        if header.is_control:
+            try:
+                batch = answer[position : position + header.size]
+                marker = read_end_marker(batch)
+                voters = read_batch_voters(batch) if marker is None else None
+            except CorruptBatch:
+                break
         batches.append(
             FetchedBatch(
                 base_offset=Offset(header.base_offset),
                 end_offset=Offset(header.base_offset + header.last_offset_delta + 1),
                 epoch=Epoch(header.leader_epoch),
-                payload=ReceivedBatch(answer, position, header),
+                payload=ReceivedBatch(answer, position, header, marker),
                 voters=voters,
             )
         )

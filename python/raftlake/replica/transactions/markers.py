@@ -19,7 +19,8 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.engine import Engine
-from raftlake.replica.partition.partition import NOT_WRITTEN, Partition, PendingAppend, Prove
+from raftlake.replica.partition.partition import Partition, Prove
+from raftlake.replica.partition.pending import NOT_WRITTEN, PendingAppend
 from raftlake.replica.transactions.verification import Keys, Verification
 from raftlake.wire.batches import EndMarker, end_marker_batch, iterate_headers
 
@@ -74,9 +75,7 @@ class Markers:
 
         self._verification.keys_as_of_now(partition, on_looked_up)
 
-    def _append(
-        self, partition: Partition, marker: EndMarker, stale: Callable[[], ErrorCode | None], done: Done
-    ) -> None:
+    def _append(self, partition: Partition, marker: EndMarker, stale: Callable[[], ErrorCode | None], done: Done) -> None:
         engine = self._engine
         batch = end_marker_batch(marker, engine.clock.wall_ms())
         deadline_ms = engine.now_ms + engine.config.propose_timeout_ms

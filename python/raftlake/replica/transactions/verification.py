@@ -18,7 +18,8 @@ from typing import Protocol
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.replica.engine import Engine
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.transactions.entry import Outcome, Transaction
 from raftlake.wire.batches import EndMarker
 
