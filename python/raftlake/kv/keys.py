@@ -25,7 +25,7 @@ TIER_PREFIX = RESERVED_PREFIX + "tier/"
 #: recovery is the last one of the quorum when that was decided, "" for none.
 STARTS_PREFIX = RESERVED_PREFIX + "starts/"
 #: `/raftlake/transactions/<name of a transactional id>`: JSON, who has the id and how far the transaction is
-#: (`raftlake.replica.transactions.entry`).
+#: (`raftlake.replica.transaction_entry`).
 TRANSACTIONS_PREFIX = RESERVED_PREFIX + "transactions/"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from raftlake.kv.commands import require_key
 from raftlake.kv.strict_json import Refused
-from raftlake.replica.transactions.entry import (
+from raftlake.replica.transaction_entry import (
     EPOCH_MAX,
     ID_BYTES_MAX,
     PARTITIONS_MAX,
