@@ -20,8 +20,7 @@ from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.engine import Engine
-from raftlake.replica.partition.holds import Gate
-from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.partition import Gate, Partition
 from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import static_voters

@@ -23,7 +23,6 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
 from raftlake.replica.tiering.remote_log import NOWHERE, RemoteLog
 
-
 READ_COMMITTED = 1
 
 

@@ -1,49 +1,22 @@
 """What transactions ask of the appends of a leader: which batches go on, which wait, and which markers are of use.
 
 A batch that may begin a transaction waits at its partition until that is known. The batches of one producer keep their order:
-what comes behind one that waits, waits too. Who may begin a transaction is for the `Gate`, which stands above the partitions.
+what comes behind one that waits, waits too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
 
 from raftlake.errors import ErrorCode
 from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER, ProducerStates
 from raftlake.wire.batches import BatchHeader, EndMarker
 
-if TYPE_CHECKING:
-    from raftlake.replica.partition.partition import Partition
-
-
-class Gate(Protocol):
-    """Judges the transactions of a node's partitions (`replica.transactions.verification`)."""
-
-    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
-        """Whether a batch may begin a transaction: NONE, or why not; None where that has to be looked up."""
-
-    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
-        """Call `Partition.end_hold` or `Partition.refuse_held` for the producer of a batch, now or later."""
-
-
-class NoTransactions:
-    """Where no keys tell of transactions none begins."""
-
-    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
-        return ErrorCode.INVALID_TXN_STATE
-
-    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
-        partition.refuse_held(pending.headers[0].producer_id)
-
-
-NO_TRANSACTIONS = NoTransactions()
-
 
 def may_append(producers: ProducerStates, header: BatchHeader) -> ErrorCode | None:
-    """Whether a batch that is the next one of its producer goes on with its transaction, or has none: NONE, or why it may not be
-    appended. None where it would begin a transaction."""
+    """Of a batch that is the next one of its producer. NONE: it goes on with its transaction, or has none. None: it would begin
+    one. Else why it may not be appended."""
     if header.producer_id == NO_PRODUCER:
         return ErrorCode.NONE
     is_open = producers.open_transaction(header.producer_id) is not None
@@ -54,7 +27,7 @@ def may_append(producers: ProducerStates, header: BatchHeader) -> ErrorCode | No
 
 
 def is_needed(producers: ProducerStates, marker: EndMarker) -> bool:
-    """Whether a marker changes anything in a partition: it ends an open transaction of its epoch or an older one, or it fences a
+    """Whether a marker changes anything in a partition: it ends an open transaction of its epoch or an older one, or fences a
     producer that has written here."""
     known = producers.last_row(marker.producer_id)
     if known is None or known.epoch > marker.epoch:

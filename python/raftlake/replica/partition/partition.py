@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, RequestRejected
 from raftlake.ports.driver import BatchSpan, LogStore
@@ -21,7 +22,7 @@ from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.partition.auxiliary import Auxiliary
-from raftlake.replica.partition.holds import NO_TRANSACTIONS, Gate, Holds, is_needed, may_append
+from raftlake.replica.partition.holds import Holds, is_needed, may_append
 from raftlake.replica.partition.intact import require_intact
 from raftlake.replica.partition.pending import NO_EPOCH, NOT_WRITTEN, PendingAppend, WaitingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
@@ -49,6 +50,29 @@ class ReceivedBatch:
     position: int
     header: BatchHeader
     marker: EndMarker | None = None
+
+
+class Gate(Protocol):
+    """Judges the transactions of a node's partitions (`replica.transactions.verification`)."""
+
+    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
+        """Whether a batch may begin a transaction: NONE, or why not; None where that has to be looked up."""
+
+    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
+        """Call `Partition.end_hold` or `Partition.refuse_held` for the producer of a batch, now or later."""
+
+
+class NoTransactions:
+    """Where no keys tell of transactions none begins."""
+
+    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
+        return ErrorCode.INVALID_TXN_STATE
+
+    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
+        partition.refuse_held(pending.headers[0].producer_id)
+
+
+NO_TRANSACTIONS = NoTransactions()
 
 
 class Partition:

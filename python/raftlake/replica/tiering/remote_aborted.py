@@ -1,9 +1,9 @@
 """Which transactions are aborted among the records of the remote tier, for consumers that read what is committed.
 
-A table keeps the batches as they were, with their markers, and no list of aborted transactions. The tier has only what is below
-the last stable offset, so each of its transactions has a marker: in the same piece mostly, else in a later piece or in the local
-log. Pieces are looked through one behind the other until it is found. What was looked through is not looked at again: the next
-Fetch goes on there, be it of another consumer.
+A table keeps the batches as they were, with their markers, and no list of aborted transactions. The tier has only what is
+below the last stable offset. So each of its transactions has a marker: in the same piece mostly, else in a later piece or in
+the local log. Pieces are looked through one behind the other until it is found. What was looked through is not looked at again:
+the next Fetch goes on there, be it of another consumer.
 
 Owns what is known of transactions that go on behind their piece. Invariant: nothing is told of records whose outcome is not
 known here; they are given later.

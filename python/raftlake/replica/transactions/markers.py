@@ -35,7 +35,7 @@ class Markers:
         self._prove = prove
 
     def write(self, group: GroupId, marker: EndMarker, decided_at: Offset, done: Done) -> None:
-        """End a transaction of a partition that this node leads, as the coordinator has decided in a command below `decided_at`.
+        """End a transaction of a partition that this node leads, as a command below `decided_at` of the quorum's log decides.
 
         `done` is called once: NONE when the partition has no open transaction of the producer with the marker's epoch or an
         older one, for good. NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE and REQUEST_TIMED_OUT: ask again.
@@ -44,9 +44,12 @@ class Markers:
         self._with_keys(group, decided_at, done, lambda partition: self._append(partition, marker, stale, done))
 
     def write_for_client(self, group: GroupId, marker: EndMarker, done: Done) -> None:
-        """End a hanging transaction of a partition. Besides the errors of `write`: INVALID_PRODUCER_EPOCH for an epoch below the
-        producer's, TRANSACTION_COORDINATOR_FENCED for an older coordinator, INVALID_TXN_STATE for a transaction that the keys
-        know to be open, or to end in the other way."""
+        """End a hanging transaction of a partition.
+
+        Errors besides those of `write`: INVALID_PRODUCER_EPOCH for an epoch below the producer's.
+        TRANSACTION_COORDINATOR_FENCED for an older coordinator. INVALID_TXN_STATE for a transaction that the keys know to be
+        open, or to end in the other way.
+        """
 
         def append(partition: Partition) -> None:
             self._append(partition, marker, partial(self._why_not_hanging, partition, marker), done)

@@ -20,7 +20,7 @@ from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.pending import PendingAppend
-from raftlake.replica.transactions.entry import Outcome, Transaction
+from raftlake.replica.transaction_entry import Outcome, Transaction
 from raftlake.wire.batches import EndMarker
 
 #: The first versions of Produce that know TRANSACTION_ABORTABLE, and those whose clients repeat CONCURRENT_TRANSACTIONS.
@@ -57,8 +57,8 @@ class Verification:
     # --- batches ---
 
     def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
-        """NONE: the batch may begin its transaction. None: that has to be looked up. Else why it may not, as Kafka's leader says
-        it."""
+        """NONE: the batch may begin its transaction. None: that has to be looked up. Else why it may not, as Kafka's leader
+        says it."""
         epoch = partition.core.epoch
         if partition.keys_known_in != epoch:
             return None
@@ -81,8 +81,8 @@ class Verification:
         self.keys_as_of_now(partition, on_read)
 
     def keys_as_of_now(self, partition: Partition, done: Callable[[bool], None]) -> None:
-        """Call `done`, now or later, with whether all that the keys said when this was called is applied here, and the partition
-        was led by this node in one epoch meanwhile."""
+        """Call `done`, now or later, with whether all that the keys said when this was called is applied here. This node has
+        to lead the partition in one epoch meanwhile."""
         epoch = partition.core.epoch
 
         def on_read(result: ReadOffsetResult) -> None:
@@ -96,7 +96,7 @@ class Verification:
     # --- markers ---
 
     def is_due(self, marker: EndMarker) -> bool:
-        """The keys say that this end of the producer's transaction is decided, and not yet known to be everywhere. A marker that
+        """The keys say that this end of the producer's transaction is decided, and not known to be everywhere. A marker that
         comes late may find the producer's next transaction, and must not end that one."""
         found = self._keys.state.transaction_of(marker.producer_id)
         return found is not None and found.is_prepared and found.epoch == marker.epoch and _decides(found, marker)
@@ -114,9 +114,8 @@ def _decides(transaction: Transaction, marker: EndMarker) -> bool:
 
 
 def refusal(transaction: Transaction | None, group: GroupId, pending: PendingAppend) -> ErrorCode:
-    """What Kafka's leader answers to a batch that would begin a transaction in a partition, where these are the keys; NONE where
-    it may begin. Kafka's words for a producer that is fenced, and for a transaction that is being ended, depend on the version
-    of the request."""
+    """What Kafka's leader answers to a batch that would begin a transaction in a partition; NONE where it may begin. What it
+    says of a transaction that is being ended, or does not have the partition, depends on the version of the request."""
     header = pending.headers[0]
     if transaction is None or transaction.transactional_id != pending.transactional_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING

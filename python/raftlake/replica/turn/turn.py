@@ -19,7 +19,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine, Marked
 from raftlake.replica.handover import Handover
 from raftlake.replica.kv.service import KvService
-from raftlake.replica.partition.holds import Gate
+from raftlake.replica.partition.partition import Gate
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.fetcher import Fetchers
