@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.events import ResignRequested
 from raftlake.raft.types import Offset
+from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.transaction_entry import Transaction, TransactionState, encode, transaction_key
@@ -155,3 +157,16 @@ def lead(cluster: Cluster, node: ReplicaNode, group: GroupId) -> None:
         leader.engine.step(leader.partitions[group], ResignRequested())
         cluster.run(300)
     raise AssertionError(f"node {node.config.node_id} does not get to lead {group}")
+
+
+def hold_keys(cluster: Cluster, node: ReplicaNode) -> Callable[[], None]:
+    """From now on the node applies nothing of the quorum's log, until the returned function is called."""
+    advance = node.kv.advance
+    node.kv.advance = lambda partition, high_watermark: None  # type: ignore[method-assign]
+
+    def go_on() -> None:
+        node.kv.advance = advance  # type: ignore[method-assign]
+        partition = node.partitions[METADATA_GROUP]
+        cluster.machines[node.config.node_id].run(advance, partition, partition.core.high_watermark)
+
+    return go_on
