@@ -38,15 +38,24 @@ from typing import Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, create_partitions, delete_records, groups, offsets, replica_offsets, topics, voters
+from raftlake.replica.apis import (
+    cluster,
+    create_partitions,
+    delete_records,
+    describe_producers,
+    groups,
+    offsets,
+    replica_offsets,
+    topics,
+    voters,
+    write_txn_markers,
+)
 from raftlake.replica.apis.answers import Reply
-from raftlake.replica.apis.describe_producers import describe_producers
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.log_dirs import LogDirs
 from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
-from raftlake.replica.apis.write_txn_markers import write_txn_markers
 from raftlake.replica.config import ClientContext
 from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey, RequestHeader
@@ -71,7 +80,7 @@ class Apis:
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
-            ApiKey.DESCRIBE_PRODUCERS: describe_producers,
+            ApiKey.DESCRIBE_PRODUCERS: describe_producers.describe_producers,
             ApiKey.FIND_QUORUM: find_quorum,
             ApiKey.ADD_RAFT_VOTER: voters.add_raft_voter,
             ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
@@ -88,7 +97,7 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
-            ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
+            ApiKey.WRITE_TXN_MARKERS: write_txn_markers.write_txn_markers,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, client, reply: init_producer_id(
                 of, producer_ids, request, client, reply
             ),

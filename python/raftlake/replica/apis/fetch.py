@@ -272,7 +272,7 @@ class ParkedFetch:
         if is_refused or part.fetch_offset >= end or not (budget > 0 or first):
             return result
         size_max = max(1, min(part.bytes_max, budget, PARTITION_BYTES_MAX))
-        found = read_shown(self._node, partition, part.fetch_offset, end, size_max, is_committed=self._is_committed)
+        found = read_shown(self._node, partition, part.fetch_offset, size_max, end if self._is_committed else None)
         result.records, result.error = found.data, found.error
         if self._is_committed:
             result.aborted_transactions = found.aborted

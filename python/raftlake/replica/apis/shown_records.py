@@ -8,6 +8,7 @@ over the end of a segment and from the table into the log.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from raftlake.errors import DamagedData, ErrorCode, TooManyFiles
 from raftlake.ports.tier import TierError
@@ -36,32 +37,37 @@ class ShownRecords:
 
 
 def read_shown(
-    node: Services, partition: Partition, offset: int, limit: Offset, size_max: int, *, is_committed: bool = False
+    node: Services, partition: Partition, offset: int, size_max: int, stable_end: Offset | None = None
 ) -> ShownRecords:
-    """Batches from the one that holds `offset` on, below `limit`: about `size_max` bytes, and one batch at least. With
-    `is_committed` they come with what is aborted of them."""
+    """Batches from the one that holds `offset` on, below the high watermark: about `size_max` bytes, and one batch at least.
+
+    `stable_end`: of those who read what is committed. They get nothing at or above it, and what is aborted of what they get.
+    """
+    limit = partition.high_watermark if stable_end is None else stable_end
     parts: list[bytes] = []
-    aborted: list[AbortedTransaction] = []
+    aborted: dict[AbortedTransaction, None] = {}
     for _ in range(READS_MAX):
-        found = _read(node, partition, offset, limit, size_max)
-        if is_committed and found.data:
+        found = _read(node, partition, offset, size_max, limit)
+        if stable_end is not None and found.data:
             found = _with_aborted(node, partition, offset, found)
         if found.error is not ErrorCode.NONE:
             return found
         parts.append(found.data)
-        aborted += found.aborted
+        aborted |= dict.fromkeys(found.aborted)
         end = end_of_empty(found.data)
         if end is None or end >= limit:
             break
         offset, size_max = end, max(1, size_max - len(found.data))
-    return ShownRecords(parts[0] if len(parts) == 1 else b"".join(parts), missing=found.missing, aborted=aborted)
+    return ShownRecords(parts[0] if len(parts) == 1 else b"".join(parts), missing=found.missing, aborted=list(aborted))
 
 
 def _with_aborted(node: Services, partition: Partition, offset: int, found: ShownRecords) -> ShownRecords:
     """What was read of one place, once it is known which of its transactions are aborted."""
     if offset >= partition.log.start_offset:
-        # Below the local log nothing of a table comes with it, so an index of the log knows all of them.
-        known = partition.aborted(Offset(offset), Offset(_end_of(found.data)))
+        look = partial(partition.aborted, Offset(offset), Offset(_end_of(found.data)))
+        known = node.findings.guarded(partition.group, look)
+        if known is None:
+            return ShownRecords(error=ErrorCode.KAFKA_STORAGE_ERROR)
         found.aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in known]
         return found
     aborted = node.remote_aborted.find(partition, parse_header(found.data).base_offset, _end_of(found.data))
@@ -81,9 +87,9 @@ def _end_of(data: bytes) -> int:
     return end
 
 
-def _read(node: Services, partition: Partition, offset: int, limit: Offset, size_max: int) -> ShownRecords:
+def _read(node: Services, partition: Partition, offset: int, size_max: int, limit: Offset) -> ShownRecords:
     if offset < partition.log.start_offset:
-        found = node.remote_reads.find(partition, offset, limit, size_max)
+        found = node.remote_reads.find(partition, offset, size_max, limit)
         if isinstance(found, TierError):
             return ShownRecords(error=ErrorCode.KAFKA_STORAGE_ERROR)
         return ShownRecords(missing=offset) if found is None else ShownRecords(found)

@@ -46,6 +46,7 @@ BACKOFF_MS_MAX = 5_000
 #: Where the table has no whole batch yet that may be shown here.
 NOTHING_YET_MS = 200
 FAILED_MAX = 1024
+OFFSET_MAX = (1 << 63) - 1
 #: Between two looks whether a place that consumers have left can be read again.
 LOOK_AGAIN_MS = 300_000
 NO_MEMORY = TierError(TierFailure.UNKNOWN, "a piece of the table could not be checked: the log says why")
@@ -102,7 +103,7 @@ class RemoteReads:
         self._failed: OrderedDict[Key, _Failed] = OrderedDict()
         engine.closed.append(self._on_closed)
 
-    def find(self, partition: Partition, offset: int, limit: int, size_max: int) -> bytes | TierError | None:
+    def find(self, partition: Partition, offset: int, size_max: int, limit: int = OFFSET_MAX) -> bytes | TierError | None:
         """Batches from the one that holds `offset` on, up to what the table, the high watermark and `limit` allow; why they
         cannot be read; None where they are not here yet."""
         tiered = self._remote_log.tiered(partition)
