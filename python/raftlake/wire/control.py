@@ -163,25 +163,33 @@ def read_end_marker(batch: BytesLike) -> EndMarker | None:
     if not header.is_control or header.record_count == 0:
         return None
     record = decode_batch(batch, header)[0]
-    if record.key is None or len(record.key) < _KEY.size:
-        raise CorruptBatch(f"control record at {header.base_offset} without a version and a type")
-    version, type_ = _KEY.unpack_from(record.key)
-    if version < 0:
-        raise CorruptBatch(f"control record at {header.base_offset} of version {version}")
-    if type_ not in (ControlType.ABORT, ControlType.COMMIT):
+    outcome = parse_end_marker(record.key, record.value)
+    if outcome is None:
         return None
-    if record.value is None or len(record.value) < _MARKER.size:
-        raise CorruptBatch(f"transaction marker at {header.base_offset} without the coordinator's epoch")
-    # Newer versions begin alike: Kafka reads them as version 0.
-    version, coordinator_epoch = _MARKER.unpack_from(record.value)
-    if version < 0:
-        raise CorruptBatch(f"transaction marker at {header.base_offset} of version {version}")
+    commit, coordinator_epoch = outcome
     return EndMarker(
         producer_id=header.producer_id,
         epoch=header.producer_epoch,
-        commit=type_ == ControlType.COMMIT,
+        commit=commit,
         coordinator_epoch=coordinator_epoch,
     )
+
+
+def parse_end_marker(key: BytesLike | None, value: BytesLike | None) -> tuple[bool, int] | None:
+    """Of the record of a marker: whether the transaction is committed, and the epoch of the coordinator. None for any other
+    control record. Raises CorruptBatch."""
+    if key is None or len(key) < _KEY.size:
+        raise CorruptBatch("control record without a version and a type")
+    version, type_ = _KEY.unpack_from(key)
+    if type_ not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if value is None or len(value) < _MARKER.size:
+        raise CorruptBatch("transaction marker without the epoch of its coordinator")
+    # Newer versions begin alike: Kafka reads them as version 0.
+    value_version, coordinator_epoch = _MARKER.unpack_from(value)
+    if version < 0 or value_version < 0:
+        raise CorruptBatch(f"transaction marker of version {min(version, value_version)}")
+    return type_ == ControlType.COMMIT, coordinator_epoch
 
 
 def kraft_version_record(version: int) -> Record:
