@@ -1,9 +1,9 @@
 """The APIs that raftlake speaks, and the way between frames and messages.
 
-`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Five
-messages have their own codecs (Produce, Fetch, FetchSnapshot, ReadOffset, FindQuorum) and dataclasses for all versions; every
-other one is the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and with their size
-prefix.
+`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Six
+messages have their own codecs (Produce, Fetch, FetchSnapshot, ReadOffset, FindQuorum, WriteMarkers) and dataclasses for all
+versions; every other one is the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and
+with their size prefix.
 
 Invariant: whatever the bytes, decoding returns a message or raises `WireError`.
 """
@@ -25,7 +25,7 @@ from kio.static.primitive import i16
 from kio.static.protocol import Entity
 
 from raftlake.errors import InvariantViolation, WireError
-from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset, schema
+from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset, schema, write_markers
 from raftlake.wire.parts import Parts
 from raftlake.wire.primitives import (
     DECODE_ERRORS,
@@ -81,6 +81,7 @@ class ApiKey(IntEnum):
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
+    WRITE_MARKERS = 10098
     FIND_QUORUM = 10595
     READ_OFFSET = 10650
 
@@ -138,6 +139,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, "update_raft_voter"),
             Api(ApiKey.FIND_QUORUM, 0, 0, 0, "find_quorum", public=False),
             Api(ApiKey.READ_OFFSET, 0, 0, 0, "read_offset", public=False),
+            Api(ApiKey.WRITE_MARKERS, 0, 0, 0, "write_markers", public=False),
         )
     }
 )
@@ -150,7 +152,7 @@ _SHORT = frozenset(
     | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS}
 )
 #: Produce, Fetch and what nodes read from one another count their partitions as they are decoded.
-_COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET})
+_COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.WRITE_MARKERS})
 _REQUEST_BYTES_MAX: Mapping[int, int] = {
     **dict.fromkeys(API_TABLE.keys() - _COUNTED, COLD_CLIENT_REQUEST_BYTES_MAX),
     **dict.fromkeys(_OF_NODES, COLD_REQUEST_BYTES_MAX),
@@ -198,6 +200,12 @@ _HOT: Mapping[int, _HotCodec] = {
     ),
     ApiKey.READ_OFFSET: _HotCodec(
         read_offset.decode_request, read_offset.encode_request, read_offset.decode_response, read_offset.encode_response
+    ),
+    ApiKey.WRITE_MARKERS: _HotCodec(
+        write_markers.decode_request,
+        write_markers.encode_request,
+        write_markers.decode_response,
+        write_markers.encode_response,
     ),
     ApiKey.FIND_QUORUM: _HotCodec(
         find_quorum.decode_request, find_quorum.encode_request, find_quorum.decode_response, find_quorum.encode_response

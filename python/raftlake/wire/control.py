@@ -85,6 +85,18 @@ class KRaftVoters:
     voters: tuple[VoterEntry, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndMarker:
+    """The end of a transaction of a producer in one partition, as its control batch says it."""
+
+    producer_id: int
+    #: The producer's epoch. The batches of lower epochs are refused from here on.
+    epoch: int
+    #: False: the transaction is aborted.
+    commit: bool
+    coordinator_epoch: int
+
+
 ControlRecord = LeaderChange | KRaftVersion | KRaftVoters | OtherControl
 
 
