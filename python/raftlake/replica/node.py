@@ -53,11 +53,14 @@ from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
 from raftlake.replica.tiering.read_tally import ReadTally
+from raftlake.replica.tiering.remote_aborted import RemoteAborted
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_log_aux import RemoteLogAux
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.replica.tiering.tiering import Tiering
+from raftlake.replica.transactions.markers import Markers
+from raftlake.replica.transactions.verification import Verification
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import Housekeeping
 from raftlake.replica.turn.restart import Restarts
@@ -209,6 +212,8 @@ class ReplicaNode:
         self.record_checks = RecordChecks(engine, self._allowance, aside, is_tiered=self.remote_log.is_on)
         self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside, self.remote_log.deleted_below)
         self.read_tally = ReadTally(engine)
+        self.verification = Verification(engine, self.kv)
+        self.markers = Markers(engine, keys=self.kv, verification=self.verification, prove=self.reads.prove)
         self.remote_reads = RemoteReads(engine, self.remote_log, tier, self.read_tally, aside)
         self.services = Services(
             engine=engine,
@@ -221,12 +226,15 @@ class ReplicaNode:
             topics=self.topics,
             first_leaders=self.first_leaders,
             membership=self.membership,
+            producers=self.producers,
+            markers=self.markers,
             voter_changes=self.voter_changes,
             describer=self.describer,
             in_sync=self.in_sync,
             record_checks=self.record_checks,
             remote_log=self.remote_log,
             remote_reads=self.remote_reads,
+            remote_aborted=RemoteAborted(self.remote_reads),
             time_searches=RemoteSearches(engine, self.remote_log, self.time_searches, tier, self.read_tally),
         )
         apis = Apis(self.services)
@@ -275,6 +283,7 @@ class ReplicaNode:
             fetch_server=self.fetch_server,
             fetchers=self.fetchers,
             findings=self.findings,
+            gate=self.verification,
             handover=self.handover,
             kv=self.kv,
             reads=self.reads,

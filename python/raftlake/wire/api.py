@@ -69,6 +69,7 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    WRITE_TXN_MARKERS = 27
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
@@ -78,6 +79,7 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
@@ -125,6 +127,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.DELETE_RECORDS, 0, 2, 2, "delete_records"),
             Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
             Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
+            Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1, "write_txn_markers"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
             Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, "describe_log_dirs"),
             Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, "create_partitions"),
@@ -134,6 +137,7 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, "describe_quorum"),
             Api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, "fetch_snapshot"),
             Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "describe_cluster"),
+            Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, "describe_producers"),
             Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, "add_raft_voter"),
             Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, "remove_raft_voter"),
             Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, "update_raft_voter"),
@@ -149,7 +153,8 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
 _OF_NODES = frozenset({ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH})
 _SHORT = frozenset(
     {ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_QUORUM}
-    | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS}
+    | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.WRITE_TXN_MARKERS}
+    | {ApiKey.DESCRIBE_PRODUCERS}
 )
 #: Produce, Fetch and what nodes read from one another count their partitions as they are decoded.
 _COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.WRITE_MARKERS})

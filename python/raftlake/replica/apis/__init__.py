@@ -13,6 +13,8 @@ Reading order:
 - `create_partitions`: CreatePartitions, which lets topics grow.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
+- `describe_producers`: DescribeProducers, who writes to a partition.
+- `write_txn_markers`: WriteTxnMarkers, which ends a transaction that hangs.
 - `groups`: FindCoordinator, and the refusal of what members of a consumer group ask for.
 - `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853).
 - `find_quorum`: FindQuorum (KIP-595).
@@ -25,6 +27,7 @@ Invariants:
 - A handler gets the decoded request and calls `reply` once, now or in a later turn.
 - A handler never raises for what a client sent.
 - No consumer gets a record above the high watermark that this node has applied, nor a control record of Raft.
+- No consumer that reads what is committed gets a record at or above the last stable offset.
 - acks=1 waits for the majority like acks=all.
 """
 
@@ -37,11 +40,13 @@ from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
 from raftlake.replica.apis import cluster, create_partitions, delete_records, groups, offsets, replica_offsets, topics, voters
 from raftlake.replica.apis.answers import Reply
+from raftlake.replica.apis.describe_producers import describe_producers
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.log_dirs import LogDirs
 from raftlake.replica.apis.produce import produce
 from raftlake.replica.apis.producers import ProducerIds, init_producer_id
+from raftlake.replica.apis.write_txn_markers import write_txn_markers
 from raftlake.replica.config import ClientContext
 from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey, RequestHeader
@@ -66,6 +71,7 @@ class Apis:
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
+            ApiKey.DESCRIBE_PRODUCERS: describe_producers,
             ApiKey.FIND_QUORUM: find_quorum,
             ApiKey.ADD_RAFT_VOTER: voters.add_raft_voter,
             ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
@@ -82,6 +88,7 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, client, reply: init_producer_id(
                 of, producer_ids, request, client, reply
             ),
@@ -90,7 +97,7 @@ class Apis:
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:
         """Answer a client's request; the shell sends only keys that the API table lists for a node."""
         if isinstance(message, ProduceRequest):
-            produce(self._node, message, client, reply)
+            produce(self._node, message, header.api_version, client, reply)
             return
         client_handler = self._client_handlers.get(header.api_key)
         if client_handler is not None:
