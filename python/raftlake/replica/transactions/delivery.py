@@ -90,6 +90,11 @@ class MarkerDelivery:
         """Of these transactions."""
         return self._deliveries.keys()
 
+    def missing(self, key: str, transaction: Transaction) -> frozenset[PartitionId]:
+        """Of its partitions those that have no marker, as far as is known here."""
+        delivery = self._deliveries.get(key)
+        return transaction.partitions if delivery is None else frozenset(delivery.missing)
+
     # --- what is to be delivered ---
 
     def look(self, key: str, version: int, transaction: Transaction | None, coordinator_epoch: int) -> None:

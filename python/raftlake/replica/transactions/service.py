@@ -12,6 +12,7 @@ from raftlake.kv.history import Compacted
 from raftlake.kv.keys import TRANSACTIONS_PREFIX
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
+from raftlake.replica.transaction_entry import Transaction, transaction_key
 from raftlake.replica.transactions.coordinator import Coordinator
 from raftlake.replica.transactions.deadlines import Deadlines
 from raftlake.replica.transactions.delivery import MarkerDelivery
@@ -39,6 +40,20 @@ class Transactions:
         self._rest: Iterator[str] | None = None
         self._next_look_ms = engine.now_ms
         kv.listeners.append(self._on_applied)
+
+    # --- what is known ---
+
+    def of(self, transactional_id: str) -> Transaction | None:
+        return self._kv.state.transactions.by_key.get(transaction_key(transactional_id))
+
+    def all(self) -> list[str]:
+        """The keys of all: first those that are decided, then the ongoing ones."""
+        index = self._kv.state.transactions
+        return list(dict.fromkeys((*index.prepared, *index.ongoing, *index.by_key)))
+
+    def unmarked(self, transaction: Transaction) -> frozenset[tuple[bytes, int]]:
+        """Its partitions; of a decided one those that are not known to have its marker."""
+        return self.delivery.missing(transaction_key(transaction.transactional_id), transaction)
 
     # --- who coordinates ---
 
