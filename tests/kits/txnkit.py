@@ -1,4 +1,4 @@
-"""Transactions in a simulated cluster: the coordinator's keys are put by hand, and its markers sent by hand."""
+"""Transactions in a simulated cluster without a coordinator: its keys are put by hand, and its markers sent by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlake.kv.commands import Put, Txn
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.events import ResignRequested
-from raftlake.raft.types import Offset
+from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
@@ -24,6 +24,15 @@ from replica_cluster import Cluster, batch
 
 ID = "payments"
 PRODUCER = 7
+
+
+class ByHand(Cluster):
+    """No node coordinates: keys change, and markers are sent, by the test alone."""
+
+    def start(self, node_id: NodeId | int, **settings: Any) -> ReplicaNode:
+        node = super().start(node_id, **settings)
+        node.transactions._notice = lambda: None  # type: ignore[method-assign]
+        return node
 
 
 def transaction(*groups: GroupId, producer_id: int = PRODUCER, **fields: Any) -> Transaction:

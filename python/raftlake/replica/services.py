@@ -21,6 +21,8 @@ from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.replica.transactions.markers import Markers
+from raftlake.replica.transactions.producer_ids import ProducerIds
+from raftlake.replica.transactions.service import Transactions
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
 from raftlake.replica.voters.membership import Membership
@@ -40,6 +42,8 @@ class Services:
     membership: Membership
     producers: ProducerCare
     markers: Markers
+    producer_ids: ProducerIds
+    transactions: Transactions
     voter_changes: VoterChanges
     describer: Describer
     in_sync: InSync

@@ -10,7 +10,8 @@ Reading order:
 - `framing`, `parts`: a byte stream cut into frames; a frame under construction.
 - `produce`, `fetch`, `fetch_response`, `fetch_snapshot`: the hot messages, written by hand for all versions.
 - `sync_report`: who lags, a tagged field of our own in Fetch responses.
-- `read_offset`, `find_quorum`, `topic_lists`: the two private APIs, from KIP-650 and KIP-595; the topics in their messages.
+- `read_offset`, `find_quorum`, `topic_lists`: two private APIs, from KIP-650 and KIP-595; the topics in their messages.
+- `write_markers`: a third one, for the ends of transactions between nodes.
 - `schema`, `durations`, `ids`: the codec of the cold messages, compiled from kio's dataclasses; durations and ids as kio holds
   them.
 - `metadata`, `quorum`: one topic of a Metadata answer, written by hand; the values of DescribeQuorum, and the facts in them.

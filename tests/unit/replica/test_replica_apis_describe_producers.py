@@ -15,12 +15,12 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.replica.partition.producer_state import SLICE_PRODUCERS
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster, batch
-from txnkit import PRODUCER, begin, end, produce, records
+from txnkit import PRODUCER, ByHand, begin, end, produce, records
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
+    return ByHand()
 
 
 def describe(cluster: Cluster, node: ReplicaNode, *partitions: tuple[str, int]) -> list[Any]:

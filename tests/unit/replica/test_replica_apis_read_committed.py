@@ -18,6 +18,7 @@ from raftlake.wire.batches import iterate_headers, read_end_marker
 from replica_cluster import Cluster, batch, fetch_request
 from txnkit import (
     PRODUCER,
+    ByHand,
     begin,
     decide,
     end,
@@ -35,7 +36,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
+    return ByHand()
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.replica.transaction_entry import Transaction
 from raftlake.wire.api import ApiKey
 from replica_cluster import Cluster
-from txnkit import PRODUCER, begin, decide, fenced, produce, put, records, transaction
+from txnkit import PRODUCER, ByHand, begin, decide, fenced, produce, put, records, transaction
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
+    return ByHand()
 
 
 @pytest.fixture

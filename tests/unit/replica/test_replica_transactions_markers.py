@@ -15,6 +15,7 @@ from raftlake.wire.batches import EndMarker, end_marker_batch, iterate_headers, 
 from replica_cluster import Cluster, batch
 from txnkit import (
     PRODUCER,
+    ByHand,
     begin,
     decide,
     end,
@@ -33,7 +34,7 @@ from txnkit import (
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
+    return ByHand()
 
 
 @pytest.fixture

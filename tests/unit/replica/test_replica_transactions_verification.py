@@ -12,6 +12,7 @@ from replica_cluster import Cluster, batch
 from txnkit import (
     ID,
     PRODUCER,
+    ByHand,
     begin,
     decide,
     end,
@@ -31,7 +32,7 @@ from txnkit import (
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
+    return ByHand()
 
 
 @pytest.fixture
