@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 
+from contract.aborted_index_contract import AbortedIndexContract
 from contract.file_faults import without_sync
-from contract.log_store_contract import SEGMENT_BYTES, LogStoreContract
+from contract.log_store_contract import SEGMENT_BYTES
 from raftlake.ports.driver import LogDirectory
 from raftlake.storage.directory import FileLogDirectory
 
@@ -21,7 +22,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     without_sync(monkeypatch)
 
 
-class TestFileLog(LogStoreContract):
+class TestFileLog(AbortedIndexContract):
     """Every flush is done before it returns."""
 
     files_max: int | None = None

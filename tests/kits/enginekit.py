@@ -10,6 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from raftlake.errors import ErrorCode
 from raftlake.ports.driver import KraftVersions
 from raftlake.ports.peer_rpcs import GroupId, PeerReply, PeerRpc
 from raftlake.raft import actions as do
@@ -19,7 +20,8 @@ from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.engine import Engine
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Gate, Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.quorum import static_voters
 from raftlake.sim.disk.disk import SimulatedDisk
@@ -60,6 +62,16 @@ class Wires:
         self.sent.append((peer, rpc, done))
 
 
+class AnyTransaction:
+    """A `Gate` that lets every batch begin its transaction."""
+
+    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
+        return ErrorCode.NONE
+
+    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
+        raise AssertionError("nothing is ever to be looked up")
+
+
 class Ground:
     """Node 1 of `size` voters."""
 
@@ -69,6 +81,8 @@ class Ground:
         self.turns = 0
         #: Told of each high watermark; clients see it at once unless a service has a say.
         self.on_high_watermark: Callable[[Partition, Offset], None] = Partition.show
+        #: Judges transactional batches: all may begin their transactions.
+        self.gate: Gate = AnyTransaction()
         #: Syncs that are not over.
         self.syncs: list[Callable[[], None]] = []
         machine = SimpleNamespace(port_call=lambda name: None, flush_later=lambda complete, fail: self.syncs.append(complete))
@@ -139,7 +153,7 @@ class Ground:
 
     def append_waiting(self, partition: Partition) -> list[do.Action]:
         """The leader appends what was queued at the partition. Returns what its core says to others."""
-        admitted = partition.admit(lambda group, done: done(True))
+        admitted = partition.admit(lambda group, done: done(True), gate=self.gate)
         counts = tuple(header.record_count for pending in admitted for header in pending.headers)
         self.engine.step(partition, AppendRequested(record_counts=counts, payload=admitted))
         return self.perform(partition)

@@ -17,10 +17,10 @@ from raftlake.kv.commands import KEY_BYTES_MAX, Delete, Put, Txn, encode
 from raftlake.kv.keys import CLUSTER_KEY, NODES_PREFIX, PRODUCERS_NEXT_KEY, RESERVED_PREFIX, TOPICS_PREFIX
 from raftlake.kv.strict_json import Refused
 from raftlake.raft.types import NodeId
-from raftlake.replica.apis.producers import ProducerIds
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.kv.refused_keys import TOLD_MAX
 from raftlake.replica.reserved import decode
+from raftlake.replica.transactions.producer_ids import ProducerIds
 from raftlake.wire.ids import id_to_text
 from replica_cluster import Cluster
 from reservedkit import commit, wait_for_one_view
@@ -103,7 +103,7 @@ def test_every_node_applies_anything_and_takes_or_ignores_it_alike(
     wait_for_one_view(running)
     for node in running.nodes.values():
         given_out: list[int | None] = []
-        ProducerIds(node).take(given_out.append)
+        ProducerIds(node.kv).take(given_out.append)
         running.run(15_000, until=lambda given_out=given_out: bool(given_out))
         assert given_out[0] is not None
 

@@ -22,7 +22,8 @@ from raftlake.raft.actions import AppendFetched, AppendLeaderChange, AppendRecor
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.partition import producer_state, start_points
-from raftlake.replica.partition.partition import Partition, PendingAppend, split_batches
+from raftlake.replica.partition.partition import Partition, split_batches
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.producer_state import BATCHES_KEPT, ProducerTally
 from raftlake.replica.partition.start_points import LogFacts, Slices
 from raftlake.sim.disk.disk import SimulatedDisk

@@ -69,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def require_version(self, api_key: ApiKey, version: int) -> None:
         """RequestRejected(UNSUPPORTED_VERSION) unless the node offers this version (private APIs are not listed)."""
-        if api_key in (ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM):
+        if api_key in (ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM, ApiKey.WRITE_MARKERS):
             return
         lowest, highest = self.versions.get(api_key, (0, -1))
         if not lowest <= version <= highest:

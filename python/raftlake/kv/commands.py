@@ -5,8 +5,9 @@ single put is a Txn with one operation, a conditional put adds one compare. Whet
 record is applied, so every node decides alike.
 
 Encoding (all integers big endian): format byte 1; u16 number of compares, each {u16 key length, key, i64 version}; u16
-number of operations, each {u8 kind 1 put | 2 delete, u16 key length, key, for a put u32 value length, value}. Nothing may
-follow. `decode` raises WireError on anything else, and its result obeys the same limits as a Txn built here.
+number of operations, each {u8 kind 1 put | 2 delete, u16 key length, key, for a put u32 value length, value} or {u8 kind 3 end
+of a transaction, i64 producer id, i16 epoch, u8 1 commit | 0 abort}. Nothing may follow. `decode` raises WireError on anything
+else, and its result obeys the same limits as a Txn built here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from raftlake.errors import ErrorCode, RequestRejected, WireError
+from raftlake.kv.keys import TRANSACTIONS_PREFIX
 
 #: Bytes of the UTF-8 form of a key; at least one.
 KEY_BYTES_MAX = 1024
@@ -33,9 +35,11 @@ ANY = -1
 _FORMAT = 1
 _KIND_PUT = 1
 _KIND_DELETE = 2
+_KIND_END_TXN = 3
 _U16 = struct.Struct(">H")
 _HEAD = struct.Struct(">BH")
 _KIND_AND_LENGTH = struct.Struct(">BH")
+_END_TXN = struct.Struct(">BqhB")
 _VERSION = struct.Struct(">q")
 _U32 = struct.Struct(">I")
 
@@ -81,6 +85,22 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTxn:
+    """Decide that the ongoing transaction of a producer commits or aborts. Whether the producer has one at that epoch is judged
+    as the command is applied. If not, nothing of the command happens. A decision that stands already is no change."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.producer_id < 1 << 63 or not 0 <= self.epoch < 1 << 15:
+            raise RequestRejected(
+                ErrorCode.INVALID_REQUEST, f"no producer has the id {self.producer_id} and the epoch {self.epoch}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Compare:
     """`key` must stand at `version`; ABSENT (0): must not exist; ANY (-1): must exist."""
 
@@ -95,13 +115,14 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """All or nothing: when every compare holds, every operation happens, at one version.
+    """All or nothing: when every compare holds and every transaction can end so, every operation happens, at one version.
 
-    A key may stand in at most one operation (two changes could not be told apart by version).
+    A key may stand in at most one operation (two changes could not be told apart by version), and a producer in at most one
+    end. Beside an end no key of a transaction is changed otherwise.
     """
 
     compares: tuple[Compare, ...]
-    ops: tuple[Put | Delete, ...]
+    ops: tuple[Put | Delete | EndTxn, ...]
 
     def __post_init__(self) -> None:
         if len(self.compares) > COMPARES_MAX or len(self.ops) > OPERATIONS_MAX:
@@ -110,8 +131,28 @@ class Txn:
                 f"transaction has {len(self.compares)} compares and {len(self.ops)} operations, "
                 f"allowed are {COMPARES_MAX} and {OPERATIONS_MAX}",
             )
-        if len(self.ops) > 1 and len({operation.key for operation in self.ops}) != len(self.ops):
-            raise RequestRejected(ErrorCode.INVALID_REQUEST, "transaction changes a key twice")
+        if len(self.ops) > 1:
+            self._require_single_changes()
+
+    def _require_single_changes(self) -> None:
+        keys, producers = {change.key for change in self.changes}, {ending.producer_id for ending in self.endings}
+        if len(keys) + len(producers) != len(self.ops):
+            what = "changes a key twice" if len(keys) < len(self.changes) else "ends the transaction of a producer twice"
+            raise RequestRejected(ErrorCode.INVALID_REQUEST, f"transaction {what}")
+        if producers and any(key.startswith(TRANSACTIONS_PREFIX) for key in keys):
+            raise RequestRejected(
+                ErrorCode.INVALID_REQUEST, f"transaction changes a key of {TRANSACTIONS_PREFIX} beside an end"
+            )
+
+    @property
+    def changes(self) -> tuple[Put | Delete, ...]:
+        """The operations that name the key that they change."""
+        return tuple(operation for operation in self.ops if not isinstance(operation, EndTxn))
+
+    @property
+    def endings(self) -> tuple[EndTxn, ...]:
+        """The others: which key one changes is known when it is applied."""
+        return tuple(operation for operation in self.ops if isinstance(operation, EndTxn))
 
 
 def put(key: str, value: bytes, if_version: int | None = None) -> Txn:
@@ -136,12 +177,15 @@ def encode(txn: Txn) -> bytes:
         parts += (_U16.pack(len(key)), key, _VERSION.pack(compare.version))
     parts.append(_U16.pack(len(txn.ops)))
     for operation in txn.ops:
-        key = operation.key.encode()
         match operation:
             case Put(value=value):
+                key = operation.key.encode()
                 parts += (_KIND_AND_LENGTH.pack(_KIND_PUT, len(key)), key, _U32.pack(len(value)), value)
             case Delete():
+                key = operation.key.encode()
                 parts += (_KIND_AND_LENGTH.pack(_KIND_DELETE, len(key)), key)
+            case EndTxn():
+                parts.append(_END_TXN.pack(_KIND_END_TXN, operation.producer_id, operation.epoch, operation.commit))
             case _:
                 assert_never(operation)
     encoded = b"".join(parts)
@@ -179,8 +223,12 @@ def _decode_txn(encoded: bytes) -> tuple[Txn, int]:
         compares.append(Compare(key.decode(), version))
     (operation_count,) = _U16.unpack_from(encoded, position)
     position += _U16.size
-    operations: list[Put | Delete] = []
+    operations: list[Put | Delete | EndTxn] = []
     for _ in range(operation_count):
+        if encoded[position : position + 1] == bytes((_KIND_END_TXN,)):
+            operations.append(_decode_end(encoded, position))
+            position += _END_TXN.size
+            continue
         kind, length = _KIND_AND_LENGTH.unpack_from(encoded, position)
         key, position = _take(encoded, position + _KIND_AND_LENGTH.size, length)
         if kind == _KIND_PUT:
@@ -192,6 +240,13 @@ def _decode_txn(encoded: bytes) -> tuple[Txn, int]:
         else:
             raise WireError(f"undecodable command: operation kind {kind}")
     return Txn(tuple(compares), tuple(operations)), position
+
+
+def _decode_end(encoded: bytes, position: int) -> EndTxn:
+    _, producer_id, epoch, commit = _END_TXN.unpack_from(encoded, position)
+    if commit > 1:
+        raise WireError(f"undecodable command: a transaction ends by 0 or 1, not {commit}")
+    return EndTxn(producer_id, epoch, commit == 1)
 
 
 def _take(encoded: bytes, start: int, length: int) -> tuple[bytes, int]:

@@ -24,6 +24,9 @@ TIER_PREFIX = RESERVED_PREFIX + "tier/"
 #: `/raftlake/starts/<topic id>/<partition>`: JSON {"offset", "recovery"}: the records below the offset are deleted. The
 #: recovery is the last one of the quorum when that was decided, "" for none.
 STARTS_PREFIX = RESERVED_PREFIX + "starts/"
+#: `/raftlake/transactions/<name of a transactional id>`: JSON, who has the id and how far the transaction is
+#: (`raftlake.replica.transaction_entry`).
+TRANSACTIONS_PREFIX = RESERVED_PREFIX + "transactions/"
 
 
 def topic_key(name: str) -> str:

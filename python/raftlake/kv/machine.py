@@ -13,13 +13,13 @@ from typing import assert_never
 
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.kv import snapshot as snapshots
-from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, Put, Txn, decode
+from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, EndTxn, Put, decode
 from raftlake.kv.frozen import FrozenView
 from raftlake.kv.history import Change, History, Noted
 from raftlake.kv.keys import RESERVED_PREFIX
 from raftlake.kv.keyspace import Entry, KeySpace, Row, pack, unpack, value_bytes
 from raftlake.kv.restoration import Restoration
-from raftlake.kv.rules import NoRules, Rules
+from raftlake.kv.rules import Decided, NoRules, Rules
 
 #: Rows of one chunk of a snapshot: about a millisecond's work.
 SLICE_ROWS = 1000
@@ -30,13 +30,15 @@ class TxnResult:
     """What became of the command at `offset`. `offset` is the version of the keys that it changed.
 
     `current` names every compare that failed, with the version that its key has (0: it does not exist). `ignored` names every
-    put of a command that succeeded which changed the version alone, and why.
+    put of a command that succeeded which changed the version alone, and why. `refused` names every producer whose transaction
+    could not end so, and why: then the command did not succeed.
     """
 
     succeeded: bool
     offset: int
     current: tuple[tuple[str, int], ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
 
 
 class StateMachine:
@@ -93,9 +95,12 @@ class StateMachine:
         except WireError:
             return TxnResult(succeeded=False, offset=offset)
         current = self._failed_compares(txn.compares)
-        if current:
-            return TxnResult(succeeded=False, offset=offset, current=current)
-        return TxnResult(succeeded=True, offset=offset, ignored=self._perform(txn, offset))
+        endings = txn.endings
+        decided, refused = self._judge_ends(endings) if endings else ([], ())
+        if current or refused:
+            return TxnResult(succeeded=False, offset=offset, current=current, refused=refused)
+        changes = (*txn.changes, *decided) if endings else txn.changes
+        return TxnResult(succeeded=True, offset=offset, ignored=self._perform(changes, offset))
 
     def advance_to(self, applied_offset: int) -> None:
         """Pass over records that are no commands (control records): the next offset to apply is `applied_offset`."""
@@ -116,11 +121,24 @@ class StateMachine:
                 failed.append((compare.key, version))
         return tuple(failed)
 
-    def _perform(self, txn: Txn, version: int) -> tuple[tuple[str, str], ...]:
+    def _judge_ends(self, endings: Iterable[EndTxn]) -> tuple[list[Put], tuple[tuple[int, str], ...]]:
+        """What the ends of transactions put, and which of them cannot be. All are judged before anything is changed. No two of
+        them are about one key, since a key belongs to one producer."""
+        puts: list[Put] = []
+        refused: list[tuple[int, str]] = []
+        for ending in endings:
+            found = self.rules.judge_end(ending)
+            if not isinstance(found, Decided):
+                refused.append((ending.producer_id, found))
+            elif found.change is not None:
+                puts.append(Put(*found.change))
+        return puts, tuple(refused)
+
+    def _perform(self, operations: Iterable[Put | Delete], version: int) -> tuple[tuple[str, str], ...]:
         """Returns the puts that changed the version of their key alone, and why."""
         changes: list[Noted] = []
         ignored: list[tuple[str, str]] = []
-        for operation in txn.ops:
+        for operation in operations:
             match operation:
                 case Put(key=key, value=value):
                     if key.startswith(RESERVED_PREFIX):

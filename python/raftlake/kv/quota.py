@@ -18,6 +18,8 @@ from raftlake.kv.keyspace import entry_bytes
 
 #: Beyond the quota, for the quorum's own keys (addresses, topics, producer ids): clients cannot keep it from working.
 OWN_ROOM_BYTES = 64 << 20
+#: What the end of a transaction adds to the value of its key, at most: a longer word for the state.
+END_GROWTH_BYTES = 16
 #: Percent of the quota at which somebody should be told.
 LEVELS = (85, 95)
 #: A level is told again once the space has been so many percent below it.
@@ -61,9 +63,11 @@ class Quota:
 
     def reserve(self, sizes: Sizes, txn: Txn) -> Reservation | None:
         """Let the command through; None when it would make the space grow beyond the quota."""
-        after = [(op.key, entry_bytes(op.key, len(op.value)) if isinstance(op, Put) else 0) for op in txn.ops]
-        growth = sum(size - self._floor(sizes, key) for key, size in after)
-        limit = self.bytes_max + (self._own_room if any(is_reserved(key) for key, _ in after) else 0)
+        after = [(op.key, entry_bytes(op.key, len(op.value)) if isinstance(op, Put) else 0) for op in txn.changes]
+        growth = sum(size - self._floor(sizes, key) for key, size in after) + END_GROWTH_BYTES * len(txn.endings)
+        # A transaction ends in a space that clients have filled, but for what the command puts beside.
+        is_own = any(is_reserved(key) for key, _ in after) or not after
+        limit = self.bytes_max + (self._own_room if is_own else 0)
         if growth > 0 and sizes.size + self.under_way + growth > limit:
             return None
         for key, size in after:

@@ -7,9 +7,18 @@ keys and from the command alone, so all nodes say it of the same offset.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
+from raftlake.kv.commands import EndTxn
 from raftlake.kv.keyspace import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the end of a transaction changes: a reserved key and its next value. None where it is decided so already."""
+
+    change: tuple[str, bytes] | None = None
 
 
 class Rules(Protocol):
@@ -27,6 +36,11 @@ class Rules(Protocol):
         """A reserved key came from a snapshot. Returns the key whose value is to be emptied, if there is one."""
         ...
 
+    def judge_end(self, ending: EndTxn) -> Decided | str:
+        """What the end of a producer's transaction changes, or why it cannot end so. Changes nothing itself: the change is put
+        like any other."""
+        ...
+
 
 class NoRules:
     """Any value may stand under any key."""
@@ -41,3 +55,6 @@ class NoRules:
     def restore(self, key: str, entry: Entry, version_of: Callable[[str], int]) -> str | None:
         del key, entry, version_of
         return None
+
+    def judge_end(self, ending: EndTxn) -> Decided | str:
+        return f"no transactional id has the producer id {ending.producer_id}"

@@ -49,10 +49,10 @@ def read_or_refuse(read: Callable[[], _T]) -> _T | Refused:
         return Refused(str(error)[:REASON_CHARACTERS_MAX])
 
 
-def json_object(value: bytes) -> dict[str, Any]:
+def json_object(value: bytes, bytes_max: int = VALUE_BYTES_MAX) -> dict[str, Any]:
     """The object that the bytes are as JSON, with whole numbers only. Raises ValueError."""
-    if len(value) > VALUE_BYTES_MAX:
-        raise ValueError(f"{len(value)} bytes, at most {VALUE_BYTES_MAX} are expected")
+    if len(value) > bytes_max:
+        raise ValueError(f"{len(value)} bytes, at most {bytes_max} are expected")
     if value.count(b"[") + value.count(b"{") > BRACKETS_MAX:
         raise ValueError(f"more than {BRACKETS_MAX} brackets")
     fields = json.loads(value.decode("utf-8"), parse_int=whole_number, parse_float=_no_number, parse_constant=_no_number)

@@ -21,6 +21,7 @@ from raftlake.ports.peer_rpcs import (
 from raftlake.ports.tier import BatchSource
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch
+from raftlake.wire.aborted_index import AbortedTransaction
 
 T = TypeVar("T")
 #: What stays free on a large disk unless a setting says otherwise.
@@ -104,6 +105,37 @@ class StartPoints(Protocol):
         """Delete points, durably when the call returns. Raises StorageError."""
 
 
+class AbortedIndex(Protocol):
+    """The aborted transactions of one log (KIP-98), in the order of their markers. They follow from the log. So a start drops
+    those behind its start point, and finds them again in the log.
+
+    An entry belongs to the segment that holds its marker, and goes with that segment. `LogStore.truncate_to` and `reset` drop
+    the entries whose markers they drop. Every method but `counts` raises StorageError.
+    """
+
+    def append(self, entries: Sequence[AbortedTransaction]) -> None:
+        """Add entries behind the others. Their markers are in the log. They are durable once `sync` returns. Raises DiskFull:
+        then none of them counts, and the caller may repeat the call."""
+
+    def sync(self) -> None:
+        """Make all entries durable. Costs nothing where they are."""
+
+    def find(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """The transactions with a marker at or behind `start` that begin below `end`, in the order of their markers. A reader
+        of [start, end) leaves out their records. `end` is not above the last stable offset; others may be missing then."""
+
+    def counts(self, end_offset: Offset) -> Sequence[tuple[Offset, int]]:
+        """How many entries have a marker below `end_offset`, by the first offset of their segment; ascending, without those of
+        0."""
+
+    def agrees(self, end_offset: Offset, counts: Sequence[tuple[Offset, int]]) -> bool:
+        """Whether all entries below `end_offset` are intact, and as many as `counts` told before. What it told of segments that
+        are deleted is passed over."""
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        """Drop the entries whose markers are at or above `end_offset`."""
+
+
 class LogStore(Protocol):
     """The log of one group: whole record batches (v2) with contiguous offsets. `end_offset` is exclusive.
 
@@ -128,6 +160,9 @@ class LogStore(Protocol):
 
     @property
     def start_points(self) -> StartPoints: ...
+
+    @property
+    def aborted(self) -> AbortedIndex: ...
 
     @property
     def segment_bases(self) -> Sequence[Offset]:

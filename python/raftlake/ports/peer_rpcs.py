@@ -13,6 +13,7 @@ from raftlake.errors import ErrorCode
 from raftlake.raft.messages import Request, Response
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.raft.value import value
+from raftlake.wire.control import EndMarker
 from raftlake.wire.sync_report import SyncReport
 
 
@@ -208,10 +209,46 @@ class VoterReply:
     response: object
 
 
+@value
+class AskedMarker:
+    """One partition's end of a transaction. `decided_at` is the end of the decision in the metadata log."""
+
+    group: GroupId
+    marker: EndMarker
+    decided_at: Offset
+
+
+@value
+class MarkersRpc:
+    """The coordinator of transactions asks the leader of partitions to write how transactions end there (KIP-98)."""
+
+    cluster_id: str | None
+    replica_id: NodeId
+    markers: tuple[AskedMarker, ...]
+
+
+@value
+class MarkersReply:
+    """`errors` are those of the markers, in their order. NONE: the marker is committed, or has nothing to end there."""
+
+    error: ErrorCode
+    errors: tuple[ErrorCode, ...] = ()
+
+
 #: What a replica asks that builds its state from the remote tier.
 OffsetRpc = LocalStartRpc | EpochEndRpc
 
-PeerRpc = ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc | VoterRpc | OffsetRpc
+PeerRpc = (
+    ControlRpc | FetchRpc | FetchSnapshotRpc | ReadOffsetRpc | ProposeRpc | DescribeRpc | VoterRpc | OffsetRpc | MarkersRpc
+)
 PeerReply = (
-    ControlReply | FetchReply | FetchSnapshotReply | ReadOffsetReply | ProposeReply | DescribeReply | VoterReply | OffsetReply
+    ControlReply
+    | FetchReply
+    | FetchSnapshotReply
+    | ReadOffsetReply
+    | ProposeReply
+    | DescribeReply
+    | VoterReply
+    | OffsetReply
+    | MarkersReply
 )

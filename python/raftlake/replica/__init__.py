@@ -7,12 +7,14 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `engine` (`Engine`): the groups, the time, how a core is stepped, and what the coming turn has to do. Knows no service.
 - `quorum` (the voters and their addresses), `reports` (roles and refused epochs, for all who listen), `producer_care`
   (what is done with all producer ids of the node) and `refused_for_good` (requests of clients that cannot succeed).
-- `reserved` and `reserved_rules` (what the keys below `/raftlake/` mean), `names` (what a topic's name or id stands for).
+- `transaction_entry` and `transaction_index` (what the keys of transactions mean), `reserved` and `reserved_rules` (what all
+  keys below `/raftlake/` mean), `names` (what a topic's name or id stands for).
 - `disk`: room, syncs, damage.
 - `replication` (what nodes say to each other), `aside` (work beside the turns), `handover` (a graceful stop).
 - `kv`: the key-value space, its proposals and its limits. `snapshots`: of the key space and of data partitions.
 - `hosting` (which groups there are), `voters` (who votes, and where nodes are reached), `tiering` (what is copied to the
   remote tier) and `record_deletion` (what follows once records are deleted).
+- `transactions`: the coordinator of all transactional producers.
 - `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.
 - `front` (`Front`: everything from outside comes in here) and `node` (`ReplicaNode`: builds and wires all of it).
 

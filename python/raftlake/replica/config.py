@@ -87,6 +87,12 @@ class NodeConfig:
     producer_id_expiration_ms: int = 86_400_000
     #: As many producer ids all partitions of a node together remember; at that number a leader refuses batches of new ones.
     producer_ids_max: int = 1_000_000
+    #: The longest time in which a producer may ask to have its transactions ended (Kafka's transaction.max.timeout.ms).
+    transaction_timeout_ms_max: int = 900_000
+    #: A transactional id with nothing under way is forgotten after so long (Kafka's transactional.id.expiration.ms).
+    transactional_id_expiration_ms: int = 604_800_000
+    #: As many transactional ids there may be; beyond, new ones are refused.
+    transactional_ids_max: int = 100_000
     #: The largest record batch that a producer may send.
     message_bytes_max: int = 8 * 1024 * 1024
     #: How much of all logs together one answer to a replica's Fetch carries.

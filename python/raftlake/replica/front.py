@@ -17,6 +17,7 @@ from raftlake.ports.peer_rpcs import (
     FetchRpc,
     FetchSnapshotRpc,
     LocalStartRpc,
+    MarkersRpc,
     OffsetRpc,
     PeerReply,
     PeerRpc,
@@ -34,6 +35,7 @@ from raftlake.replica.replication.control import FOREIGN, ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
+from raftlake.replica.transactions.desk import MarkerDesk
 from raftlake.wire.api import RequestHeader
 
 
@@ -46,6 +48,7 @@ class Front:
         control: ControlPlane,
         fetch_server: FetchServer,
         kv: KvService,
+        marker_desk: MarkerDesk,
         reads: ReadService,
         snapshot_transfer: SnapshotTransfer,
     ) -> None:
@@ -54,6 +57,7 @@ class Front:
         self._control = control
         self._fetch_server = fetch_server
         self._kv = kv
+        self._marker_desk = marker_desk
         self._reads = reads
         self._snapshot_transfer = snapshot_transfer
 
@@ -79,6 +83,8 @@ class Front:
                 self._apis.describe_for_peer(rpc, reply)
             case LocalStartRpc() | EpochEndRpc():
                 self._apis.offset_for_peer(rpc, reply)
+            case MarkersRpc():
+                self._marker_desk.receive(rpc, reply)
             case VoterRpc():
                 self._apis.change_for_peer(rpc, reply)
             case _:

@@ -53,11 +53,20 @@ from raftlake.replica.snapshots.held import HeldSnapshots
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.replica.snapshots.transfer import SnapshotTransfer
 from raftlake.replica.tiering.read_tally import ReadTally
+from raftlake.replica.tiering.remote_aborted import RemoteAborted
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.replica.tiering.remote_log_aux import RemoteLogAux
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.replica.tiering.tiering import Tiering
+from raftlake.replica.transactions.coordinator import Coordinator
+from raftlake.replica.transactions.deadlines import Deadlines
+from raftlake.replica.transactions.delivery import MarkerDelivery
+from raftlake.replica.transactions.desk import MarkerDesk
+from raftlake.replica.transactions.markers import Markers
+from raftlake.replica.transactions.producer_ids import ProducerIds
+from raftlake.replica.transactions.service import Transactions
+from raftlake.replica.transactions.verification import Verification
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import Housekeeping
 from raftlake.replica.turn.restart import Restarts
@@ -202,6 +211,18 @@ class ReplicaNode:
             lambda partition: self.snapshot_transfer.abandon(partition.group),
         ]
 
+    def _build_transactions(self) -> None:
+        engine = self.engine
+        self.verification = Verification(engine, self.kv)
+        self.markers = Markers(engine, keys=self.kv, verification=self.verification, prove=self.reads.prove)
+        self.producer_ids = ProducerIds(self.kv)
+        coordinator = Coordinator(engine, kv=self.kv, quorum=self.quorum, take_id=self.producer_ids.take)
+        delivery = MarkerDelivery(
+            engine, state=self.kv.state, names=self.names, markers=self.markers, on_marked=coordinator.on_marked
+        )
+        deadlines = Deadlines(engine, kv=self.kv, coordinator=coordinator)
+        self.transactions = Transactions(engine, kv=self.kv, coordinator=coordinator, delivery=delivery, deadlines=deadlines)
+
     def _build_clients(self, aside: Aside, tier: RemoteTier | None) -> None:
         engine = self.engine
         self._allowance = Allowance()
@@ -209,6 +230,7 @@ class ReplicaNode:
         self.record_checks = RecordChecks(engine, self._allowance, aside, is_tiered=self.remote_log.is_on)
         self.time_searches = TimeSearches(engine, self.findings, self._allowance, aside, self.remote_log.deleted_below)
         self.read_tally = ReadTally(engine)
+        self._build_transactions()
         self.remote_reads = RemoteReads(engine, self.remote_log, tier, self.read_tally, aside)
         self.services = Services(
             engine=engine,
@@ -221,12 +243,17 @@ class ReplicaNode:
             topics=self.topics,
             first_leaders=self.first_leaders,
             membership=self.membership,
+            producers=self.producers,
+            markers=self.markers,
+            producer_ids=self.producer_ids,
+            transactions=self.transactions,
             voter_changes=self.voter_changes,
             describer=self.describer,
             in_sync=self.in_sync,
             record_checks=self.record_checks,
             remote_log=self.remote_log,
             remote_reads=self.remote_reads,
+            remote_aborted=RemoteAborted(self.remote_reads),
             time_searches=RemoteSearches(engine, self.remote_log, self.time_searches, tier, self.read_tally),
         )
         apis = Apis(self.services)
@@ -237,6 +264,7 @@ class ReplicaNode:
             control=self.control,
             fetch_server=self.fetch_server,
             kv=self.kv,
+            marker_desk=MarkerDesk(engine, self.markers),
             reads=self.reads,
             snapshot_transfer=self.snapshot_transfer,
         )
@@ -275,6 +303,7 @@ class ReplicaNode:
             fetch_server=self.fetch_server,
             fetchers=self.fetchers,
             findings=self.findings,
+            gate=self.verification,
             handover=self.handover,
             kv=self.kv,
             reads=self.reads,
@@ -295,6 +324,7 @@ class ReplicaNode:
             self.tiering.tick,
             self.remote_log_aux.tick,
             self.record_deletion.tick,
+            self.transactions.tick,
         )
         self._housekeeping = Housekeeping(
             engine,

@@ -20,6 +20,7 @@ from raftlake.kv.keys import (
     STARTS_PREFIX,
     TIER_PREFIX,
     TOPICS_PREFIX,
+    TRANSACTIONS_PREFIX,
 )
 from raftlake.kv.machine import Entry, StateMachine
 from raftlake.kv.strict_json import Refused, integer, items, json_object, plain_text, read_or_refuse, whole_number
@@ -28,6 +29,8 @@ from raftlake.ports.tier import RemoteSegment
 from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, VoterEndpoint, VoterSet
 from raftlake.replica.config import METADATA_TOPIC, Endpoint
 from raftlake.replica.quorum import voters_to_json
+from raftlake.replica.transaction_entry import Transaction
+from raftlake.replica.transaction_entry import decode as decode_transaction
 from raftlake.tier.entries import Tiered, decode_segment, decode_tiered
 from raftlake.wire.ids import id_from_text, id_to_text
 
@@ -112,7 +115,7 @@ class Topic:
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-Reserved = NodeAddresses | Incarnation | RecordStart | Topic | Tiered | RemoteSegment | str | int
+Reserved = NodeAddresses | Incarnation | RecordStart | Topic | Tiered | RemoteSegment | Transaction | str | int
 
 
 def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserved | Refused:
@@ -129,6 +132,8 @@ def decode(key: str, value: bytes, version: int, partitions_max: int) -> Reserve
         return decode_incarnation(value)
     if key.startswith(STARTS_PREFIX):
         return decode_start(value) if start_group(key) is not None else Refused("no partition is named so")
+    if key.startswith(TRANSACTIONS_PREFIX):
+        return decode_transaction(key, value)
     if key.startswith(TIER_PREFIX):
         return decode_tiered(value) if key.count("/") == TIER_PREFIX.count("/") + 1 else decode_segment(value)
     return Refused("no node writes this key")

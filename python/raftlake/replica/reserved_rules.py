@@ -1,10 +1,10 @@
 """Which puts of reserved keys take effect: what is in force stays in force, whatever is committed over it.
 
 The gate in front of the log (`proposals`) refuses what nodes do not write. What a broken, a forged or another release's leader
-has committed all the same is judged here, as it is applied. The rule holds over a topic, the next producer id, an incarnation
-and the start of a partition's records. A put that means nothing, or that takes back what stands there, changes the version of
-its key alone. The value stays, and with it a topic's id, partitions and data; a delete is what ends a topic. All else that the
-transaction does is done.
+has committed all the same is judged here, as it is applied. The rule holds over a topic, the next producer id, an incarnation,
+the start of a partition's records and a transaction (`transaction_index`). A put that means nothing, or that takes back what
+stands there, changes the version of its key alone. The value stays, and with it a topic's id, partitions and data; a delete is
+what ends a topic. All else that the transaction does is done.
 
 Why as it is applied: then the key space itself holds the last good value. A restart, a snapshot and a node that joins later
 find it there. Why the version changes: earlier releases take any value, and count the same versions. So no later compare,
@@ -21,8 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from raftlake.kv.keys import INCARNATION_KEY, PRODUCERS_NEXT_KEY, STARTS_PREFIX, TOPICS_PREFIX, topic_key
+from raftlake.kv.commands import EndTxn
+from raftlake.kv.keys import (
+    INCARNATION_KEY,
+    PRODUCERS_NEXT_KEY,
+    STARTS_PREFIX,
+    TOPICS_PREFIX,
+    TRANSACTIONS_PREFIX,
+    topic_key,
+)
 from raftlake.kv.keyspace import Entry
+from raftlake.kv.rules import Decided
 from raftlake.kv.strict_json import Refused
 from raftlake.replica.reserved import (
     RecordStart,
@@ -34,6 +43,7 @@ from raftlake.replica.reserved import (
     first_free_producer_id,
     start_group,
 )
+from raftlake.replica.transaction_index import TransactionIndex
 
 #: Partitions of one topic, at most. No setting: nodes that differ here would host different topics.
 PARTITIONS_MAX = 10_000
@@ -55,6 +65,7 @@ class ReservedRules:
         self.partitions = 0
         self._names: dict[bytes, str] = {}
         self._starts: dict[tuple[bytes, int], RecordStart] = {}
+        self.transactions = TransactionIndex()
 
     @property
     def starts(self) -> Mapping[tuple[bytes, int], RecordStart]:
@@ -71,6 +82,8 @@ class ReservedRules:
             return self._take_topic(key.removeprefix(TOPICS_PREFIX), value)
         if key.startswith(STARTS_PREFIX):
             return self._take_start(key, value)
+        if key.startswith(TRANSACTIONS_PREFIX):
+            return self.transactions.take(key, value)
         if standing is None:
             return None
         if key == PRODUCERS_NEXT_KEY:
@@ -86,6 +99,9 @@ class ReservedRules:
             if group is not None:
                 self._starts.pop(group, None)
             return
+        if key.startswith(TRANSACTIONS_PREFIX):
+            self.transactions.drop(key)
+            return
         topic = self.topics.pop(key.removeprefix(TOPICS_PREFIX), None) if key.startswith(TOPICS_PREFIX) else None
         if topic is not None:
             del self._names[topic.topic_id]
@@ -96,6 +112,8 @@ class ReservedRules:
         if key.startswith(STARTS_PREFIX):
             self._take_start(key, entry.value)
             return None
+        if key.startswith(TRANSACTIONS_PREFIX):
+            return self.transactions.restore(key, entry, version_of)
         name = key.removeprefix(TOPICS_PREFIX)
         topic = topic_under(name, entry.value) if key.startswith(TOPICS_PREFIX) else None
         if topic is None:
@@ -107,6 +125,9 @@ class ReservedRules:
             self.partitions -= self.topics.pop(other).partitions
         self._note(topic)
         return None if other is None else topic_key(other)
+
+    def judge_end(self, ending: EndTxn) -> Decided | str:
+        return self.transactions.judge_end(ending)
 
     def _take_start(self, key: str, value: bytes) -> str | None:
         """Deleted records stay deleted. After a recovery that lost the log's end, new records stand below an old start. Then

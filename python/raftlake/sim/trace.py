@@ -22,6 +22,8 @@ from raftlake.ports.peer_rpcs import (
     FetchSnapshotReply,
     FetchSnapshotRpc,
     LocalStartRpc,
+    MarkersReply,
+    MarkersRpc,
     OffsetReply,
     PeerMessage,
     PeerReply,
@@ -36,6 +38,7 @@ from raftlake.ports.peer_rpcs import (
 from raftlake.raft.events import FailureReason
 from raftlake.raft.trace import describe_message
 from raftlake.sim.clock import Scheduler
+from raftlake.wire.control import EndMarker
 
 
 class LineSink(Protocol):
@@ -71,6 +74,8 @@ def describe_rpc(rpc: PeerRpc) -> str:
             return f"ListOffsets {group} timestamp={timestamp} epoch={epoch}"
         case EpochEndRpc(group=group, epoch=asked, leader_epoch=epoch):
             return f"OffsetForLeaderEpoch {group} of={asked} epoch={epoch}"
+        case MarkersRpc(markers=markers):
+            return "WriteMarkers " + " ".join(f"{asked.group}:{_describe_marker(asked.marker)}" for asked in markers)
         case VoterRpc(request=request):
             return type(request).__name__
         case _:
@@ -93,10 +98,16 @@ def describe_answer(answer: PeerReply | FailureReason) -> str:
             return "DescribeQuorumReply"
         case OffsetReply(error=error, position=position):
             return f"OffsetReply {error.name} {position.offset}@{position.epoch}"
+        case MarkersReply(error=error, errors=errors):
+            return f"WriteMarkersReply {error.name} " + " ".join(each.name for each in errors)
         case VoterReply(response=response):
             return f"{type(response).__name__} {response.error_code.name}"  # type: ignore[attr-defined]
         case _:
             assert_never(answer)
+
+
+def _describe_marker(marker: EndMarker) -> str:
+    return f"{marker.producer_id}/{marker.epoch} {'commit' if marker.commit else 'abort'}"
 
 
 def _describe_each(messages: Iterable[PeerMessage]) -> str:

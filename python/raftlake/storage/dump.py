@@ -14,11 +14,20 @@ from crc32c import crc32c
 
 from raftlake.errors import StorageError, WireError
 from raftlake.raft.types import ElectionState
-from raftlake.storage import election, election_journal, epochs, meta, partition
+from raftlake.storage import aborted_index, election, election_journal, epochs, meta, partition
 from raftlake.storage.files import read_at, storage_error
 from raftlake.storage.index import parse_offset_index, parse_time_index
 from raftlake.storage.scan import WINDOW_LARGE, BatchAt, BrokenBatch, is_zero, walk
-from raftlake.wire.batches import BatchHeader, Record, decode_records, parse_control_record, parse_header
+from raftlake.wire.aborted_index import ENTRY as ABORTED_ENTRY
+from raftlake.wire.aborted_index import decode as decode_aborted
+from raftlake.wire.batches import (
+    BatchHeader,
+    Record,
+    decode_records,
+    parse_control_record,
+    parse_end_marker,
+    parse_header,
+)
 
 #: Longer keys and values are cut in the output.
 TEXT_SHOWN_MAX = 200
@@ -40,6 +49,7 @@ def _lines(path: Path, *, records: bool) -> Iterator[str]:
         ".checkpoint": lambda: dump_batches(path, records=records),
         ".index": lambda: dump_offset_index(path),
         ".timeindex": lambda: dump_time_index(path),
+        aborted_index.SUFFIX: lambda: dump_aborted(path),
     }
     by_name: dict[str, Callable[[bytes], Iterator[str]]] = {
         election.FILE_NAME: dump_election_state,
@@ -139,6 +149,10 @@ def describe_header(header: BatchHeader, position: int, *, is_valid: bool) -> st
 def describe_record(record: Record, *, is_control: bool) -> str:
     line = f"| offset: {record.offset} timestamp: {record.timestamp_ms}"
     if is_control:
+        marker = parse_end_marker(record.key, record.value)
+        if marker is not None:
+            commit, coordinator_epoch = marker
+            return f"{line} endTxnMarker: {'COMMIT' if commit else 'ABORT'} coordinatorEpoch: {coordinator_epoch}"
         return f"{line} {parse_control_record(record.key, record.value)}"
     headers = "".join(f" {name}={shown(value)}" for name, value in record.headers)
     return f"{line} key: {shown(record.key)} value: {shown(record.value)}" + (f" headers:{headers}" if headers else "")
@@ -178,6 +192,22 @@ def dump_time_index(path: Path) -> Iterator[str]:
         return
     for time, offset in zip(times, offsets, strict=True):
         yield f"timestamp: {time} offset: {offset}"
+
+
+def dump_aborted(path: Path) -> Iterator[str]:
+    """A line per aborted transaction, in the words of kafka-dump-log."""
+    data = memoryview(read_whole(path))
+    whole = len(data) - len(data) % ABORTED_ENTRY.size
+    try:
+        for entry in decode_aborted(data[:whole], base_offset_of(path)):
+            yield (
+                f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset} lastOffset: {entry.last_offset} "
+                f"lastStableOffset: {entry.last_stable_offset}"
+            )
+        if whole < len(data):
+            yield f"damaged: {path}: {len(data) - whole} bytes behind the last whole entry"
+    except WireError as error:
+        yield f"damaged: {path}: {error}"
 
 
 def dump_election_state(data: bytes) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from raftlake.errors import DamagedData
 from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.storage.aborted_index import SUFFIX as ABORTED_SUFFIX
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import load as load_epochs
 from raftlake.storage.files import (
@@ -263,7 +264,7 @@ class Damage:
 
     def _move(self, base: Offset, aside: Path) -> None:
         path = self._path / file_name(base)
-        for suffix in SUFFIXES:
+        for suffix in (*SUFFIXES, ABORTED_SUFFIX):
             path.with_suffix(suffix).unlink(missing_ok=True)
         if path.exists():
             os.rename(path, aside / path.name)

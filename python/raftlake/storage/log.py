@@ -19,6 +19,7 @@ from raftlake.ports.driver import BatchSpan, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource, FileRange
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.aborted_index import FileAbortedIndex
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory
@@ -79,6 +80,7 @@ class FileLog:
         self._epochs = epochs
         self._points = points
         self.start_points = FileStartPoints(path)
+        self.aborted = FileAbortedIndex(path, lambda: self.segment_bases)
         self._names_changed = names_changed
         self._failure: str | None = None
         self._deleted = False
@@ -189,6 +191,7 @@ class FileLog:
             if end_offset < self.end_offset:
                 self._scrub.cut(end_offset)
                 self.start_points.cut(end_offset)
+                self.aborted.truncate_to(end_offset)
                 self._pool.room.retrying(lambda: self._points.lower(self.group, end_offset))
                 self._cuts += 1
                 self._truncate_segments(end_offset)
@@ -226,6 +229,7 @@ class FileLog:
                 segment.close()
             self._active = perform_reset(self.path, start, self._pool, self._epochs)
             self.start_points.forget()
+            self.aborted.forget_all()
         except StorageError as error:
             raise self._fail(error) from error
         self._segments = [self._active]
@@ -238,6 +242,7 @@ class FileLog:
         self._require_usable()
         try:
             while len(self._segments) > 1 and self._segments[0].end_offset <= start_offset:
+                self.aborted.forget(self.start_offset)
                 self._segments.pop(0).delete()
                 self._sync_names()
             self.start_points.advance(self.start_offset)

@@ -17,6 +17,7 @@ from raftlake.errors import StorageError
 from raftlake.ports.driver import BatchSpan, SegmentInfo
 from raftlake.raft.types import Epoch, Offset
 from raftlake.storage import index
+from raftlake.storage.aborted_index import SUFFIX as ABORTED_SUFFIX
 from raftlake.storage.files import (
     NO_ROOM,
     Chunk,
@@ -221,6 +222,10 @@ class Segment:
     def delete(self) -> None:
         """Remove the segment's files; the names are gone for good once the directory is synced. Raises StorageError."""
         self._index_files.forget()
+        try:
+            self.path.with_suffix(ABORTED_SUFFIX).unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error("delete", self.path.with_suffix(ABORTED_SUFFIX), error) from error
         self.file.delete()
 
     def close(self) -> None:

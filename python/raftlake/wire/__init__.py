@@ -10,16 +10,18 @@ Reading order:
 - `framing`, `parts`: a byte stream cut into frames; a frame under construction.
 - `produce`, `fetch`, `fetch_response`, `fetch_snapshot`: the hot messages, written by hand for all versions.
 - `sync_report`: who lags, a tagged field of our own in Fetch responses.
-- `read_offset`, `find_quorum`, `topic_lists`: the two private APIs, from KIP-650 and KIP-595; the topics in their messages.
+- `read_offset`, `find_quorum`, `topic_lists`: two private APIs, from KIP-650 and KIP-595; the topics in their messages.
+- `write_markers`: a third one, for the ends of transactions between nodes.
 - `schema`, `durations`, `ids`: the codec of the cold messages, compiled from kio's dataclasses; durations and ids as kio holds
   them.
 - `metadata`, `quorum`: one topic of a Metadata answer, written by hand; the values of DescribeQuorum, and the facts in them.
 - `batches`: record batches in one place, for the users of the four modules that follow.
 - `batch_header`, `batch_records`: the header of a batch and its CRC; records in a batch.
-- `compression`, `control`: the five compression codecs; the control records of Raft.
+- `compression`, `control`: the five compression codecs; the control records of Raft, and the markers of transactions.
 - `shown`: batches as consumers are shown them, without the control records of Raft.
 - `record_check`, `record_times`: a check that records are what their header says; a search for a time in a batch.
-- `snapshots`, `producer_snapshot`: the bytes of a snapshot file (KIP-630) and of Kafka's producer state file.
+- `snapshots`, `producer_snapshot`, `aborted_index`: the bytes of a snapshot file (KIP-630), of Kafka's producer state file,
+  and of its index of aborted transactions.
 
 Callers: every package but `raft` and `kv`. The package imports `errors` and nothing else of raftlake.
 

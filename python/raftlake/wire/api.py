@@ -1,9 +1,9 @@
 """The APIs that raftlake speaks, and the way between frames and messages.
 
-`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Five
-messages have their own codecs (Produce, Fetch, FetchSnapshot, ReadOffset, FindQuorum) and dataclasses for all versions; every
-other one is the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and with their size
-prefix.
+`API_TABLE` is the one list of keys, versions and handler names: ApiVersions, the dispatchers and the clients read it. Six
+messages have their own codecs (Produce, Fetch, FetchSnapshot, ReadOffset, FindQuorum, WriteMarkers) and dataclasses for all
+versions; every other one is the kio dataclass of its exact version, `kio.schema.<name>.v<N>`. Frames come and go without and
+with their size prefix.
 
 Invariant: whatever the bytes, decoding returns a message or raises `WireError`.
 """
@@ -25,7 +25,7 @@ from kio.static.primitive import i16
 from kio.static.protocol import Entity
 
 from raftlake.errors import InvariantViolation, WireError
-from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset, schema
+from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset, schema, write_markers
 from raftlake.wire.parts import Parts
 from raftlake.wire.primitives import (
     DECODE_ERRORS,
@@ -69,6 +69,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
@@ -78,9 +83,13 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
     UPDATE_RAFT_VOTER = 82
+    WRITE_MARKERS = 10098
     FIND_QUORUM = 10595
     READ_OFFSET = 10650
 
@@ -124,6 +133,12 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.DELETE_RECORDS, 0, 2, 2, "delete_records"),
             Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
             Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
+            # From version 4 on for brokers. Later versions of EndTxn and TxnOffsetCommit are KIP-890 part 2.
+            Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3, 3, "add_partitions_to_txn"),
+            Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, "add_offsets_to_txn"),
+            Api(ApiKey.END_TXN, 0, 4, 3, "end_txn"),
+            Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1, "write_txn_markers"),
+            Api(ApiKey.TXN_OFFSET_COMMIT, 0, 4, 3, "txn_offset_commit"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
             Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, "describe_log_dirs"),
             Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, "create_partitions"),
@@ -133,11 +148,16 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0, "describe_quorum"),
             Api(ApiKey.FETCH_SNAPSHOT, 0, 1, 0, "fetch_snapshot"),
             Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0, "describe_cluster"),
+            Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0, "describe_producers"),
+            Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0, "describe_transactions"),
+            # Version 2 asks for a regular expression: those of Python may take for ever.
+            Api(ApiKey.LIST_TRANSACTIONS, 0, 1, 0, "list_transactions"),
             Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0, "add_raft_voter"),
             Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0, "remove_raft_voter"),
             Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, 0, "update_raft_voter"),
             Api(ApiKey.FIND_QUORUM, 0, 0, 0, "find_quorum", public=False),
             Api(ApiKey.READ_OFFSET, 0, 0, 0, "read_offset", public=False),
+            Api(ApiKey.WRITE_MARKERS, 0, 0, 0, "write_markers", public=False),
         )
     }
 )
@@ -147,10 +167,11 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
 _OF_NODES = frozenset({ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH})
 _SHORT = frozenset(
     {ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_QUORUM}
-    | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS}
+    | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.WRITE_TXN_MARKERS}
+    | {ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS}
 )
 #: Produce, Fetch and what nodes read from one another count their partitions as they are decoded.
-_COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET})
+_COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.WRITE_MARKERS})
 _REQUEST_BYTES_MAX: Mapping[int, int] = {
     **dict.fromkeys(API_TABLE.keys() - _COUNTED, COLD_CLIENT_REQUEST_BYTES_MAX),
     **dict.fromkeys(_OF_NODES, COLD_REQUEST_BYTES_MAX),
@@ -198,6 +219,12 @@ _HOT: Mapping[int, _HotCodec] = {
     ),
     ApiKey.READ_OFFSET: _HotCodec(
         read_offset.decode_request, read_offset.encode_request, read_offset.decode_response, read_offset.encode_response
+    ),
+    ApiKey.WRITE_MARKERS: _HotCodec(
+        write_markers.decode_request,
+        write_markers.encode_request,
+        write_markers.decode_response,
+        write_markers.encode_response,
     ),
     ApiKey.FIND_QUORUM: _HotCodec(
         find_quorum.decode_request, find_quorum.encode_request, find_quorum.decode_response, find_quorum.encode_response

@@ -1,7 +1,8 @@
 """Record batches of format v2, all in one place for their users: headers, records, control records, compression.
 
 Owns nothing itself: `batch_header` is what the append path needs, `batch_records` builds and reads records, `control` knows
-the records of Raft, `compression` the codecs. `records` (Arrow, in bulk) is imported by those who have Arrow.
+the records of Raft and the markers of transactions, `compression` the codecs. `records` (Arrow, in bulk) is imported by those
+who have Arrow.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ from raftlake.wire.batch_records import Record, assemble_batch, build_batch, dec
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, Compression
 from raftlake.wire.control import (
     ControlType,
+    EndMarker,
     KRaftVersion,
     KRaftVoters,
     LeaderChange,
     OtherControl,
     VoterEntry,
+    end_marker_batch,
     kraft_version_record,
     kraft_voters_record,
     leader_change_batch,
     parse_control_record,
+    parse_end_marker,
+    read_end_marker,
     voters_batch,
     voters_set_by,
 )
@@ -37,6 +42,7 @@ __all__ = [
     "BatchHeader",
     "Compression",
     "ControlType",
+    "EndMarker",
     "KRaftVersion",
     "KRaftVoters",
     "LeaderChange",
@@ -47,12 +53,15 @@ __all__ = [
     "build_batch",
     "decode_batch",
     "decode_records",
+    "end_marker_batch",
     "iterate_headers",
     "kraft_version_record",
     "kraft_voters_record",
     "leader_change_batch",
     "parse_control_record",
+    "parse_end_marker",
     "parse_header",
+    "read_end_marker",
     "stamp",
     "validate",
     "voters_batch",

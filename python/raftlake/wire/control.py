@@ -1,8 +1,10 @@
-"""Control records: what Raft itself writes into the log (KIP-595 "LeaderChangeMessage", Kafka's ControlRecordType).
+"""Control records: what Raft itself writes into the log (KIP-595 "LeaderChangeMessage", Kafka's ControlRecordType), and the
+markers that end transactions (KIP-98).
 
 A control record's key is two i16: version 0 and the type. The value (LeaderChange 2, KRaftVersion 5, KRaftVoters 6) is the
 message itself, with no version in front of it: its own first field is the version. Other bytes stop Kafka's own Raft
-implementation for good, because it reads its log again at every start.
+implementation for good, because it reads its log again at every start. A marker's value (ABORT 0, COMMIT 1) is a version and
+the epoch of the coordinator; producer id and producer epoch stand in the header of its batch, which holds this record alone.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from raftlake.errors import CorruptBatch, WireError
-from raftlake.wire.batch_records import Record, build_batch, decode_records
+from raftlake.wire.batch_header import parse_header
+from raftlake.wire.batch_records import Record, build_batch, decode_batch, decode_records
 from raftlake.wire.primitives import (
     DECODE_ERRORS,
     I32,
@@ -29,6 +32,8 @@ from raftlake.wire.primitives import (
 
 _KEY = struct.Struct(">hh")
 _LEADER_CHANGE_HEAD = struct.Struct(">hi")
+#: Of a marker: its version, and the coordinator's epoch.
+_MARKER = struct.Struct(">hi")
 #: Bytes of a voter's directory id, by version of the message.
 _DIRECTORY_ID_BYTES = {0: 0, 1: 16}
 _I16_PAIR = struct.Struct(">hh")
@@ -57,7 +62,7 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherControl:
-    """A control record that has no meaning here: transaction markers, snapshot frames, newer types."""
+    """A control record that says nothing of Raft: transaction markers (`read_end_marker`), snapshot frames, newer types."""
 
     type: int
 
@@ -83,6 +88,18 @@ class KRaftVoters:
     """The voters from this record on, even before it is committed."""
 
     voters: tuple[VoterEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndMarker:
+    """The end of a transaction of a producer in one partition, as its control batch says it."""
+
+    producer_id: int
+    #: The producer's epoch. The batches of lower epochs are refused from here on.
+    epoch: int
+    #: False: the transaction is aborted.
+    commit: bool
+    coordinator_epoch: int
 
 
 ControlRecord = LeaderChange | KRaftVersion | KRaftVoters | OtherControl
@@ -120,6 +137,59 @@ def voters_batch(
     records = [] if kraft_version is None else [kraft_version_record(kraft_version)]
     records.append(kraft_voters_record(voters))
     return bytes(build_batch(records, base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms, control=True))
+
+
+def end_marker_batch(marker: EndMarker, timestamp_ms: int, *, base_offset: int = 0, leader_epoch: int = -1) -> bytearray:
+    """The control batch that ends a transaction, as Kafka's `MemoryRecords.withEndTransactionMarker` makes it. The leader of
+    the partition may stamp the offset and the leader epoch later."""
+    type_ = ControlType.COMMIT if marker.commit else ControlType.ABORT
+    record = Record(key=_KEY.pack(0, type_), value=_MARKER.pack(0, marker.coordinator_epoch))
+    return build_batch(
+        [record],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        timestamp_ms=timestamp_ms,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
+        control=True,
+        transactional=True,
+    )
+
+
+def read_end_marker(batch: BytesLike) -> EndMarker | None:
+    """The marker that a batch holds, which begins at the first byte; None for any other batch. A control batch without records
+    is none: compaction has removed its transaction. Raises CorruptBatch."""
+    header = parse_header(batch)
+    if not header.is_control or header.record_count == 0:
+        return None
+    record = decode_batch(batch, header)[0]
+    outcome = parse_end_marker(record.key, record.value)
+    if outcome is None:
+        return None
+    commit, coordinator_epoch = outcome
+    return EndMarker(
+        producer_id=header.producer_id,
+        epoch=header.producer_epoch,
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+    )
+
+
+def parse_end_marker(key: BytesLike | None, value: BytesLike | None) -> tuple[bool, int] | None:
+    """Of the record of a marker: whether the transaction is committed, and the epoch of the coordinator. None for any other
+    control record. Raises CorruptBatch."""
+    if key is None or len(key) < _KEY.size:
+        raise CorruptBatch("control record without a version and a type")
+    version, type_ = _KEY.unpack_from(key)
+    if type_ not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if value is None or len(value) < _MARKER.size:
+        raise CorruptBatch("transaction marker without the epoch of its coordinator")
+    # Newer versions begin alike: Kafka reads them as version 0.
+    value_version, coordinator_epoch = _MARKER.unpack_from(value)
+    if version < 0 or value_version < 0:
+        raise CorruptBatch(f"transaction marker of version {min(version, value_version)}")
+    return type_ == ControlType.COMMIT, coordinator_epoch
 
 
 def kraft_version_record(version: int) -> Record:

@@ -18,7 +18,8 @@ from raftlake.raft.types import Offset
 from raftlake.replica.apis.fetch import EMPTY_WAIT_MS_MAX
 from raftlake.replica.apis.shown_records import READS_MAX, read_shown
 from raftlake.replica.config import METADATA_GROUP
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import HEADER_BYTES, Record, build_batch, decode_records, iterate_headers

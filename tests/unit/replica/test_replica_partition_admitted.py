@@ -8,7 +8,8 @@ from enginekit import ORDERS, Ground
 from raftlake.errors import ErrorCode
 from raftlake.raft.actions import AppendRecords
 from raftlake.raft.events import AppendRequested
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.wire.batches import Record, build_batch, iterate_headers
 
 

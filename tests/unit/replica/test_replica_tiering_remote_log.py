@@ -74,7 +74,7 @@ def test_copies_that_do_not_reach_the_local_log_do_not_count(end: int, start: in
 
 
 def find(world: World, which: Special) -> tuple[int, int, int]:
-    found = _find_end(world.remote, world.partition, which)
+    found = _find_end(world.remote, world.partition, which, world.partition.high_watermark)
     return found.error, found.offset, found.epoch
 
 

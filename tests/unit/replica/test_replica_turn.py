@@ -33,6 +33,7 @@ class Order:
                 "disk",
                 "fetch_server",
                 "fetchers",
+                "gate",
                 "handover",
                 "kv",
                 "reads",

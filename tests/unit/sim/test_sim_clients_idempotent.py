@@ -11,7 +11,7 @@ import pytest
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
-from raftlake.replica.partition.partition import PendingAppend
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.producer_state import SEQUENCE_MODULUS
 from raftlake.sim.clients.base import RETRY_BACKOFF_MS_MAX
 from raftlake.sim.clients.calls import CallFailure

@@ -9,9 +9,10 @@ from typing import cast
 
 import pytest
 
+from contract.aborted_index_contract import AbortedIndexContract
 from contract.batches import data_of, fill, make_batch, read_all
 from contract.election_store_contract import Disk, ElectionStoreContract
-from contract.log_store_contract import SEGMENT_BYTES, LogStoreContract
+from contract.log_store_contract import SEGMENT_BYTES
 from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports.driver import ElectionStore, LogDirectory
 from raftlake.ports.peer_rpcs import GroupId
@@ -50,7 +51,7 @@ def machine_of(directory: object) -> QuietMachine:
     return cast(QuietMachine, cast(SimulatedDisk, directory).machine)
 
 
-class TestMemoryLog(LogStoreContract):
+class TestMemoryLog(AbortedIndexContract):
     def open_directory(self, place: Path) -> SimulatedDisk:
         return SimulatedDisk(QuietMachine(), segment_bytes=SEGMENT_BYTES)
 

@@ -13,6 +13,9 @@ Reading order:
 - `create_partitions`: CreatePartitions, which lets topics grow.
 - `topics`: CreateTopics and DeleteTopics, as transactions on keys.
 - `producers`: InitProducerId, with ids from blocks that one key gives out.
+- `transactions`: what transactional producers and tools ask the coordinator of transactions.
+- `describe_producers`: DescribeProducers, who writes to a partition.
+- `write_txn_markers`: WriteTxnMarkers, which ends a transaction that hangs.
 - `groups`: FindCoordinator, and the refusal of what members of a consumer group ask for.
 - `voters`: AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-853).
 - `find_quorum`: FindQuorum (KIP-595).
@@ -25,6 +28,7 @@ Invariants:
 - A handler gets the decoded request and calls `reply` once, now or in a later turn.
 - A handler never raises for what a client sent.
 - No consumer gets a record above the high watermark that this node has applied, nor a control record of Raft.
+- No consumer that reads what is committed gets a record at or above the last stable offset.
 - acks=1 waits for the majority like acks=all.
 """
 
@@ -35,13 +39,25 @@ from typing import Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, create_partitions, delete_records, groups, offsets, replica_offsets, topics, voters
+from raftlake.replica.apis import (
+    cluster,
+    create_partitions,
+    delete_records,
+    describe_producers,
+    groups,
+    offsets,
+    replica_offsets,
+    topics,
+    transactions,
+    voters,
+    write_txn_markers,
+)
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
 from raftlake.replica.apis.log_dirs import LogDirs
 from raftlake.replica.apis.produce import produce
-from raftlake.replica.apis.producers import ProducerIds, init_producer_id
+from raftlake.replica.apis.producers import init_producer_id
 from raftlake.replica.config import ClientContext
 from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey, RequestHeader
@@ -55,7 +71,7 @@ ClientHandler = Callable[[Services, Any, ClientContext, Reply], None]
 class Apis:
     def __init__(self, node: Services) -> None:
         self._node = node
-        producer_ids, parked = ProducerIds(node), ParkedFetches()
+        parked = ParkedFetches()
         self._handlers: dict[int, Handler] = {
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.METADATA: cluster.metadata,
@@ -66,6 +82,9 @@ class Apis:
             ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
+            ApiKey.DESCRIBE_PRODUCERS: describe_producers.describe_producers,
+            ApiKey.DESCRIBE_TRANSACTIONS: transactions.describe_transactions,
+            ApiKey.LIST_TRANSACTIONS: transactions.list_transactions,
             ApiKey.FIND_QUORUM: find_quorum,
             ApiKey.ADD_RAFT_VOTER: voters.add_raft_voter,
             ApiKey.REMOVE_RAFT_VOTER: voters.remove_raft_voter,
@@ -82,15 +101,18 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
-            ApiKey.INIT_PRODUCER_ID: lambda of, request, client, reply: init_producer_id(
-                of, producer_ids, request, client, reply
-            ),
+            ApiKey.WRITE_TXN_MARKERS: write_txn_markers.write_txn_markers,
+            ApiKey.INIT_PRODUCER_ID: init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
+            ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
+            ApiKey.END_TXN: transactions.end_txn,
+            ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
         }
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:
         """Answer a client's request; the shell sends only keys that the API table lists for a node."""
         if isinstance(message, ProduceRequest):
-            produce(self._node, message, client, reply)
+            produce(self._node, message, header.api_version, client, reply)
             return
         client_handler = self._client_handlers.get(header.api_key)
         if client_handler is not None:

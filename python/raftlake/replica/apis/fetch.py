@@ -1,5 +1,8 @@
 """Fetch (key 1) for consumers, at the leader and at followers: never past the high watermark that this node has applied.
 
+A consumer that reads what is committed (isolation level 1) gets nothing at or above the last stable offset, and is told which
+transactions are aborted among the records that it gets. While the last stable offset stands no new high watermark calls it.
+
 A request is answered at once when it has enough bytes, an error or a divergence to report, or no time to wait; else it
 is parked until the high watermark of one of its partitions moves, or its wait is over. A look in vain reads all partitions: so
 the bytes that a request may wait for have an end, and a pause for which the request was large follows. During a pause nothing
@@ -19,8 +22,8 @@ from collections.abc import Callable
 
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import NO_LEADER, Epoch
-from raftlake.replica.apis.offsets import fence
+from raftlake.raft.types import NO_LEADER, Epoch, Offset
+from raftlake.replica.apis.offsets import READ_COMMITTED, fence
 from raftlake.replica.apis.shown_records import read_shown
 from raftlake.replica.config import ClientContext
 from raftlake.replica.partition.partition import Partition
@@ -35,7 +38,6 @@ from raftlake.wire.fetch_response import EpochEndOffset, FetchPartitionResult, F
 from raftlake.wire.shown import end_of_empty
 
 WAIT_MS_MAX = 60_000
-READ_COMMITTED = 1
 #: What one answer may hold whatever the client asks for, and of one partition.
 BYTES_MAX = 64 * 1024 * 1024
 PARTITION_BYTES_MAX = 8 * 1024 * 1024
@@ -78,8 +80,8 @@ class ParkedFetch:
     """One consumer's Fetch. `attempt` reads everything anew, so a late answer is as fresh as an early one."""
 
     __slots__ = (
-        "_awaited", "_bytes_min", "_deadline_ms", "_done", "_groups", "_missing", "_node", "_parked", "_pause", "_reply",
-        "_request", "_seen", "_stops", "_timer",
+        "_awaited", "_bytes_min", "_deadline_ms", "_done", "_groups", "_is_committed", "_is_unsettled", "_missing", "_node",
+        "_parked", "_pause", "_reply", "_request", "_seen", "_stops", "_timer",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +95,10 @@ class ParkedFetch:
         self._node = node
         self._parked = parked
         self._request = request
+        #: It reads only what transactions have committed.
+        self._is_committed = request.isolation_level == READ_COMMITTED
+        #: At the last look some partition could not say yet what it has.
+        self._is_unsettled = False
         self._groups = groups
         self._reply = reply
         self._done = False
@@ -119,7 +125,18 @@ class ParkedFetch:
             for group in groups:
                 partition = self._node.engine.partitions.get(group)
                 if partition is not None:
-                    self._stops.append(partition.wait_for_watermark(self._on_watermark))
+                    waiter = self._stable_waiter(partition) if self._is_committed else self._on_watermark
+                    self._stops.append(partition.wait_for_watermark(waiter))
+
+    def _stable_waiter(self, partition: Partition) -> Callable[[int], bool]:
+        """Waits for a last stable offset other than the one of now."""
+        seen = partition.last_stable_offset
+
+        def on_watermark(high_watermark: int) -> bool:
+            has_moved = self._is_unsettled or partition.deleted or partition.last_stable_offset != seen
+            return has_moved and self._on_watermark(high_watermark)
+
+        return on_watermark
 
     def _stop_watching(self) -> None:
         for stop in self._stops:
@@ -139,7 +156,13 @@ class ParkedFetch:
 
     def _watermarks(self) -> list[int]:
         hosted = (self._node.engine.partitions.get(group) for groups in self._groups for group in groups)
-        return [-1 if partition is None else partition.high_watermark for partition in hosted]
+        return [-1 if partition is None else self._end_of(partition) for partition in hosted]
+
+    def _end_of(self, partition: Partition) -> int:
+        """Where what this consumer may be given ends, exclusively."""
+        if not self._is_committed or self._is_unsettled:
+            return partition.high_watermark
+        return min(partition.high_watermark, partition.last_stable_offset)
 
     def _end_pause(self) -> None:
         self._parked.in_vain -= 1
@@ -200,7 +223,7 @@ class ParkedFetch:
         """Bytes of records, those of partitions that have batches without records alone, whether to answer now, the answer."""
         budget = min(self._request.bytes_max, BYTES_MAX)
         size, empty, urgent = 0, 0, not self._request.topics
-        self._missing = []
+        self._missing, self._is_unsettled = [], False
         topics: list[FetchTopicResult] = []
         for topic, groups in zip(self._request.topics, self._groups, strict=True):
             results: list[FetchPartitionResult] = []
@@ -210,7 +233,9 @@ class ParkedFetch:
                 size += len(records)
                 empty += len(records) if end_of_empty(records) is not None else 0
                 has_news = result.error is not ErrorCode.NONE or result.diverging_epoch is not None
-                urgent = urgent or (has_news and not self._may_pass(group, part, result.error))
+                may_pass = has_news and self._may_pass(group, part, result.error)
+                self._is_unsettled |= may_pass
+                urgent = urgent or (has_news and not may_pass)
                 results.append(result)
             topics.append(FetchTopicResult(topic.name, topic.topic_id, results))
         return size, empty, urgent, topics
@@ -229,25 +254,28 @@ class ParkedFetch:
         if error is ErrorCode.OFFSET_NOT_AVAILABLE:
             return FetchPartitionResult(part.index, error)
         high_watermark = partition.high_watermark
+        stable_end = min(high_watermark, partition.last_stable_offset)
+        end = Offset(stable_end if self._is_committed else high_watermark)
         result = FetchPartitionResult(
             part.index,
             error,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=stable_end,
             log_start_offset=remote_log.start_offset(partition),
-            aborted_transactions=[] if self._request.isolation_level == READ_COMMITTED else None,
+            aborted_transactions=[] if self._is_committed else None,
         )
-        is_at_end = part.fetch_offset == high_watermark
-        if error is not ErrorCode.NONE or (is_at_end and not partition.is_serving):
+        if error is not ErrorCode.NONE or (part.fetch_offset == high_watermark and not partition.is_serving):
             # ListOffsets tells clients the epoch of the record at that offset. A follower may not have that record yet.
             return result
         result.error, result.diverging_epoch = _divergence(remote_log, partition, part)
         is_refused = result.error is not ErrorCode.NONE or result.diverging_epoch is not None
-        if is_refused or is_at_end or not (budget > 0 or first):
+        if is_refused or part.fetch_offset >= end or not (budget > 0 or first):
             return result
         size_max = max(1, min(part.bytes_max, budget, PARTITION_BYTES_MAX))
-        found = read_shown(self._node, partition, part.fetch_offset, size_max)
+        found = read_shown(self._node, partition, part.fetch_offset, size_max, end if self._is_committed else None)
         result.records, result.error = found.data, found.error
+        if self._is_committed:
+            result.aborted_transactions = found.aborted
         if found.missing >= 0:
             self._missing.append((partition, found.missing))
         return result

@@ -1,9 +1,9 @@
-"""Consumer groups and transactions, which there are not: FindCoordinator (10) and the requests to a group's coordinator.
+"""FindCoordinator (10), and the requests to the coordinator of a consumer group, which there are not.
 
 A client asks for a coordinator as soon as it has a group id, also one that assigns partitions and will never need it, and
 librdkafka reports an error of that answer to the application. So each node names itself as the coordinator of every group, and
-refuses what a member of one would ask for: joining, and keeping offsets. Transactions are refused at once, by the one error
-that all clients take for final.
+refuses what a member of one would ask for: joining, and keeping offsets. The coordinator of all transactions is the node that
+leads the metadata log.
 """
 
 from __future__ import annotations
@@ -20,22 +20,32 @@ GROUP, TRANSACTION = 0, 1
 #: No client goes on asking after these.
 NO_GROUPS = ErrorCode.INVALID_REQUEST
 NO_TRANSACTIONS = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-WHY = "raftlake has no consumer groups and no transactions: assign partitions and keep offsets in your checkpoint"
+WHY = "raftlake has no consumer groups: assign partitions and keep offsets in your checkpoint"
+WHY_NO_TRANSACTIONS = "the log of another program has no transactions"
 
 
 def find_coordinator(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
     answers = Answers(request)
     kind = getattr(request, "key_type", GROUP)
+    place: dict[str, object] = {"node_id": -1, "host": "", "port": -1}
+    error, why = ErrorCode.NONE, None
     if kind == GROUP:
         listener = node.engine.config.listener
-        error, place = ErrorCode.NONE, {"node_id": node.engine.config.node_id, "host": listener.host, "port": listener.port}
+        place = {"node_id": node.engine.config.node_id, "host": listener.host, "port": listener.port}
+    elif kind == TRANSACTION and not node.engine.config.is_opaque:
+        leader_id = node.quorum.leader_id
+        endpoint = node.membership.nodes().get(leader_id)
+        if endpoint is None:
+            error, why = ErrorCode.COORDINATOR_NOT_AVAILABLE, "no node leads the metadata log, or its address is not known yet"
+        else:
+            place = {"node_id": leader_id, "host": endpoint.host, "port": endpoint.port}
     else:
-        error = NO_TRANSACTIONS if kind == TRANSACTION else ErrorCode.INVALID_REQUEST
-        place = {"node_id": -1, "host": "", "port": -1}
+        is_transaction = kind == TRANSACTION
+        error, why = (NO_TRANSACTIONS, WHY_NO_TRANSACTIONS) if is_transaction else (ErrorCode.INVALID_REQUEST, WHY)
         keys = request.coordinator_keys if type(request).__version__ >= 4 else (request.key,)
         for key in keys:
-            node.refused_for_good.note(TRANSACTIONS if kind == TRANSACTION else SHARE, key, WHY, client)
-    found = {"error_code": kafka_error(error), "error_message": WHY if error is not ErrorCode.NONE else None, **place}
+            node.refused_for_good.note(TRANSACTIONS if is_transaction else SHARE, key, why, client)
+    found = {"error_code": kafka_error(error), "error_message": why, **place}
     if type(request).__version__ >= 4:
         keys = dict.fromkeys(request.coordinator_keys)
         coordinators = tuple(answers.make("Coordinator", key=key, **found) for key in keys)

@@ -1,5 +1,7 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23): where a partition begins and ends, and where an epoch ended.
 
+Whoever reads what is committed is told the last stable offset as the end, and of no time at or above it.
+
 Only the leader answers, and only once its own epoch has committed an entry: before that its high watermark may lie
 below the one that clients have already seen (the seam where Spark once read "data loss" after a hand-off). Replicas that ask
 where an epoch ended need no high watermark.
@@ -16,15 +18,18 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset
 from raftlake.replica.apis.answers import Answers, kafka_error
-from raftlake.replica.aside.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question
+from raftlake.replica.aside.time_searches import MAX_TIMESTAMP, NOTHING, AskedTogether, FoundOffset, Question, committed_end
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
 from raftlake.replica.tiering.remote_log import NOWHERE, RemoteLog
+
+READ_COMMITTED = 1
 
 
 class Special(IntEnum):
     """Timestamps that stand for a place. MAX_TIMESTAMP, which stands for a record, is `time_searches`' own."""
 
+    #: The high watermark; to those who read what is committed the last stable offset.
     LATEST = -1
     EARLIEST = -2
     EARLIEST_LOCAL = -4
@@ -51,6 +56,8 @@ def list_offsets(node: Services, request: Any, reply: Callable[[object], None]) 
     found = [[NOTHING] * len(topic.partitions) for topic in request.topics]
     missing = sum(map(len, found)) + 1
     together = node.time_searches.begin()
+    # From version 2 on.
+    is_committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
 
     def put(row: list[FoundOffset], index: int, answer: FoundOffset) -> None:
         row[index] = answer
@@ -65,7 +72,7 @@ def list_offsets(node: Services, request: Any, reply: Callable[[object], None]) 
     for topic, row in zip(request.topics, found, strict=True):
         for index, asked in enumerate(topic.partitions):
             group = node.names.resolve_group(topic.name, asked.partition_index)
-            _ask(node, together, group, asked, partial(put, row, index))
+            _ask(node, together, group, asked, is_committed, partial(put, row, index))
     # Only now: an answer that came at once must not end a request that is not read to its end.
     decided()
 
@@ -89,13 +96,28 @@ def _listed(request: Any, found: list[list[FoundOffset]]) -> object:
     return answers.make("ListOffsetsResponse", topics=tuple(topics))
 
 
-def _ask(node: Services, together: AskedTogether, group: GroupId, asked: Any, done: Callable[[FoundOffset], None]) -> None:
+def _ask(
+    node: Services,
+    together: AskedTogether,
+    group: GroupId,
+    asked: Any,
+    is_committed: bool,
+    done: Callable[[FoundOffset], None],
+) -> None:
     serving = partial(_serving, node, group, getattr(asked, "current_leader_epoch", -1))
+    end_of = _stable_end if is_committed else committed_end
     if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
-        node.time_searches.ask(together, Question(group, asked.timestamp, serving, done))
+        node.time_searches.ask(together, Question(group, asked.timestamp, serving, done, end_of))
         return
     partition = serving()
-    done(_find_end(node.remote_log, partition, asked.timestamp) if isinstance(partition, Partition) else FoundOffset(partition))
+    if not isinstance(partition, Partition):
+        done(FoundOffset(partition))
+    else:
+        done(_find_end(node.remote_log, partition, asked.timestamp, end_of(partition)))
+
+
+def _stable_end(partition: Partition) -> Offset:
+    return min(partition.high_watermark, partition.last_stable_offset)
 
 
 def _serving(node: Services, group: GroupId, current_leader_epoch: int) -> Partition | ErrorCode:
@@ -111,8 +133,8 @@ def _serving(node: Services, group: GroupId, current_leader_epoch: int) -> Parti
     return partition if partition.is_serving else ErrorCode.OFFSET_NOT_AVAILABLE
 
 
-def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundOffset:
-    """One of Kafka's special timestamps that need no look into the log."""
+def _find_end(remote_log: RemoteLog, partition: Partition, which: int, end: Offset) -> FoundOffset:
+    """One of Kafka's special timestamps that need no look into the log. `end`: of what whoever asks may read."""
     if which in _OVER_THE_TABLE and not remote_log.knows_start(partition):
         # KAFKA-15351: the local start is not the first offset. Who is told so skips what the table has.
         return FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
@@ -120,7 +142,7 @@ def _find_end(remote_log: RemoteLog, partition: Partition, which: int) -> FoundO
         return FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
     match which:
         case Special.LATEST:
-            return FoundOffset(ErrorCode.NONE, -1, partition.high_watermark, partition.core.epoch)
+            return FoundOffset(ErrorCode.NONE, -1, end, partition.core.epoch)
         case Special.EARLIEST:
             place = remote_log.start_offset(partition)
         case Special.EARLIEST_LOCAL:

@@ -3,6 +3,9 @@
 A batch that no reader can read would stop every reader of the partition for good, so each is checked by its header, its CRC and
 the frames of its records (`replica.record_checks`); compressed payloads are decompressed for that once and thrown away. Keys
 and values are not looked at. acks=1 waits for the majority like acks=all: this log has no weaker acknowledgement to give.
+
+Transactional batches need the transactional id of their request. Whether they may begin a transaction in their partition is
+judged where they get their offsets (`Partition.admit`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from raftlake.raft.types import NO_LEADER
 from raftlake.replica.aside.check_line import Asker, Checked
 from raftlake.replica.aside.record_checks import RequestBudget
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER
 from raftlake.replica.refused_for_good import APPEND
 from raftlake.replica.services import Services
@@ -76,7 +80,10 @@ class _Collector:
             self._reply(_with_endpoints(self._node, self._results))
 
 
-def produce(node: Services, request: ProduceRequest, client: ClientContext, reply: Callable[[object], None]) -> None:
+def produce(
+    node: Services, request: ProduceRequest, version: int, client: ClientContext, reply: Callable[[object], None]
+) -> None:
+    """`version` is that of the request: what a transactional producer is told depends on it."""
     deadline_ms = node.engine.now_ms + min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
     asker = Asker(client.connection, deadline_ms, request.acks != 0, client)
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1 and request.acks != 0:
@@ -84,7 +91,8 @@ def produce(node: Services, request: ProduceRequest, client: ClientContext, repl
         (topic,) = request.topics
         (part,) = topic.partitions
         budget = RequestBudget(len(part.records or b""))
-        _produce_one(node, request, topic, part, budget, asker, partial(_answer_one, node, topic, part.index, reply))
+        answer_one = partial(_answer_one, node, topic, part.index, reply)
+        _produce_one(node, request, version, topic, part, budget, asker, answer_one)
         return
     times = Counter((topic.name, topic.topic_id, part.index) for topic in request.topics for part in topic.partitions)
     budget = RequestBudget(sum(len(part.records or b"") for topic in request.topics for part in topic.partitions))
@@ -95,7 +103,7 @@ def produce(node: Services, request: ProduceRequest, client: ClientContext, repl
             if times[topic.name, topic.topic_id, part.index] > 1:
                 answer(None, ErrorCode.INVALID_REQUEST, -1, f"partition {part.index} stands in the request more than once")
             else:
-                _produce_one(node, request, topic, part, budget, asker, answer)
+                _produce_one(node, request, version, topic, part, budget, asker, answer)
 
 
 def _answer_one(
@@ -141,6 +149,7 @@ Answer = Callable[..., None]
 def _produce_one(
     node: Services,
     request: ProduceRequest,
+    version: int,
     topic: ProduceTopic,
     part: ProducePartition,
     budget: RequestBudget,
@@ -161,7 +170,7 @@ def _produce_one(
     if _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return
-    append = partial(_append, node, partition, records, asker, done)
+    append = partial(_append, node, partition, records, request.transactional_id, version, asker, done)
     node.record_checks.check(partition, asker, budget, records, append)
 
 
@@ -179,6 +188,8 @@ def _append(
     node: Services,
     partition: Partition,
     records: bytearray | memoryview,
+    transactional_id: str | None,
+    version: int,
     asker: Asker,
     done: Answer,
     checked: Checked,
@@ -188,12 +199,17 @@ def _append(
         _refuse(node, partition.group, checked, asker, done)
     elif partition.deleted or _is_elsewhere(node, partition):
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    elif checked[0].is_transactional and transactional_id is None:
+        # As Kafka, which takes it for a producer that may not use the id that it does not name.
+        refused = RequestRejected(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without their id")
+        _refuse(node, partition.group, refused, asker, done)
     else:
         idempotent = checked[0].producer_id != NO_PRODUCER
         refuse = partial(done, NO_ROOM, -1)
-        partition.appending.append(
-            PendingAppend(records, checked, asker.deadline_ms, done, idempotent, waits=asker.waits, refuse=refuse)
-        )
+        pending = PendingAppend(records, checked, asker.deadline_ms, done, idempotent, waits=asker.waits, refuse=refuse)
+        if transactional_id is not None:
+            pending.transactional_id, pending.version = transactional_id, version
+        partition.appending.append(pending)
         node.engine.mark_appending(partition)
 
 
@@ -203,8 +219,8 @@ def _records(node: Services, request: ProduceRequest, group: GroupId, part: Prod
         raise RequestRejected(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, got {request.acks}")
     if group.topic == METADATA_TOPIC:
         raise RequestRejected(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} takes commands of nodes only")
-    if request.transactional_id is not None:
-        raise RequestRejected(ErrorCode.INVALID_REQUEST, "transactions are not supported: use an idempotent producer")
+    if request.transactional_id is not None and node.engine.config.is_opaque:
+        raise RequestRejected(ErrorCode.INVALID_REQUEST, "another program's log has no transactions")
     if not part.records:
         raise RequestRejected(ErrorCode.INVALID_RECORD, "the request holds no records")
     if len(part.records) > node.engine.config.message_bytes_max:

@@ -142,8 +142,10 @@ class RequestBudget:
 
 def _require_clients(header: BatchHeader) -> None:
     """RequestRejected for what only nodes write, or what tells less of its producer than it has to."""
-    if header.is_control or header.is_transactional:
-        raise RequestRejected(ErrorCode.INVALID_RECORD, "clients may not write control or transactional batches")
+    if header.is_control:
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if header.is_transactional and header.producer_id == NO_PRODUCER:
+        raise RequestRejected(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
     if header.producer_id != NO_PRODUCER and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise RequestRejected(ErrorCode.INVALID_RECORD, "an idempotent batch needs a producer epoch and a first sequence")
 

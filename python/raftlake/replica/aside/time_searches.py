@@ -62,6 +62,10 @@ NOTHING = FoundOffset(ErrorCode.NONE)
 NOT_NOW = FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
+def committed_end(partition: Partition) -> Offset:
+    return partition.high_watermark
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     group: GroupId
@@ -70,6 +74,8 @@ class Question:
     #: The partition, as far as it may be asked now, or why not.
     serving: Callable[[], Partition | ErrorCode]
     done: Callable[[FoundOffset], None]
+    #: Where what the client may read ends.
+    end_of: Callable[[Partition], Offset] = committed_end
 
 
 class AskedTogether:
@@ -181,7 +187,7 @@ class TimeSearches:
         partition = question.serving()
         if not isinstance(partition, Partition):
             return FoundOffset(partition)
-        looked = self._findings.guarded(partition.group, lambda: self._look(partition, question.timestamp))
+        looked = self._findings.guarded(partition.group, lambda: self._look(partition, question))
         if looked is None:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
         batch, data = looked
@@ -189,7 +195,7 @@ class TimeSearches:
             return NOTHING
         start = self._deleted_below(partition)
         if batch.offset < start:
-            return (yield from self._search_behind(partition, question.timestamp, start))
+            return (yield from self._search_behind(partition, question, start))
         wanted = batch.timestamp_ms if question.timestamp == MAX_TIMESTAMP else question.timestamp
         found = yield from self._walk(parse_header(data), data, wanted)
         if found is None:
@@ -197,15 +203,16 @@ class TimeSearches:
         return FoundOffset(ErrorCode.NONE, found.timestamp_ms, found.offset, batch.epoch)
 
     def _search_behind(
-        self, partition: Partition, timestamp: int, start: Offset
+        self, partition: Partition, question: Question, start: Offset
     ) -> Generator[Callable[[], BytesLike | None] | None, BytesLike | None, FoundOffset]:
         """What the log finds is deleted. Look at each batch behind that, of those segments that can hold the answer."""
+        timestamp, end = question.timestamp, question.end_of(partition)
         is_latest, best = timestamp == MAX_TIMESTAMP, NOTHING
         segments = self._findings.guarded(partition.group, partition.log.segments)
         for segment in segments_behind(segments or (), timestamp, start):
             offset = max(segment.base_offset, start)
-            while offset < min(segment.end_offset, partition.high_watermark):
-                read = partial(partition.read_intact, offset, partition.high_watermark, 1)
+            while offset < min(segment.end_offset, end):
+                read = partial(partition.read_intact, offset, end, 1)
                 data = self._findings.guarded(partition.group, read)
                 if not data:
                     return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -247,15 +254,15 @@ class TimeSearches:
                 yield None
         return latest
 
-    def _look(self, partition: Partition, timestamp: int) -> tuple[TimestampAndOffset | None, bytes]:
-        """The batch that has the time, None where there is none, and its bytes; none above the high watermark."""
-        log, high_watermark = partition.log, partition.high_watermark
+    def _look(self, partition: Partition, question: Question) -> tuple[TimestampAndOffset | None, bytes]:
+        """The batch that has the time, None where there is none, and its bytes; none above what the client may read."""
+        log, end, timestamp = partition.log, question.end_of(partition), question.timestamp
         self._allowance.left -= QUESTION_COST
         found = log.latest_timestamp() if timestamp == MAX_TIMESTAMP else log.find_timestamp(timestamp)
-        if found is None or found.offset >= high_watermark:
+        if found is None or found.offset >= end:
             return None, b""
         # One batch, however large it is.
-        data = partition.read_intact(found.offset, Offset(high_watermark), 1)
+        data = partition.read_intact(found.offset, end, 1)
         self._allowance.left -= len(data)
         return found, data
 

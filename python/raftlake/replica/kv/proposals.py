@@ -2,7 +2,8 @@
 
 Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
 that is created, grows or is deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to
-the tier, where the records of partitions begin; or a client's command. The node itself is not asked. Knows nothing of
+the tier, where the records of partitions begin; or a client's command, which may end transactions. The keys of transactions are
+written by the leader of the metadata log alone, so no node forwards them. The node itself is not asked. Knows nothing of
 connections; `ports.Origin` says who asks, and a claimed number which node.
 """
 
@@ -71,27 +72,30 @@ class ProposalGate:
 
     def refusal(self, txn: Txn, origin: Origin, source: NodeId) -> str | None:
         """Why this transaction may not be proposed; None where it may."""
-        if origin is Origin.SELF or not any(is_reserved(operation.key) for operation in txn.ops):
+        if origin is Origin.SELF or not any(is_reserved(change.key) for change in txn.changes):
             return None
         if origin is Origin.CLIENT:
             reason: str | None = "reserved keys are written by nodes alone"
+        elif txn.endings:
+            reason = "a node ends transactions of clients, and changes no reserved key beside"
         else:
             reason = self._refusal_of_peer(txn, source)
         if reason is not None:
             self.count += 1
             if self.count <= TOLD_MAX:
-                keys = [operation.key[:100] for operation in txn.ops[:3]]
+                keys = [change.key[:100] for change in txn.changes[:3]]
                 logger.warning("refused a proposal of %s %d for %r: %s", origin.value, source, keys, ascii(reason))
         return reason
 
     def _refusal_of_peer(self, txn: Txn, source: NodeId) -> str | None:
-        if txn.ops[0].key.startswith(TIER_PREFIX):
+        changes = txn.changes
+        if changes[0].key.startswith(TIER_PREFIX):
             return refusal_of_tier(txn, source, self._state.machine)
-        if txn.ops[0].key.startswith(STARTS_PREFIX):
+        if changes[0].key.startswith(STARTS_PREFIX):
             return self._refusal_of_starts(txn)
-        if len(txn.ops) != 1 or [compare.key for compare in txn.compares] != [txn.ops[0].key]:
+        if len(changes) != 1 or [compare.key for compare in txn.compares] != [changes[0].key]:
             return "a node changes one reserved key at a time, under a condition on that key"
-        operation, version = txn.ops[0], txn.compares[0].version
+        operation, version = changes[0], txn.compares[0].version
         key = operation.key
         if key.startswith(TOPICS_PREFIX):
             return self._refusal_of_topic(operation, version)
@@ -111,7 +115,7 @@ class ProposalGate:
     def _refusal_of_starts(self, txn: Txn) -> str | None:
         """That no start goes back the rules see to (`reserved_rules`)."""
         recovery = recovery_of(self._state.machine)
-        for operation in txn.ops:
+        for operation in txn.changes:
             if not isinstance(operation, Put) or start_group(operation.key) is None:
                 return "a node says where the records of partitions begin, and changes nothing else with it"
             found = decode_start(operation.value)

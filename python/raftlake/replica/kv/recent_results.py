@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from raftlake.kv.machine import TxnResult
 
-#: The compares that failed; None for success, or the result where there is more to say of a success.
+#: The compares that failed; None for success, or the result where there is more to say.
 _Kept = tuple[tuple[str, int], ...] | TxnResult | None
 
 
@@ -29,7 +29,9 @@ class RecentResults:
         """A command was applied."""
         if len(self._newer) >= self._kept_min:
             self._older, self._newer = self._newer, {}
-        self._newer[result.offset] = result if result.ignored else None if result.succeeded else result.current
+        self._newer[result.offset] = (
+            result if result.ignored or result.refused else None if result.succeeded else result.current
+        )
 
     def get(self, offset: int) -> TxnResult | None:
         """None when it was never applied here, or too long ago."""

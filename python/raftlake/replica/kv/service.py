@@ -26,7 +26,8 @@ from raftlake.replica.kv.refused_keys import RefusedKeys
 from raftlake.replica.kv.restore import KvRestore, release
 from raftlake.replica.kv.room import Admission, KvRoom, NoRoom
 from raftlake.replica.kv.state import KvState
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.replication.reads import ReadService
 from raftlake.replica.timers import Timer

@@ -1,4 +1,4 @@
-"""The one state machine as this node has applied it, and what its reserved keys say of topics.
+"""The one state machine as this node has applied it, and what its reserved keys say of topics and transactions.
 
 Read by the services of this package before they propose and after they apply; changed by `KvService` alone.
 """
@@ -12,6 +12,8 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.reserved import RecordStart, Topic
 from raftlake.replica.reserved_rules import ReservedRules
+from raftlake.replica.transaction_entry import Transaction
+from raftlake.replica.transaction_index import TransactionIndex
 
 
 class KvState:
@@ -37,6 +39,15 @@ class KvState:
         """The records of a partition below it are deleted; 0 where none were."""
         start = self._rules.starts.get((group.topic_id, group.partition))
         return Offset(0) if start is None else start.offset
+
+    @property
+    def transactions(self) -> TransactionIndex:
+        """The transactions that the keys describe, as far as they are applied here."""
+        return self._rules.transactions
+
+    def transaction_of(self, producer_id: int) -> Transaction | None:
+        """Of the transactional id that has this producer id; None where none has it."""
+        return self._rules.transactions.of(producer_id)
 
     @property
     def partition_count(self) -> int:

@@ -3,7 +3,9 @@
 Reading order:
 
 - `partition`: `Partition` joins the core, the log, the producers and the clients that wait for the high watermark.
+- `pending`: appends on their way into the log. `holds`: what transactions ask of them.
 - `producer_state`: the sequence numbers of idempotent producers, and what they allow to be appended.
+- `transactions`: which transactions are open or undecided, and so where the last stable offset is.
 - `start_points`: `LogFacts` knows producers and voters as the log tells them. It writes down what the next start wants to know.
 - `auxiliary`: what a replica has to know that begins at some offset, as the remote tier keeps it.
 - `voter_log`: control batches that say who votes.

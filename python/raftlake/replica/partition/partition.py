@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from raftlake.errors import CorruptBatch, DiskFull, ErrorCode, RequestRejected
 from raftlake.ports.driver import BatchSpan, LogStore
@@ -21,11 +22,14 @@ from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.partition.auxiliary import Auxiliary
+from raftlake.replica.partition.holds import Holds, is_needed, may_append
 from raftlake.replica.partition.intact import require_intact
+from raftlake.replica.partition.pending import NO_EPOCH, NOT_WRITTEN, PendingAppend, WaitingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch, ProducerStates
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
-from raftlake.wire.batches import BatchHeader, parse_header, stamp
+from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp
 from raftlake.wire.shown import without_raft_records
 
 #: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
@@ -39,40 +43,36 @@ NO_ROOM_FOR_PRODUCERS = (
 
 
 @dataclass(slots=True)
-class PendingAppend:
-    """Validated batches of one producer request for this partition, on their way into the log.
-
-    `done(error, base_offset)` is called exactly once, with the errors of `Partition.admit` and `Partition.on_leadership_lost`.
-    """
-
-    buffer: bytearray | memoryview
-    headers: Sequence[BatchHeader]
-    deadline_ms: int
-    done: Callable[[ErrorCode, int], None]
-    #: A retry of these batches cannot be applied twice, so a lost leadership may be answered as "not leader".
-    idempotent: bool
-    #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
-    waits: bool = True
-    #: Called instead of `done` where disks are too full for what clients append; None: it is the quorum's own.
-    refuse: Callable[[str], None] | None = None
-
-
-@dataclass(slots=True)
-class WaitingAppend:
-    """An appended request that is answered once everything below `end_offset` is committed."""
-
-    end_offset: int
-    base_offset: int
-    pending: PendingAppend
-
-
-@dataclass(slots=True)
 class ReceivedBatch:
     """A batch inside the log bytes of a fetch response."""
 
     answer: memoryview
     position: int
     header: BatchHeader
+    marker: EndMarker | None = None
+
+
+class Gate(Protocol):
+    """Judges the transactions of a node's partitions (`replica.transactions.verification`)."""
+
+    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
+        """Whether a batch may begin a transaction: NONE, or why not; None where that has to be looked up."""
+
+    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
+        """Call `Partition.end_hold` or `Partition.refuse_held` for the producer of a batch, now or later."""
+
+
+class NoTransactions:
+    """Where no keys tell of transactions none begins."""
+
+    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
+        return ErrorCode.INVALID_TXN_STATE
+
+    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
+        partition.refuse_held(pending.headers[0].producer_id)
+
+
+NO_TRANSACTIONS = NoTransactions()
 
 
 class Partition:
@@ -88,6 +88,10 @@ class Partition:
         self.on_appended: Callable[[int], None] = _nothing
         self.outbox: list[Action] = []
         self.appending: list[PendingAppend] = []
+        #: Taken from there, until it is known whether they may begin a transaction.
+        self._holds = Holds()
+        #: The last epoch of which this node, as its leader, has looked up the quorum's keys of transactions.
+        self.keys_known_in = NO_EPOCH
         #: What was taken from there and is not written yet, in this order. Where an election state finds no room, more is taken
         #: before any of it is written.
         self._admitted: list[PendingAppend] = []
@@ -136,6 +140,29 @@ class Partition:
         """Like `read_intact`, for a consumer: the control batches of Raft are empty. Raises DamagedData."""
         data = self.log.read(start, limit, size_max)
         return without_raft_records(data, require_intact(self.group, data, start, self.log.epochs, check_crc=True))
+
+    # --- transactions ---
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """The end of what a reader of committed transactions may see: each transaction that begins below it is decided.
+
+        A transaction is decided when its marker is below the high watermark. The offset does not pass the high watermark. It
+        never goes back while that does not.
+        """
+        transactions = self.producers.transactions
+        if not transactions.is_used:
+            return self.high_watermark
+        transactions.commit(self.high_watermark)
+        earliest = transactions.earliest_undecided
+        if earliest is None or earliest >= self.high_watermark:
+            return self.high_watermark
+        return Offset(min(max(self.log.start_offset, earliest), self.high_watermark))
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader of [start, end) has to leave out, in the order of their markers. `end` is not
+        above the last stable offset. Raises StorageError."""
+        return self._facts.aborted(start, end)
 
     # --- producers ---
 
@@ -187,17 +214,27 @@ class Partition:
 
     # --- the leader's appends ---
 
-    def admit(self, prove: Prove, no_room: str = "") -> list[PendingAppend]:
+    def admit(self, prove: Prove, no_room: str = "", gate: Gate = NO_TRANSACTIONS) -> list[PendingAppend]:
         """Take what waits to be appended; refuse or answer as duplicate what must not be appended again.
 
         Sequence numbers are checked and recorded here, against the offsets that the batches are about to get. `prove` says
-        whether this node still leads the group. `no_room`: why clients may append nothing, "" when they may.
+        whether this node still leads the group. `no_room`: why clients may append nothing, "" when they may. `gate` says which
+        batches may begin a transaction.
         """
         admitted: list[PendingAppend] = []
+        unknown: list[PendingAppend] = []
         next_offset = self.core.log_end
         now_ms = self._wall_ms()
         for pending in self.appending:
             first = pending.headers[0]
+            if pending.marker is not None:
+                if self._admit_marker(pending, pending.marker, next_offset, now_ms):
+                    next_offset = Offset(next_offset + 1)
+                    admitted.append(pending)
+                continue
+            if self._holds and first.producer_id in self._holds:
+                self._holds.add(pending)
+                continue
             if no_room and pending.refuse is not None:
                 self._refuse_for_room(pending, pending.refuse, no_room)
                 continue
@@ -205,15 +242,26 @@ class Partition:
                 self._refuse_for_room(pending, pending.refuse, NO_ROOM_FOR_PRODUCERS)
                 continue
             try:
-                duplicate = self._check_sequence(pending) if first.producer_id != NO_PRODUCER else None
+                duplicate = self._check_sequence(pending) if _has_sequence(first) else None
             except RequestRejected as rejected:
                 self._reject(pending, rejected.code, prove)
                 continue
             if duplicate is not None:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
                 continue
+            if first.is_transactional or self.producers.transactions.is_used:
+                error = may_append(self.producers, first)
+                if error is None:
+                    error = gate.judge(self, pending)
+                if error is None:
+                    self._holds.add(pending)
+                    unknown.append(pending)
+                    continue
+                if error is not ErrorCode.NONE:
+                    self._refuse_transaction(pending, error)
+                    continue
             for header in pending.headers:
-                if header.producer_id != NO_PRODUCER:
+                if _has_sequence(header):
                     self.producers.record(
                         header.producer_id,
                         header.producer_epoch,
@@ -221,12 +269,55 @@ class Partition:
                         header.record_count,
                         next_offset,
                         now_ms,
+                        header.is_transactional,
                     )
+                elif header.is_control:
+                    self._note_marker(pending.buffer, header, next_offset, now_ms)
                 next_offset = Offset(next_offset + header.last_offset_delta + 1)
             admitted.append(pending)
         self.appending.clear()
         self._admitted += admitted
+        for pending in unknown:
+            gate.look_up(self, pending)
         return admitted
+
+    # --- transactions of the leader's appends ---
+
+    def _refuse_transaction(self, pending: PendingAppend, error: ErrorCode) -> None:
+        if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
+            # It comes again, and before what is behind it.
+            first = pending.headers[0]
+            self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
+        pending.done(error, -1)
+
+    def end_hold(self, producer_id: int) -> bool:
+        """What waits of a producer may be judged anew, before what came after it. Whether there is anything."""
+        held = self._holds.take(producer_id)
+        self.appending[:0] = held
+        return bool(held)
+
+    def refuse_held(self, producer_id: int) -> None:
+        """What waits of a producer cannot be judged now: it is to come again."""
+        for pending in self._holds.take(producer_id):
+            self._refuse_transaction(pending, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+    def _admit_marker(self, pending: PendingAppend, marker: EndMarker, offset: Offset, now_ms: int) -> bool:
+        """Whether a marker is to be written. One that has nothing to end is done when all before it is committed: an equal one
+        may stand there that is not yet."""
+        error = pending.stale()
+        if error is None and is_needed(self.producers, marker):
+            self._facts.end_transaction(marker, offset, now_ms)
+            return True
+        if error in (None, ErrorCode.NONE):
+            self._wait_for(offset, NOT_WRITTEN, pending)
+        else:
+            pending.done(error, -1)
+        return False
+
+    def _note_marker(self, buffer: bytearray | memoryview, header: BatchHeader, offset: Offset, now_ms: int) -> None:
+        marker = read_end_marker(memoryview(buffer)[header.position : header.end_position])
+        if marker is not None:
+            self._facts.end_transaction(marker, offset, now_ms)
 
     def _has_room_for(self, header: BatchHeader) -> bool:
         return header.producer_id == NO_PRODUCER or self.producers.has_room_for(header.producer_id)
@@ -334,7 +425,7 @@ class Partition:
         begun = self._append(chunks, spans)
         now_ms = self._wall_ms()
         for batch in action.batches:
-            self._facts.remember(batch.payload.header, now_ms)
+            self._facts.remember(batch.payload.header, now_ms, batch.payload.marker)
         self._facts.appended(begun)
 
     def truncate(self, end_offset: Offset) -> None:
@@ -360,6 +451,8 @@ class Partition:
     def on_high_watermark(self, high_watermark: int) -> None:
         """Answer everything that waited for offsets below `high_watermark`."""
         self.high_watermark = Offset(high_watermark)
+        if self.producers.transactions.has_ended:
+            self.producers.transactions.commit(high_watermark)
         waiting = self.waiting
         while waiting and waiting[0].end_offset <= high_watermark:
             entry = waiting.popleft()
@@ -382,7 +475,7 @@ class Partition:
 
     def refuse_appends(self) -> None:
         """Nothing of what waits to be appended was proposed: say so."""
-        refused, self.appending = self.appending, []
+        refused, self.appending = [*self._holds.take_all(), *self.appending], []
         for pending in refused:
             pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
@@ -399,7 +492,7 @@ class Partition:
 
     def on_deleted(self) -> None:
         """The group is gone: let go of everybody who waits for its high watermark, or to be written in this very turn."""
-        refused, self._admitted = self._admitted, []
+        refused, self._admitted = [*self._holds.take_all(), *self._admitted], []
         for pending in refused:
             pending.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         waiters, self._watermark_waiters = self._watermark_waiters, {}
@@ -418,6 +511,11 @@ class Partition:
                 self.waiting.append(entry)
 
 
+def _has_sequence(header: BatchHeader) -> bool:
+    """Whether the batch counts among those of an idempotent producer. A marker does not."""
+    return header.producer_id != NO_PRODUCER and not header.is_control
+
+
 def _nothing(_size: int) -> None:
     """Counts nothing."""
 
@@ -434,16 +532,20 @@ def split_batches(answer: memoryview, headers: Sequence[BatchHeader]) -> list[Fe
     batches: list[FetchedBatch] = []
     position = 0
     for header in headers:
-        try:
-            voters = read_batch_voters(answer[position : position + header.size]) if header.is_control else None
-        except CorruptBatch:
-            break
+        voters, marker = None, None
+        if header.is_control:
+            try:
+                batch = answer[position : position + header.size]
+                marker = read_end_marker(batch)
+                voters = read_batch_voters(batch) if marker is None else None
+            except CorruptBatch:
+                break
         batches.append(
             FetchedBatch(
                 base_offset=Offset(header.base_offset),
                 end_offset=Offset(header.base_offset + header.last_offset_delta + 1),
                 epoch=Epoch(header.leader_epoch),
-                payload=ReceivedBatch(answer, position, header),
+                payload=ReceivedBatch(answer, position, header, marker),
                 voters=voters,
             )
         )

@@ -5,6 +5,9 @@ kept beside it in Kafka's form, so that it survives failover, restart and retent
 a producer are kept: a retry of any of them is answered with its first offset instead of being appended again. Sequences are
 noted before their batches are in the log; `freeze` tells how things stood at an offset that the log has just reached.
 
+A row of a transactional batch also holds where the open transaction of its producer begins, and every row the coordinator's
+epoch of the producer's last marker. So open transactions are saved, frozen and restored as the producers are (`transactions`).
+
 There may be a million producers. So each is one string of bytes, the very rows that Kafka's file has, and whatever looks at all
 of them does so in slices: meanwhile what is known is held as it is, and what changes is kept beside it.
 """
@@ -12,11 +15,15 @@ of them does so in slices: meanwhile what is known is held as it is, and what ch
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.raft.types import Offset
+from raftlake.replica.partition.transactions import EndedTransaction, Transactions
+from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.control import EndMarker
 from raftlake.wire.producer_snapshot import ENTRY, ProducerRow
 
 BATCHES_KEPT = 5
@@ -34,13 +41,24 @@ ENDLESS = 1 << 62
 #: milliseconds since 1970 (not what the records say, which may be any time).
 _BATCH = struct.Struct(">8xhiqiq12x")
 _SEEN = struct.Struct(">26xq12x")
+#: Of a row: the coordinator's epoch, and the first offset of the open transaction.
+_TRANSACTION = struct.Struct(">34xiq")
+_TAIL = struct.Struct(">iq")
+_NO_TRANSACTION = _TAIL.pack(-1, -1)
 _ID = struct.Struct(">q")
+#: Last sequence and last offset of a row without a batch.
+_NO_BATCH = struct.pack(">iq", -1, -1)
 _KEPT_BYTES = (BATCHES_KEPT - 1) * ENTRY.size
 
 
 def _epoch(row: bytes) -> bytes:
     """The producer's epoch in a row. Spelled out: mypyc does not compile a slice of bytes that has a name."""
     return row[8:10]
+
+
+def _has_batch(rows: bytes) -> bool:
+    """Whether the rows tell of batches. One row without a batch is left of a producer whose epoch a marker has raised."""
+    return rows[10:22] != _NO_BATCH
 
 
 class AppendedBatch(NamedTuple):
@@ -88,6 +106,7 @@ class ProducerStates:
         "_undo",
         "has_forgotten",
         "row_count",
+        "transactions",
     )
 
     def __init__(self, tally: ProducerTally | None = None) -> None:
@@ -108,6 +127,8 @@ class ProducerStates:
         self._undo: list[tuple[int, int, bytes]] = []
         #: Some producers wrote to the log and are not known any more.
         self.has_forgotten = False
+        #: As of all batches that were recorded.
+        self.transactions = Transactions()
 
     def __len__(self) -> int:
         return self._count
@@ -226,19 +247,95 @@ class ProducerStates:
         self._sent_back.clear()
         self._refused.clear()
 
-    def record(self, producer_id: int, epoch: int, base_sequence: int, count: int, base_offset: int, now_ms: int) -> None:
-        """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from."""
+    def record(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        count: int,
+        base_offset: int,
+        now_ms: int,
+        transactional: bool = False,
+    ) -> None:
+        """Remember a batch that was appended at `base_offset`; it was checked, or was checked by the leader it came from. A
+        transactional one opens a transaction where its producer has none."""
         old = self._rows(producer_id)
         last_offset = base_offset + count - 1
         last_sequence = last_sequence_of(base_sequence, count)
-        rows = ENTRY.pack(producer_id, epoch, last_sequence, last_offset, count - 1, now_ms, -1, -1)
-        if _epoch(old) == _epoch(rows):
-            rows = old[-_KEPT_BYTES:] + rows
+        coordinator_epoch = first_offset = -1
+        kept = old
+        if transactional or self.transactions.is_used:
+            coordinator_epoch, first_offset = self._carried(producer_id, old, base_offset, transactional)
+            if not _has_batch(old):
+                kept = b""
+        rows = ENTRY.pack(producer_id, epoch, last_sequence, last_offset, count - 1, now_ms, coordinator_epoch, first_offset)
+        if _epoch(kept) == _epoch(rows):
+            rows = kept[-_KEPT_BYTES:] + rows
         if self._sent_back:
             self._sent_back.pop((producer_id, epoch), None)
             self._refused.pop((producer_id, epoch), None)
         self._undo.append((base_offset, producer_id, old))
         self._put(producer_id, rows, old)
+
+    def _carried(self, producer_id: int, old: bytes, base_offset: int, transactional: bool) -> tuple[int, int]:
+        """The coordinator's epoch and the first offset of the open transaction for the next row of a producer."""
+        first_offset = self.transactions.first_offset_of(producer_id)
+        if first_offset is None and transactional:
+            self.transactions.begin(producer_id, base_offset)
+            first_offset = base_offset
+        coordinator_epoch = _TRANSACTION.unpack_from(old, len(old) - ENTRY.size)[0] if old else -1
+        return coordinator_epoch, -1 if first_offset is None else first_offset
+
+    def end_transaction(self, marker: EndMarker, offset: int, now_ms: int) -> AbortedTransaction | None:
+        """Remember a marker that was appended at `offset`. Returns what it says of the transaction when it has aborted one.
+
+        A marker raises the epoch of its producer, whose batches are then forgotten, as Kafka does. It never lowers the epoch.
+        """
+        producer_id = marker.producer_id
+        old = self._rows(producer_id)
+        first_offset = self.transactions.end(producer_id, offset)
+        tail = _TAIL.pack(marker.coordinator_epoch, -1)
+        if old and marker.epoch <= int.from_bytes(_epoch(old), "big", signed=True):
+            rows = b"".join([old[start : start + 34] + tail for start in range(0, len(old), ENTRY.size)])
+            rows = rows[: len(rows) - 20] + _ID.pack(now_ms) + tail
+        else:
+            rows = ENTRY.pack(producer_id, marker.epoch, -1, -1, 0, now_ms, marker.coordinator_epoch, -1)
+        self._undo.append((offset, producer_id, old))
+        self._put(producer_id, rows, old)
+        if first_offset is None or marker.commit:
+            return None
+        earliest_open = self.transactions.earliest_open
+        return AbortedTransaction(producer_id, first_offset, offset, offset + 1 if earliest_open is None else earliest_open)
+
+    def open_transaction(self, producer_id: int) -> Offset | None:
+        """Where the open transaction of a producer begins, None where it has none. Batches count that are about to be in the
+        log."""
+        first_offset = self.transactions.first_offset_of(producer_id)
+        return None if first_offset is None else Offset(first_offset)
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """The first offset of each open transaction by producer id, the earliest first."""
+        return self.transactions.open
+
+    def last_row(self, producer_id: int) -> ProducerRow | None:
+        """The newest that is known of a producer; None where it is not known. After a marker that raised its epoch the last
+        sequence and the last offset are -1."""
+        rows = self._rows(producer_id)
+        return ProducerRow(*ENTRY.unpack_from(rows, len(rows) - ENTRY.size)) if rows else None
+
+    def last_rows(self) -> Iterator[list[ProducerRow]]:
+        """The newest that is known of each producer, a slice at a time. Meanwhile others may write; close it when done."""
+        self._holds += 1
+        try:
+            known = iter(list(self._entries) + [each for each in self._changed if each not in self._entries])
+            while found := list(islice(known, SLICE_PRODUCERS)):
+                rows = [self.last_row(producer_id) for producer_id in found]
+                yield [row for row in rows if row is not None]
+        finally:
+            self.release()
+        for _ in self.merging():
+            pass
 
     def settle(self, end_offset: int) -> None:
         """The log reaches to `end_offset`, and no question about an earlier end will come."""
@@ -288,17 +385,25 @@ class ProducerStates:
         """`packed`, decoded."""
         return [ProducerRow(*fields) for fields in ENTRY.iter_unpack(self.packed(offset))]
 
-    def restore(self, packed: bytes | memoryview) -> None:
-        """Begin with what `packed` told, or Kafka's own file. Nothing is known yet."""
+    def restore(self, packed: bytes | memoryview, ended: Iterable[EndedTransaction] = ()) -> None:
+        """Begin with what `packed` told, or Kafka's own file; `ended` are the transactions whose markers were not known to be
+        committed there. Nothing is known yet."""
         entries = self._entries
+        #: The producers with rows that markers or transactions have left.
+        marked: set[int] = set()
         for position in range(0, len(packed), ENTRY.size):
             row = bytes(packed[position : position + ENTRY.size])
             (producer_id,) = _ID.unpack_from(row)
             old = entries.get(producer_id, b"")
             entries[producer_id] = old[-_KEPT_BYTES:] + row if _epoch(old) == _epoch(row) else row
+            if row[34:46] != _NO_TRANSACTION:
+                marked.add(producer_id)
         self._count = len(entries)
         self.row_count = sum(map(len, entries.values())) // ENTRY.size
         self._tally.count += self._count
+        found = [(_TRANSACTION.unpack_from(entries[each], len(entries[each]) - ENTRY.size)[1], each) for each in marked]
+        self.transactions.is_used = bool(marked)
+        self.transactions.restore((each for each in found if each[0] >= 0), ended)
 
     def expire(self, seen_before_ms: int) -> None:
         """Forget who has not written since, all at once."""
@@ -306,13 +411,15 @@ class ProducerStates:
             pass
 
     def expiring(self, seen_before_ms: int) -> Iterator[None]:
-        """Forget who has not written since, a slice at a time."""
+        """Forget who has not written since and has no open transaction, a slice at a time."""
+        is_open = self.transactions.is_open
         self._holds += 1
         try:
             entries = iter(self._entries.items())
             while found := list(islice(entries, SLICE_PRODUCERS)):
                 for producer_id, rows in found:
-                    if _SEEN.unpack_from(rows, len(rows) - ENTRY.size)[0] < seen_before_ms and producer_id not in self._changed:
+                    seen_ms = _SEEN.unpack_from(rows, len(rows) - ENTRY.size)[0]
+                    if seen_ms < seen_before_ms and producer_id not in self._changed and not is_open(producer_id):
                         self._put(producer_id, b"", rows)
                         self.has_forgotten = True
                 yield

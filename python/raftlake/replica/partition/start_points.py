@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import logging
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from crc32c import crc32c
 
@@ -28,17 +31,27 @@ from raftlake.replica.partition.producer_state import (
     ProducerStates,
     ProducerTally,
 )
+from raftlake.replica.partition.transactions import EndedTransaction
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, entries_of, read_batch_voters
 from raftlake.wire import producer_snapshot
-from raftlake.wire.batches import BatchHeader, validate, voters_batch
+from raftlake.wire.aborted_index import AbortedTransaction, marker_offset_of
+from raftlake.wire.batches import BatchHeader, EndMarker, read_end_marker, validate, voters_batch
 
+T = TypeVar("T")
 logger = logging.getLogger("raftlake.start_points")
 
 READ_BYTES = 1024 * 1024
-VERSION = 1
+VERSION = 2
+#: Without transactions.
+VERSION_PLAIN = 1
 #: Version, CRC-32C of all that follows, whether producers were forgotten, from which offset on the voters are complete.
 _NOTES = struct.Struct(">hI?q")
 _COUNTED_FROM = 6
+#: Of version 2: how many transactions were ended and not known to be committed, and of how many segments the aborted ones are
+#: counted. These follow, and then what version 1 holds.
+_TRANSACTIONS = struct.Struct(">ii")
+_ENDED = struct.Struct(">qq")
+_COUNTED = struct.Struct(">qi")
 #: How a record of a snapshot begins that tells the producers.
 _PRODUCERS_MARK = b"producers-1:"
 #: Rows in one such record. A snapshot holds no batch above `wire.snapshots.BATCH_BYTES_MAX`.
@@ -59,10 +72,19 @@ class Notes:
     #: Of the records before it nothing is said: a snapshot stands for them.
     voters_from: Offset
     voters: tuple[tuple[Offset, VoterSet], ...]
+    #: Whose markers are below the point, and were not known to be committed. The open ones are in the rows of the producers.
+    ended: tuple[EndedTransaction, ...] = ()
+    #: See `AbortedIndex.counts`.
+    aborted: tuple[tuple[Offset, int], ...] = ()
 
     def encode(self, known: EncodedVoters | None = None) -> bytes:
         """`known`: batches that were made before, to be used again and added to; what is of no use any more is dropped."""
-        data = bytearray(_NOTES.pack(VERSION, 0, self.has_forgotten, self.voters_from))
+        version = VERSION if self.ended or self.aborted else VERSION_PLAIN
+        data = bytearray(_NOTES.pack(version, 0, self.has_forgotten, self.voters_from))
+        if version == VERSION:
+            data += _TRANSACTIONS.pack(len(self.ended), len(self.aborted))
+            data += b"".join([_ENDED.pack(*each) for each in self.ended])
+            data += b"".join([_COUNTED.pack(*each) for each in self.aborted])
         used: EncodedVoters = {}
         for offset, voters in self.voters:
             entry = None if known is None else known.get(offset)
@@ -83,16 +105,41 @@ class Notes:
         if len(data) < _NOTES.size:
             raise CorruptBatch(f"{len(data)} bytes are no notes of voters")
         version, crc, has_forgotten, voters_from = _NOTES.unpack_from(data)
-        if version != VERSION or crc != crc32c(memoryview(data)[_COUNTED_FROM:]):
+        if version not in (VERSION_PLAIN, VERSION) or crc != crc32c(memoryview(data)[_COUNTED_FROM:]):
             raise CorruptBatch(f"notes of voters: version {version}, or a CRC that does not match")
         batches = memoryview(data)[_NOTES.size :]
+        ended: tuple[EndedTransaction, ...] = ()
+        aborted: tuple[tuple[Offset, int], ...] = ()
+        if version == VERSION:
+            ended, aborted, batches = _read_transactions(batches)
         voters = []
         for header in validate(batches):
             found = read_batch_voters(batches[header.position : header.end_position])
             if found is None:
                 raise CorruptBatch(f"notes of voters: none at {header.base_offset}")
             voters.append((Offset(header.base_offset), found))
-        return cls(has_forgotten=has_forgotten, voters_from=Offset(voters_from), voters=tuple(voters))
+        return cls(
+            has_forgotten=has_forgotten,
+            voters_from=Offset(voters_from),
+            voters=tuple(voters),
+            ended=ended,
+            aborted=aborted,
+        )
+
+
+def _read_transactions(
+    data: memoryview,
+) -> tuple[tuple[EndedTransaction, ...], tuple[tuple[Offset, int], ...], memoryview]:
+    """What notes of version 2 say of transactions, and the rest of them. Their CRC was right. Raises CorruptBatch."""
+    try:
+        ended_count, counted = _TRANSACTIONS.unpack_from(data)
+        ended_end = _TRANSACTIONS.size + ended_count * _ENDED.size
+        end = ended_end + counted * _COUNTED.size
+        ended = tuple(EndedTransaction(*each) for each in _ENDED.iter_unpack(data[_TRANSACTIONS.size : ended_end]))
+        aborted = tuple((Offset(base), count) for base, count in _COUNTED.iter_unpack(data[ended_end:end]))
+    except struct.error as error:
+        raise CorruptBatch(f"notes of voters: {error}") from error
+    return ended, aborted, data[end:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +212,14 @@ class LogFacts:
         self._inherited_at = log.start_offset
         #: Of the point saved last: the next one, a segment later, says nearly the same.
         self._encoded_voters: EncodedVoters = {}
+        #: Aborted transactions that are not in the index of the log yet. The last markers may be about to be written.
+        self._aborted: list[AbortedTransaction] = []
 
-    def remember(self, header: BatchHeader, now_ms: int) -> None:
-        """Note the sequence numbers of a batch that is in the log."""
-        if header.producer_id != NO_PRODUCER and not header.is_control:
+    def remember(self, header: BatchHeader, now_ms: int, marker: EndMarker | None = None) -> None:
+        """Note the sequence numbers of a batch that is in the log, or the `marker` that it holds."""
+        if marker is not None:
+            self.end_transaction(marker, header.base_offset, now_ms)
+        elif header.producer_id != NO_PRODUCER and not header.is_control:
             self.producers.record(
                 header.producer_id,
                 header.producer_epoch,
@@ -176,14 +227,41 @@ class LogFacts:
                 header.record_count,
                 header.base_offset,
                 now_ms,
+                header.is_transactional,
             )
+
+    def end_transaction(self, marker: EndMarker, offset: int, now_ms: int) -> None:
+        """Note a marker that is in the log at `offset`, or is about to be."""
+        aborted = self.producers.end_transaction(marker, offset, now_ms)
+        if aborted is not None:
+            self._aborted.append(aborted)
+
+    def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        """See `AbortedIndex.find`."""
+        found = self._log.aborted.find(start, end)
+        return found + [each for each in self._aborted if each.last_offset >= start and each.first_offset < end]
 
     # --- saving ---
 
+    def _save_aborted(self, end_offset: Offset) -> None:
+        """Put the transactions into the index whose markers are below `end_offset`. Raises StorageError. After a DiskFull they
+        are still kept here."""
+        if self._aborted:
+            count = bisect_left(self._aborted, int(end_offset), key=marker_offset_of)
+            if count:
+                self._log.aborted.append(self._aborted[:count])
+                del self._aborted[:count]
+
     def save(self, offset: Offset, *, sync: bool = True) -> None:
         """Save a point at `offset`, which the log reaches. Raises StorageError."""
+        self._require_aborted(offset)
         producers = producer_snapshot.encode_packed(self.producers.packed(offset))
         self._log.start_points.save(offset, producers, self._notes(offset), sync=sync)
+
+    def _require_aborted(self, offset: Offset) -> None:
+        """A point relies on the index up to there. Raises StorageError."""
+        self._save_aborted(offset)
+        self._log.aborted.sync()
 
     def _notes(self, offset: Offset) -> bytes:
         voters_from = max(self._voters_from, self._log.start_offset)
@@ -191,6 +269,8 @@ class LogFacts:
             has_forgotten=self.producers.has_forgotten,
             voters_from=voters_from,
             voters=tuple(each for each in self._history.entries if voters_from <= each[0] < offset),
+            ended=self.producers.transactions.ended_below(offset),
+            aborted=tuple(self._log.aborted.counts(offset)),
         )
         return notes.encode(self._encoded_voters)
 
@@ -220,6 +300,9 @@ class LogFacts:
         """The log has grown, and began segments at `begun`. Raises StorageError."""
         for offset in begun:
             self._save_at_base(offset)
+        # Without room for the index the next append tries again, and meanwhile no point is saved.
+        with suppress(DiskFull):
+            self._save_aborted(self._log.end_offset)
         self.producers.settle(self._log.end_offset)
 
     def _save_at_base(self, offset: Offset) -> None:
@@ -229,6 +312,11 @@ class LogFacts:
             if self._save_if_room(offset):
                 self._drop_strays(offset)
         elif self._saving is None and not self.producers.is_stirred:
+            try:
+                self._require_aborted(offset)
+            except DiskFull as full:
+                self._note_no_room(offset, full)
+                return
             self._saving = self._save_slowly(offset, self.producers.freeze(offset), self._notes(offset))
             self._in_slices(self._saving)
 
@@ -290,6 +378,7 @@ class LogFacts:
     def _begin_anew(self) -> None:
         self.close()
         self.producers = ProducerStates(self._tally)
+        self._aborted.clear()
 
     def _inherit(self) -> None:
         if self._inherited is not None and self._inherited_at == self._log.start_offset:
@@ -327,7 +416,7 @@ class LogFacts:
         producers_from = log.start_offset
         if point is not None:
             producers_from, rows, notes = point
-            self.producers.restore(rows)
+            self.producers.restore(rows, notes.ended)
             self.producers.has_forgotten = notes.has_forgotten
             if notes.voters_from <= self._voters_from:
                 read_voters_from = max(producers_from, self._voters_from)
@@ -336,6 +425,7 @@ class LogFacts:
                         self._history.record(offset, voters)
         else:
             self._inherit()
+        log.aborted.truncate_to(producers_from)
         if not with_voters:
             read_voters_from = log.end_offset
         missing = [base for base in log.segment_bases if base > producers_from and base not in log.start_points.offsets]
@@ -345,9 +435,11 @@ class LogFacts:
             if header.position == 0:
                 self.producers.settle(header.base_offset)
             if header.base_offset >= producers_from:
-                self.remember(header, now_ms)
+                self.remember(header, now_ms, self._read_control(chunk, header, read_end_marker))
             if header.is_control and header.base_offset >= read_voters_from:
                 self._read_voters(chunk, header)
+        with suppress(DiskFull):
+            self._save_aborted(log.end_offset)
         self.producers.settle(log.end_offset)
         if missing and missing[0] == log.end_offset:
             self._save_missing(missing.pop(0), is_last=True)
@@ -366,8 +458,12 @@ class LogFacts:
         points.delete(useless)
         for offset in reversed(points.offsets):
             try:
-                producers, notes = points.load(offset)
-                return offset, producer_snapshot.packed_rows(producers), Notes.decode(notes)
+                producers, encoded = points.load(offset)
+                rows, notes = producer_snapshot.packed_rows(producers), Notes.decode(encoded)
+                if log.aborted.agrees(offset, notes.aborted):
+                    return offset, rows, notes
+                logger.warning("%s: the index of aborted transactions below offset %d is damaged", self._name, offset)
+                points.delete([offset])
             except (CorruptBatch, StorageError) as error:
                 logger.warning("%s: the state saved at offset %d is of no use: %s", self._name, offset, error)
                 points.delete([offset])
@@ -384,11 +480,17 @@ class LogFacts:
                 yield chunk, header
                 offset = Offset(header.end_offset)
 
-    def _read_voters(self, chunk: bytes, header: BatchHeader) -> None:
+    def _read_control(self, chunk: bytes, header: BatchHeader, read: Callable[[memoryview], T | None]) -> T | None:
+        """What a control batch says; None for other batches."""
+        if not header.is_control:
+            return None
         try:
-            voters = read_batch_voters(memoryview(chunk)[header.position : header.end_position])
+            return read(memoryview(chunk)[header.position : header.end_position])
         except CorruptBatch as error:
             offset = header.base_offset
             raise DamagedData(f"{self._name}: damaged at offset {offset}: {error}", offset=offset) from error
+
+    def _read_voters(self, chunk: bytes, header: BatchHeader) -> None:
+        voters = self._read_control(chunk, header, read_batch_voters)
         if voters is not None:
             self._history.record(Offset(header.base_offset), voters)

@@ -17,6 +17,8 @@ from raftlake.ports.peer_rpcs import (
     FetchSnapshotReply,
     FetchSnapshotRpc,
     GroupId,
+    MarkersReply,
+    MarkersRpc,
     PeerMessage,
     PeerReply,
     PeerRpc,
@@ -51,6 +53,7 @@ FOREIGN: Mapping[type[PeerRpc], PeerReply] = {
         (FetchRpc, FetchReply),
         (FetchSnapshotRpc, FetchSnapshotReply),
         (ReadOffsetRpc, ReadOffsetReply),
+        (MarkersRpc, MarkersReply),
     )
 }
 

@@ -29,7 +29,8 @@ from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.names import Names
-from raftlake.replica.partition.partition import Partition, PendingAppend
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.replication.fetch_sessions import SESSION_ID_START_MAX, FetchSessions, Round, Session
 from raftlake.replica.replication.pacing import Pacing
 from raftlake.replica.replication.proofs import AwaitedProofs

@@ -14,6 +14,7 @@ Reading order:
 - `words`: what stands in the way, for operators and for clients that are refused.
 - `remote_log_aux`: the state of a follower whose leader's log begins behind its own, from what the tier keeps.
 - `remote_reads`: batches before the local log, for Fetch: a line of calls, and `pieces`, the cache of what they gave.
+- `remote_aborted`: which transactions are aborted among them, by `piece_transactions`.
 - `remote_searches`: ListOffsets by time over table and log.
 - `read_tally`: what the reads and searches came to. `unreadable`: what they could not give, for operators.
 

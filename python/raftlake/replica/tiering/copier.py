@@ -108,7 +108,7 @@ class Copier(Step):
     def _parts(self, copied_end: Offset) -> list[Range]:
         partition = self._partition
         points = partition.log.start_points.offsets
-        return next_range(partition.log.segments(), copied_end, partition.high_watermark, points.__contains__)
+        return next_range(partition.log.segments(), copied_end, partition.last_stable_offset, points.__contains__)
 
     def _copy(self, standing: Standing, copying: Copying) -> None:
         partition, tiered = self._partition, standing.tiered

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import Lineage
+from raftlake.replica.tiering.piece_transactions import PieceTransactions
 from raftlake.wire.batch_header import BatchHeader
 
 #: How long a piece waits for the consumer that reads it.
@@ -24,9 +25,14 @@ PIECES_MAX = 256
 class Piece:
     """Whole batches, one behind the other."""
 
-    __slots__ = ("_ends", "_positions", "base_offset", "data", "end_offset", "given_to", "lineage", "used_at_ms")
+    __slots__ = (
+        "_ends", "_positions", "base_offset", "data", "end_offset", "given_to", "lineage", "transactions", "used_at_ms",
+    )  # fmt: skip
 
     def __init__(self, lineage: Lineage, data: bytes, headers: Iterable[BatchHeader]) -> None:
+        """Raises CorruptBatch for a marker that cannot be read."""
+        headers = list(headers)
+        self.transactions = PieceTransactions(data, headers)
         self.lineage = lineage
         self.data = data
         #: Where each batch ends, by offset and by byte.

@@ -19,7 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from raftlake.errors import DamagedData
+from raftlake.errors import CorruptBatch, DamagedData
 from raftlake.ports.driver import Aside
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import Lineage, ReadRequest, RemoteTier, TierError, TierFailure
@@ -46,6 +46,7 @@ BACKOFF_MS_MAX = 5_000
 #: Where the table has no whole batch yet that may be shown here.
 NOTHING_YET_MS = 200
 FAILED_MAX = 1024
+OFFSET_MAX = (1 << 63) - 1
 #: Between two looks whether a place that consumers have left can be read again.
 LOOK_AGAIN_MS = 300_000
 NO_MEMORY = TierError(TierFailure.UNKNOWN, "a piece of the table could not be checked: the log says why")
@@ -102,9 +103,9 @@ class RemoteReads:
         self._failed: OrderedDict[Key, _Failed] = OrderedDict()
         engine.closed.append(self._on_closed)
 
-    def find(self, partition: Partition, offset: int, size_max: int) -> bytes | TierError | None:
-        """Batches from the one that holds `offset` on, up to what the table and the high watermark allow; why they cannot be
-        read; None where they are not here yet."""
+    def find(self, partition: Partition, offset: int, size_max: int, limit: int = OFFSET_MAX) -> bytes | TierError | None:
+        """Batches from the one that holds `offset` on, up to what the table, the high watermark and `limit` allow; why they
+        cannot be read; None where they are not here yet."""
         tiered = self._remote_log.tiered(partition)
         if tiered is None:
             return None
@@ -115,7 +116,7 @@ class RemoteReads:
             if failed is None or failed.retry_at_ms <= now_ms:
                 return None
             return b"" if failed.error is None else failed.error
-        limit = min(tiered.end_offset, partition.high_watermark)
+        limit = min(tiered.end_offset, partition.high_watermark, limit)
         data = piece.cut(offset, limit, size_max)
         self._pieces.use(piece, now_ms)
         self.tally.hits += 1
@@ -123,6 +124,19 @@ class RemoteReads:
             self._ask_ahead(lineage, piece.end_offset)
         self._go_on()
         return data
+
+    def piece_at(self, partition: Partition, offset: int) -> Piece | TierError | None:
+        """The piece that holds `offset`; why it cannot be read; None where it is not here yet."""
+        tiered = self._remote_log.tiered(partition)
+        if tiered is None:
+            return None
+        lineage = Lineage(partition.group, tiered.incarnation)
+        piece = self._pieces.find(lineage, offset)
+        if piece is not None:
+            self._pieces.use(piece, self._engine.now_ms)
+            return piece
+        failed = self._failed.get((lineage, offset))
+        return None if failed is None or failed.retry_at_ms <= self._engine.now_ms else failed.error
 
     def ask(self, partition: Partition, offset: int, waiter: Callable[[], None] | None = None) -> Wanted | None:
         """Have the piece at `offset` read, and `waiter` called when there is news. None where too much is asked for."""
@@ -314,4 +328,7 @@ def _checked(wanted: Wanted, data: bytes, epochs: Sequence[tuple[Epoch, Offset]]
     except DamagedData as damage:
         return TierError(TierFailure.DAMAGED, f"the tier gave other batches than the log had: {damage}")
     shown = without_raft_records(data, control)
-    return Piece(wanted.lineage, shown, headers if shown is data else iterate_headers(shown))
+    try:
+        return Piece(wanted.lineage, shown, headers if shown is data else iterate_headers(shown))
+    except CorruptBatch as corrupt:
+        return TierError(TierFailure.DAMAGED, f"the tier gave a marker that cannot be read: {corrupt}")

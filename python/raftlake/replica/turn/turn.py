@@ -19,6 +19,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine, Marked
 from raftlake.replica.handover import Handover
 from raftlake.replica.kv.service import KvService
+from raftlake.replica.partition.partition import Gate
 from raftlake.replica.replication.control import ControlPlane
 from raftlake.replica.replication.fetch_server import FetchServer
 from raftlake.replica.replication.fetcher import Fetchers
@@ -41,6 +42,7 @@ class Turn:
         disk: DiskWatch,
         fetch_server: FetchServer,
         fetchers: Fetchers,
+        gate: Gate,
         findings: Findings,
         handover: Handover,
         kv: KvService,
@@ -56,6 +58,7 @@ class Turn:
         self._fetch_server = fetch_server
         self._fetchers = fetchers
         self._findings = findings
+        self._gate = gate
         self._handover = handover
         self._kv = kv
         self._reads = reads
@@ -104,7 +107,7 @@ class Turn:
             if not partition.core.is_leader:
                 partition.refuse_appends()
                 continue
-            admitted = partition.admit(self._reads.prove, self._disk.refusal(partition))
+            admitted = partition.admit(self._reads.prove, self._disk.refusal(partition), self._gate)
             if admitted:
                 counts = tuple(header.last_offset_delta + 1 for pending in admitted for header in pending.headers)
                 self._engine.step(partition, AppendRequested(record_counts=counts, payload=admitted))

@@ -17,6 +17,7 @@ from raftlake.wire.api import API_TABLE, Api, ApiKey, RequestHeader
 #: Said by replicas alone.
 REPLICAS_ONLY = frozenset(
     {ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH, ApiKey.FETCH_SNAPSHOT, ApiKey.UPDATE_RAFT_VOTER}
+    | {ApiKey.WRITE_MARKERS}
 )
 #: What anybody may ask at the peers' listener.
 AT_CONTROLLERS = frozenset(

@@ -6,6 +6,7 @@ Reading order:
 - `connection`: one connection to a peer: requests out, answers in.
 - `codec`: `PeerCodec`, between the messages of the wire and the values of `ports`, for both sides of every RPC.
 - `control`, `snapshot`, `reads`: the parts of the codec for elections, for FetchSnapshot and for ReadOffset.
+- `markers`: the part for the ends of transactions.
 - `offsets`: the part for ListOffsets and OffsetForLeaderEpoch of a replica that recovers from the remote tier.
 - `address`: the addresses that a node may connect to (`peer.address.allow`).
 - `endpoint_probe`: one ApiVersions request to an address that a new voter names (KIP-853).

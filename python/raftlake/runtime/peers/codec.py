@@ -1,9 +1,9 @@
 """What nodes say to each other, between the wire and `ports`: one codec for both sides of every peer RPC.
 
-Owns which messages are a peer's: Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot, Fetch with a replica id, ReadOffset
-(a client may ask it too), and, from a connection that says it is a node's, a Produce to the metadata log and a DescribeQuorum
-that it passes on. Everything else is a client's and none of this module's business. Cluster ids are passed through; the node
-checks them. Log bytes are never copied.
+Owns which messages are a peer's: Vote, BeginQuorumEpoch, EndQuorumEpoch, FetchSnapshot, Fetch with a replica id, WriteMarkers,
+ReadOffset (a client may ask it too), and, from a connection that says it is a node's, a Produce to the metadata log and a
+DescribeQuorum that it passes on. Everything else is a client's and none of this module's business. Cluster ids are passed
+through; the node checks them. Log bytes are never copied.
 
 The asking side learns topic names from what it sends: a group found on disk fetches before its topic's key is applied.
 """
@@ -27,6 +27,8 @@ from raftlake.ports.peer_rpcs import (
     FetchSnapshotRpc,
     GroupId,
     LocalStartRpc,
+    MarkersReply,
+    MarkersRpc,
     OffsetReply,
     PeerMessage,
     PeerReply,
@@ -42,6 +44,7 @@ from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse, Vo
 from raftlake.raft.types import UNKNOWN_OFFSET, DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC, Endpoint
 from raftlake.runtime.peers import control as peer_control
+from raftlake.runtime.peers import markers as peer_markers
 from raftlake.runtime.peers import offsets as peer_offsets
 from raftlake.runtime.peers import reads as peer_reads
 from raftlake.runtime.peers import snapshot as peer_snapshot
@@ -125,6 +128,10 @@ class PeerCodec:
             return peer_offsets.decode_request(ApiKey(header.api_key), message, self._directory.resolve_group)
         if header.api_key in VOTER_KEYS and asking is not None:
             return VoterRpc(request=message)
+        if header.api_key == ApiKey.WRITE_MARKERS:
+            if asking is None:
+                raise WireError("nodes alone ask for markers")
+            return peer_markers.decode_request(message, asking, self._directory.resolve_group)
         return None
 
     def encode_reply(self, header: RequestHeader, rpc: PeerRpc, reply: PeerReply) -> object:
@@ -146,6 +153,8 @@ class PeerCodec:
                 return produce.ProduceResponse([produce.ProduceTopicResult(METADATA_TOPIC, None, [result])])
             case OffsetReply():
                 return peer_offsets.encode_reply(rpc, reply, self._quorum_topic)
+            case MarkersReply():
+                return peer_markers.encode_reply(reply)
             case DescribeReply() | VoterReply():
                 return reply.response
             case _:
@@ -239,6 +248,9 @@ class PeerCodec:
                 return ApiKey.PRODUCE, PROPOSE_VERSION, produce.ProduceRequest(-1, 0, None, [topic])
             case LocalStartRpc() | EpochEndRpc():
                 return peer_offsets.encode_request(rpc, self._quorum_topic)
+            case MarkersRpc():
+                written = peer_markers.encode_request(rpc, self._quorum_topic)
+                return ApiKey.WRITE_MARKERS, peer_markers.WRITE_MARKERS_VERSION, written
             case DescribeRpc() | VoterRpc():
                 request: Any = rpc.request
                 return ApiKey(int(type(request).__api_key__)), int(type(request).__version__), request
@@ -264,6 +276,8 @@ class PeerCodec:
                 return ProposeReply(error=told.error, base_offset=Offset(told.base_offset), message=told.error_message or "")
             case LocalStartRpc() | EpochEndRpc():
                 return peer_offsets.decode_reply(rpc, message)
+            case MarkersRpc():
+                return peer_markers.decode_reply(rpc, message)
             case DescribeRpc():
                 return DescribeReply(response=message)
             case VoterRpc():
@@ -388,7 +402,7 @@ def _forgotten(groups: Sequence[GroupId]) -> list[fetch.ForgottenTopic]:
 def source_of(rpc: PeerRpc) -> NodeId | None:
     """The node that sent an RPC, where it says so."""
     match rpc:
-        case FetchRpc() | FetchSnapshotRpc() | ReadOffsetRpc() | LocalStartRpc() | EpochEndRpc():
+        case FetchRpc() | FetchSnapshotRpc() | ReadOffsetRpc() | LocalStartRpc() | EpochEndRpc() | MarkersRpc():
             return rpc.replica_id
         case ControlRpc():
             body = rpc.messages[0].body if rpc.messages else None

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from raftlake.errors import WireError
 from raftlake.ports.driver import KraftVersions
-from raftlake.ports.peer_rpcs import ControlRpc, EpochEndRpc, FetchRpc, FetchSnapshotRpc, LocalStartRpc, PeerRpc
+from raftlake.ports.peer_rpcs import ControlRpc, EpochEndRpc, FetchRpc, FetchSnapshotRpc, LocalStartRpc, MarkersRpc, PeerRpc
 from raftlake.raft.config import RaftConfig
 from raftlake.raft.events import FailureReason
 from raftlake.raft.types import NodeId
@@ -42,6 +42,7 @@ _CHANNEL_OF: Mapping[type[PeerRpc], str] = {
     FetchSnapshotRpc: "snapshot",
     LocalStartRpc: "snapshot",
     EpochEndRpc: "snapshot",
+    MarkersRpc: "snapshot",
 }
 
 

@@ -6,7 +6,7 @@ in it. Owns the translation of requests and results into operations; the judging
 
 from __future__ import annotations
 
-from raftlake.kv.commands import Delete, Put, Txn
+from raftlake.kv.commands import Put, Txn
 from raftlake.kv.machine import Entry, TxnResult
 from raftlake.sim.histories.kv import Change, Changed, Conflict, Get, KvOperation, Seen, check_key_value
 from raftlake.sim.histories.linearizability import Finding, Operation, Outcome
@@ -31,8 +31,7 @@ class KvHistory:
     def changed(self, client: str, asked_us: int, answered_us: int, txn: Txn, result: TxnResult | None) -> None:
         """A transaction was answered, or its outcome stays unknown (None). What was refused is no operation."""
         values: dict[str, bytes | None] = {}
-        for operation in txn.ops:
-            assert isinstance(operation, Put | Delete)
+        for operation in txn.changes:
             if not operation.key.startswith(self._ignored_prefix):
                 values[operation.key] = operation.value if isinstance(operation, Put) else None
         compares = {compare.key: compare.version for compare in txn.compares}

@@ -4,7 +4,7 @@ Reading order:
 
 - `disk`: `SimulatedDisk` and `MemoryLog`: which bytes are durable, and what a crash brings back.
 - `log_image`: one version of a log: its batches, its epochs, and the synced part.
-- `snapshot_store`, `start_points`: snapshot files; start points.
+- `snapshot_store`, `start_points`, `aborted_index`: snapshot files; start points; aborted transactions.
 - `decay`: damaged batches of one log: flipped bits and unreadable places.
 - `space`: the free bytes of a disk, and the ballast of its node.
 - `power`: the moments at which a machine may lose power, and the time of a sync.
@@ -19,5 +19,6 @@ Invariants:
 - A crash cuts an unsynced tail at the border of a batch, as recovery does by CRC on a real disk.
 - An election state is durable when `ElectionStore.save` returns.
 - A finished snapshot never changes. A crash removes an unfinished snapshot, and may bring a deleted one back.
+- A crash removes entries of the index of aborted transactions that were not synced.
 - Damage changes what the process reads, never what the invariants compare.
 """

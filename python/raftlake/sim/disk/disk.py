@@ -10,7 +10,7 @@ Invariant (ports.LogStore): no image is ever shorter than the last completed flu
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -20,6 +20,7 @@ from raftlake.ports.driver import BatchSpan, LogStore, Room, SegmentInfo, Timest
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
+from raftlake.sim.disk.aborted_index import SimulatedAbortedIndex
 from raftlake.sim.disk.decay import Decay
 from raftlake.sim.disk.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
 from raftlake.sim.disk.observer import DiskObserver, SilentObserver
@@ -27,6 +28,7 @@ from raftlake.sim.disk.power import Machine
 from raftlake.sim.disk.snapshot_store import SimulatedSnapshots
 from raftlake.sim.disk.space import Space
 from raftlake.sim.disk.start_points import SimulatedStartPoints
+from raftlake.wire.aborted_index import marker_offset_of
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 #: What an election state needs for a moment: it replaces the one before.
@@ -52,6 +54,7 @@ class MemoryLog:
         self._images = [LogImage()]
         self._image = self._images[0]
         self.start_points = SimulatedStartPoints(self, disk.machine, disk.space)
+        self.aborted = SimulatedAbortedIndex(self, disk.machine, disk.space)
         #: Bytes in the last segment; None where that has to be found out.
         self._active_size: int | None = None
         self._segments = Segments(disk.segment_bytes)
@@ -181,6 +184,9 @@ class MemoryLog:
         self._active_size = None
         self.start_points.advance(Offset(image.start))
         self.decay.forget_below(image.start)
+        lost = bisect_left(image.aborted, image.start, key=marker_offset_of)
+        del image.aborted[:lost]
+        image.aborted_synced = max(image.aborted_synced - lost, 0)
         before = [epoch for epoch, offset in image.epochs if offset < image.start]
         if before:
             image.epochs[: len(before)] = [(before[-1], Offset(image.start))]
@@ -292,6 +298,10 @@ class MemoryLog:
         image = image.cut(kept)
         # Recovery syncs what it found before it hands out the log: else a second crash could take it after it counted.
         image.synced_end = image.end
+        if image.aborted_synced < len(image.aborted):
+            # What is left of the index may tell of records that are lost. A start drops that.
+            del image.aborted[rng.randrange(image.aborted_synced, len(image.aborted) + 1) :]
+            image.aborted_synced = len(image.aborted)
         self._images = [image]
         self._image = image
         self._active_size = None

@@ -12,6 +12,7 @@ import crc32c
 from raftlake.errors import InvariantViolation
 from raftlake.ports.driver import BatchSpan, SegmentInfo
 from raftlake.raft.types import Epoch, Offset
+from raftlake.wire.aborted_index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class LogImage:
     inherited_end: int = 0
     #: Beside the batches: `ports.StartPoints`. All of them are durable.
     points: dict[Offset, tuple[bytes, bytes]] = field(default_factory=dict)
+    #: `ports.AbortedIndex`, and how many of its entries are durable.
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    aborted_synced: int = 0
     #: Where segments begin that their size alone does not begin.
     rolled: set[int] = field(default_factory=set)
 
@@ -52,6 +56,7 @@ class LogImage:
         """A copy that holds the first `count` batches."""
         ends = self.ends[:count]
         end = ends[-1] if ends else self.start
+        aborted = [entry for entry in self.aborted if entry.last_offset < end]
         return LogImage(
             start=self.start,
             batches=self.batches[:count],
@@ -60,6 +65,8 @@ class LogImage:
             synced_end=min(self.synced_end, end),
             inherited_end=end,
             points=dict(self.points),
+            aborted=aborted,
+            aborted_synced=min(self.aborted_synced, len(aborted)),
             rolled={offset for offset in self.rolled if offset <= end},
         )
 

@@ -16,7 +16,7 @@ from raftlake.replica.partition.start_points import KnownProducers
 from raftlake.replica.partition.voter_log import read_batch_voters
 from raftlake.sim.invariants.base import ClusterView, Invariant
 from raftlake.sim.invariants.committed_log import CommittedLog, CommittedLogs
-from raftlake.wire.batches import decode_records, parse_header
+from raftlake.wire.batches import decode_records, parse_header, read_end_marker
 from raftlake.wire.producer_snapshot import ENTRY, ProducerRow
 from raftlake.wire.snapshots import SnapshotScanner
 
@@ -55,9 +55,18 @@ class PartitionSnapshot(Invariant):
         replayed = self._replayed.setdefault(group, _Replayed())
         for batch in log.batches[replayed.batches :]:
             header = parse_header(batch.data)
-            if header.producer_id != NO_PRODUCER and not header.is_control:
+            marker = read_end_marker(batch.data) if header.is_control else None
+            if marker is not None:
+                replayed.producers.end_transaction(marker, batch.base, 0)
+            elif header.producer_id != NO_PRODUCER and not header.is_control:
                 replayed.producers.record(
-                    header.producer_id, header.producer_epoch, header.base_sequence, header.record_count, batch.base, 0
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.record_count,
+                    batch.base,
+                    0,
+                    header.is_transactional,
                 )
         replayed.batches = len(log.batches)
         return replayed.producers

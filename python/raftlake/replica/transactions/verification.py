@@ -1,0 +1,130 @@
+"""Whether a producer's transaction may begin in a partition, and whether a marker is due there: judged by the quorum's keys
+(KIP-890 part 1).
+
+Kafka's leader asks the coordinator. Here each node applies the keys of all transactions, so mostly nothing is asked. What the
+applied keys do not allow is looked up once by a linearizable read, since this node may not have applied the change yet.
+
+Owns the one look that each leadership begins with. A leader's log may hold the end of a transaction which the keys that it has
+applied still call ongoing: a late batch would begin that transaction anew, and nobody would end it. So nothing begins and no
+marker is judged in a partition before a linearizable read of the keys that began in this leadership has ended. The leader of a
+partition writes a marker only when it has applied the decision. Therefore the applied keys are never older than its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from raftlake.errors import ErrorCode
+from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
+from raftlake.replica.engine import Engine
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.pending import PendingAppend
+from raftlake.replica.transaction_entry import Outcome, Transaction
+from raftlake.wire.batches import EndMarker
+
+#: The first versions of Produce that know TRANSACTION_ABORTABLE, and those whose clients repeat CONCURRENT_TRANSACTIONS.
+ABORTABLE_FROM_VERSION = 11
+CONCURRENT_FROM_VERSION = 12
+
+
+class Keys(Protocol):
+    """The quorum's keys, as this node has applied them (`KvService`)."""
+
+    @property
+    def state(self) -> TransactionKeys: ...
+
+    @property
+    def machine(self) -> AppliedTo: ...
+
+    def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None: ...
+
+
+class AppliedTo(Protocol):
+    @property
+    def applied_offset(self) -> int: ...
+
+
+class TransactionKeys(Protocol):
+    def transaction_of(self, producer_id: int) -> Transaction | None: ...
+
+
+class Verification:
+    def __init__(self, engine: Engine, keys: Keys) -> None:
+        self._engine = engine
+        self._keys = keys
+
+    # --- batches ---
+
+    def judge(self, partition: Partition, pending: PendingAppend) -> ErrorCode | None:
+        """NONE: the batch may begin its transaction. None: that has to be looked up. Else why it may not, as Kafka's leader
+        says it."""
+        epoch = partition.core.epoch
+        if partition.keys_known_in != epoch:
+            return None
+        transaction = self._keys.state.transaction_of(pending.headers[0].producer_id)
+        error = refusal(transaction, partition.group, pending)
+        return error if error is ErrorCode.NONE or pending.looked_up_in == epoch else None
+
+    def look_up(self, partition: Partition, pending: PendingAppend) -> None:
+        """Have the batch, which the partition holds, judged anew by the keys as of now."""
+
+        def on_read(is_known: bool) -> None:
+            producer_id = pending.headers[0].producer_id
+            if not is_known:
+                partition.refuse_held(producer_id)
+                return
+            pending.looked_up_in = partition.keys_known_in
+            if partition.end_hold(producer_id):
+                self._engine.mark_appending(partition)
+
+        self.keys_as_of_now(partition, on_read)
+
+    def keys_as_of_now(self, partition: Partition, done: Callable[[bool], None]) -> None:
+        """Call `done`, now or later, with whether all that the keys said when this was called is applied here. This node has
+        to lead the partition in one epoch meanwhile."""
+        epoch = partition.core.epoch
+
+        def on_read(result: ReadOffsetResult) -> None:
+            is_known = result.error is ErrorCode.NONE and partition.core.is_leader and partition.core.epoch == epoch
+            if is_known:
+                partition.keys_known_in = epoch
+            done(is_known)
+
+        self._keys.read(True, on_read)
+
+    # --- markers ---
+
+    def is_due(self, marker: EndMarker) -> bool:
+        """The keys say that this end of the producer's transaction is decided, and not known to be everywhere. A marker that
+        comes late may find the producer's next transaction, and must not end that one."""
+        found = self._keys.state.transaction_of(marker.producer_id)
+        return found is not None and found.is_prepared and found.epoch == marker.epoch and _decides(found, marker)
+
+    def is_hanging(self, group: GroupId, marker: EndMarker) -> bool:
+        """No transaction that the keys know will be ended in another way in this partition."""
+        found = self._keys.state.transaction_of(marker.producer_id)
+        if found is None or (group.topic_id, group.partition) not in found.partitions:
+            return True
+        return found.is_prepared and _decides(found, marker)
+
+
+def _decides(transaction: Transaction, marker: EndMarker) -> bool:
+    return transaction.decision is (Outcome.COMMIT if marker.commit else Outcome.ABORT)
+
+
+def refusal(transaction: Transaction | None, group: GroupId, pending: PendingAppend) -> ErrorCode:
+    """What Kafka's leader answers to a batch that would begin a transaction in a partition; NONE where it may begin. What it
+    says of a transaction that is being ended, or does not have the partition, depends on the version of the request."""
+    header = pending.headers[0]
+    if transaction is None or transaction.transactional_id != pending.transactional_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.epoch != header.producer_epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if transaction.is_prepared:
+        is_known = pending.version >= CONCURRENT_FROM_VERSION
+        return ErrorCode.CONCURRENT_TRANSACTIONS if is_known else ErrorCode.NOT_ENOUGH_REPLICAS
+    if not transaction.is_ongoing or (group.topic_id, group.partition) not in transaction.partitions:
+        is_known = pending.version >= ABORTABLE_FROM_VERSION
+        return ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.NONE

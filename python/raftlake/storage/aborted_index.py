@@ -1,0 +1,199 @@
+"""The aborted transactions of one log on disk: `ports.AbortedIndex` as a file `<base offset>.txnindex` beside each segment that
+holds the marker of one.
+
+The format is Kafka's (`wire.aborted_index`). A file grows unsynced; `sync` comes before a start point relies on it. What a
+crash leaves behind the last start point is dropped by the start. Only the number of entries of each file is kept in memory: a
+question looks for its first entry by bisection in the file. The file of a segment is deleted with it (`segment`, `reset`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, takewhile
+from pathlib import Path
+
+from raftlake.errors import CorruptBatch, StorageError
+from raftlake.raft.types import Offset
+from raftlake.storage.descriptors import open_file, spared
+from raftlake.storage.files import extend_file, read_at, read_file, storage_error, sync_descriptor, sync_directory
+from raftlake.wire.aborted_index import ENTRY, AbortedTransaction, decode, encode, overlapping
+
+SUFFIX = ".txnindex"
+_NAME = re.compile(r"(\d{20})\.txnindex", re.ASCII)
+#: Entries that are read together.
+READ_ENTRIES = 512
+
+
+class FileAbortedIndex:
+    """The index of the log in `path`. Used from the driver's thread only."""
+
+    def __init__(self, path: Path, segment_bases: Callable[[], Sequence[Offset]]) -> None:
+        self._path = path
+        self._segment_bases = segment_bases
+        #: How many whole entries each file has, by the base offset of its segment, ascending. None: not looked at yet.
+        self._known: dict[Offset, int] | None = None
+        self._unsynced: set[Offset] = set()
+        self._names_changed = False
+
+    def _counts(self) -> dict[Offset, int]:
+        if self._known is None:
+            try:
+                matches = [_NAME.fullmatch(name) for name in spared(lambda: os.listdir(self._path))]
+                bases = sorted(Offset(int(match[1])) for match in matches if match is not None)
+                self._known = {base: self.file(base).stat().st_size // ENTRY.size for base in bases}
+            except OSError as error:
+                raise storage_error("list", self._path, error) from error
+        return self._known
+
+    def file(self, base: Offset) -> Path:
+        """The file of the segment that begins at `base`."""
+        return self._path / f"{base:020d}{SUFFIX}"
+
+    # --- writing ---
+
+    def append(self, entries: Sequence[AbortedTransaction]) -> None:
+        counts = self._counts()
+        bases = self._segment_bases()
+        for base, group in groupby(entries, key=lambda entry: bases[bisect_right(bases, entry.last_offset) - 1]):
+            data = encode(list(group))
+            try:
+                extend_file(self.file(base), data, counts.get(base, 0) * ENTRY.size)
+            except OSError as error:
+                raise storage_error("write", self.file(base), error) from error
+            self._names_changed |= base not in counts
+            counts[base] = counts.get(base, 0) + len(data) // ENTRY.size
+            self._unsynced.add(base)
+
+    def sync(self) -> None:
+        for base in sorted(self._unsynced):
+            try:
+                descriptor = open_file(self.file(base), os.O_RDONLY)
+                try:
+                    sync_descriptor(descriptor)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise storage_error("sync", self.file(base), error) from error
+        self._unsynced.clear()
+        if self._names_changed:
+            try:
+                sync_directory(self._path)
+            except OSError as error:
+                raise storage_error("sync", self._path, error) from error
+            self._names_changed = False
+
+    def truncate_to(self, end_offset: Offset) -> None:
+        counts = self._counts()
+        try:
+            for base in [base for base in counts if base >= end_offset]:
+                self.file(base).unlink(missing_ok=True)
+                self.forget(base)
+            if counts:
+                base = max(counts)
+                keep = self._intact_below(base, end_offset)
+                if self.file(base).stat().st_size != keep * ENTRY.size:
+                    os.truncate(self.file(base), keep * ENTRY.size)
+                    counts[base] = keep
+        except OSError as error:
+            raise storage_error("truncate", self.file(base), error) from error
+
+    def forget(self, base: Offset) -> None:
+        """Somebody has deleted the file of a segment."""
+        if self._known is not None:
+            self._known.pop(base, None)
+        self._unsynced.discard(base)
+
+    def forget_all(self) -> None:
+        """Somebody has deleted the files."""
+        self._known = None
+        self._unsynced.clear()
+
+    # --- reading ---
+
+    def find(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
+        counts = self._counts()
+        if not counts:
+            return []
+        bases = list(counts)
+        found: list[AbortedTransaction] = []
+        for base in bases[max(bisect_right(bases, start) - 1, 0) :]:
+            more, is_over = overlapping(self._read_from(base, counts[base], start), end)
+            found += more
+            if is_over:
+                break
+        return found
+
+    def counts(self, end_offset: Offset) -> Sequence[tuple[Offset, int]]:
+        below = [(base, count) for base, count in self._counts().items() if base < end_offset]
+        if below:
+            base, count = below[-1]
+            below[-1] = base, self._first_from(base, count, end_offset)
+        return [each for each in below if each[1]]
+
+    def agrees(self, end_offset: Offset, counts: Sequence[tuple[Offset, int]]) -> bool:
+        known = [base for base in self._counts() if base < end_offset]
+        start = self._segment_bases()[0]
+        told = {base: count for base, count in counts if base >= start}
+        for base in told.keys() | set(known):
+            if self._intact_below(base, end_offset) != told.get(base, 0):
+                return False
+            # Behind the last entries there may be others, from which a start cuts the index.
+            if base != known[-1] and self._counts()[base] != told.get(base, 0):
+                return False
+        return True
+
+    def _intact_below(self, base: Offset, end_offset: Offset) -> int:
+        """How many entries at the beginning of a file are intact and have a marker below `end_offset`."""
+        data = read_file(self.file(base)) or b""
+        whole = memoryview(data)[: len(data) - len(data) % ENTRY.size]
+        count = 0
+        try:
+            for _ in takewhile(lambda entry: entry.last_offset < end_offset, decode(whole, base)):
+                count += 1
+        except CorruptBatch:
+            pass
+        return count
+
+    def _read_from(self, base: Offset, count: int, start: Offset) -> Iterator[AbortedTransaction]:
+        """The entries of a file with a marker at or behind `start`. Raises StorageError."""
+        file = self.file(base)
+        try:
+            descriptor = open_file(file, os.O_RDONLY)
+            try:
+                position = _first_from(descriptor, count, start)
+                while position < count:
+                    size = min(READ_ENTRIES, count - position) * ENTRY.size
+                    yield from decode(read_at(descriptor, size, position * ENTRY.size), base)
+                    position += READ_ENTRIES
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error("read", file, error) from error
+        except CorruptBatch as error:
+            raise StorageError(f"{file} is damaged: {error}. The next start makes it anew") from error
+
+    def _first_from(self, base: Offset, count: int, start: Offset) -> int:
+        try:
+            descriptor = open_file(self.file(base), os.O_RDONLY)
+            try:
+                return _first_from(descriptor, count, start)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error("read", self.file(base), error) from error
+
+
+def _first_from(descriptor: int, count: int, start: Offset) -> int:
+    """The number of the first entry with a marker at or behind `start`. Raises OSError."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        _, *fields = ENTRY.unpack(read_at(descriptor, ENTRY.size, middle * ENTRY.size))
+        if AbortedTransaction(*fields).last_offset < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low

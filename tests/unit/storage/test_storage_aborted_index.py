@@ -1,0 +1,193 @@
+"""The index of aborted transactions as files: names and bytes, damage, what is synced when, and errors of the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from raftlake.errors import DiskFull, StorageError
+from raftlake.raft.types import Offset
+from raftlake.storage import aborted_index, files
+from raftlake.storage.aborted_index import READ_ENTRIES, FileAbortedIndex
+from raftlake.wire.aborted_index import ENTRY, AbortedTransaction, encode
+
+END = Offset(1 << 40)
+#: Markers at 3, 8 and 12; the segments begin at 0 and at 10.
+ENTRIES = [AbortedTransaction(1, 0, 3, 4), AbortedTransaction(2, 5, 8, 9), AbortedTransaction(1, 11, 12, 13)]
+COUNTS = [(0, 2), (10, 1)]
+BASES = [Offset(0), Offset(10)]
+
+
+def index_at(path: Path, *entries: AbortedTransaction) -> FileAbortedIndex:
+    index = FileAbortedIndex(path, lambda: BASES)
+    if entries:
+        index.append(entries)
+    return index
+
+
+def names(path: Path) -> list[str]:
+    return sorted(os.listdir(path))
+
+
+def test_each_segment_with_a_marker_has_a_file_in_the_format_of_kafka(tmp_path: Path) -> None:
+    index_at(tmp_path, *ENTRIES)
+    assert names(tmp_path) == ["00000000000000000000.txnindex", "00000000000000000010.txnindex"]
+    assert (tmp_path / "00000000000000000000.txnindex").read_bytes() == encode(ENTRIES[:2])
+    assert (tmp_path / "00000000000000000010.txnindex").read_bytes() == encode(ENTRIES[2:])
+    assert index_at(tmp_path).find(Offset(0), END) == ENTRIES
+
+
+def test_other_files_are_none_of_it(tmp_path: Path) -> None:
+    for name in ("7.txnindex", f"{9:020d}.log", f"{9:020d}.txnindex.tmp"):
+        (tmp_path / name).write_bytes(b"x")
+    assert index_at(tmp_path).find(Offset(0), END) == [] and index_at(tmp_path).agrees(END, ())
+
+
+def test_a_long_file_is_read_from_its_first_useful_entry_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [AbortedTransaction(7, 20 + 2 * n, 21 + 2 * n, 22 + 2 * n) for n in range(3 * READ_ENTRIES)]
+    index_at(tmp_path, *entries)
+    read: list[int] = []
+
+    def counted(descriptor: int, size: int, position: int) -> bytes:
+        read.append(size // ENTRY.size)
+        return files.read_at(descriptor, size, position)
+
+    monkeypatch.setattr(aborted_index, "read_at", counted)
+    for first, last in ((0, 3), (700, 703), (len(entries) - 2, len(entries)), (10, 10 + READ_ENTRIES)):
+        start, end = entries[first].first_offset, entries[last - 1].last_offset
+        read.clear()
+        assert index_at(tmp_path).find(Offset(start), Offset(end)) == entries[first:last]
+        assert sum(read) <= last - first + 2 * READ_ENTRIES and len(read) < 20
+    assert index_at(tmp_path).find(Offset(0), END) == entries
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        (0, lambda data: data[:-34]),
+        (0, lambda data: data[:-1]),
+        (0, lambda data: b""),
+        (0, lambda data: data[:18] + b"\x7f" + data[19:]),
+        (0, lambda data: data[34:] + data[:34]),
+        (10, lambda data: b"\1" + data[1:]),
+        (10, lambda data: bytes(34)),
+    ],
+)
+def test_a_damaged_file_is_not_agreed_with_below_points_behind_it(tmp_path: Path, name: int, damage: object) -> None:
+    index_at(tmp_path, *ENTRIES)
+    file = tmp_path / f"{name:020d}.txnindex"
+    file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
+    again = index_at(tmp_path)
+    assert not again.agrees(Offset(13), COUNTS)
+    assert again.agrees(Offset(10), COUNTS[:1]) == (name == 10)
+    assert again.agrees(Offset(0), ())
+
+
+def test_bytes_behind_the_entries_of_a_closed_segment_are_damage_below_points_behind_it(tmp_path: Path) -> None:
+    index_at(tmp_path, *ENTRIES)
+    file = tmp_path / "00000000000000000000.txnindex"
+    file.write_bytes(file.read_bytes() + bytes(34))
+    again = index_at(tmp_path)
+    assert not again.agrees(Offset(13), COUNTS) and again.agrees(Offset(10), COUNTS[:1])
+    again.truncate_to(Offset(10))
+    assert file.read_bytes() == encode(ENTRIES[:2])
+
+
+def test_a_lost_file_is_not_agreed_with(tmp_path: Path) -> None:
+    index_at(tmp_path, *ENTRIES)
+    (tmp_path / "00000000000000000000.txnindex").unlink()
+    assert not index_at(tmp_path).agrees(Offset(13), COUNTS)
+
+
+@pytest.mark.parametrize("tail", [b"\0", bytes(34), bytes(4096), b"\xff" * 50])
+def test_what_a_crash_left_behind_the_last_point_is_cut(tmp_path: Path, tail: bytes) -> None:
+    index_at(tmp_path, *ENTRIES)
+    file = tmp_path / "00000000000000000010.txnindex"
+    file.write_bytes(file.read_bytes() + tail)
+    again = index_at(tmp_path)
+    assert again.agrees(Offset(13), COUNTS)
+    again.truncate_to(Offset(13))
+    more = AbortedTransaction(5, 14, 15, 16)
+    again.append([more])
+    assert file.read_bytes() == encode([ENTRIES[2], more])
+    assert index_at(tmp_path).find(Offset(0), END) == [*ENTRIES, more]
+
+
+def test_files_of_segments_that_a_crash_took_are_deleted(tmp_path: Path) -> None:
+    index_at(tmp_path, *ENTRIES)
+    again = index_at(tmp_path)
+    again.truncate_to(Offset(10))
+    assert names(tmp_path) == ["00000000000000000000.txnindex"] and again.find(Offset(0), END) == ENTRIES[:2]
+
+
+def test_damage_that_a_reader_meets_names_the_file(tmp_path: Path) -> None:
+    index_at(tmp_path, *ENTRIES)
+    file = tmp_path / "00000000000000000010.txnindex"
+    again = index_at(tmp_path)
+    assert again.find(Offset(0), Offset(4)) == ENTRIES[:1]
+    file.write_bytes(bytes(34))
+    with pytest.raises(StorageError, match=r"0010\.txnindex is damaged"):
+        again.find(Offset(0), END)
+    file.unlink()
+    with pytest.raises(StorageError, match=r"0010\.txnindex"):
+        again.find(Offset(0), END)
+
+
+def test_each_file_that_grew_is_synced_once_and_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(aborted_index, "sync_descriptor", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")[-11:]))
+    monkeypatch.setattr(aborted_index, "sync_directory", lambda path: synced.append("names"))
+    index = index_at(tmp_path, *ENTRIES[:2])
+    index.sync()
+    index.sync()
+    assert synced == ["00.txnindex", "names"]
+    index.append(ENTRIES[2:])
+    index.append([AbortedTransaction(5, 14, 15, 16)])
+    index.sync()
+    assert synced[2:] == ["10.txnindex", "names"]
+    index.append([AbortedTransaction(5, 17, 18, 19)])
+    index.sync()
+    assert synced[4:] == ["10.txnindex"]
+
+
+def test_what_was_cut_away_is_not_synced(tmp_path: Path) -> None:
+    index = index_at(tmp_path, *ENTRIES)
+    index.truncate_to(Offset(10))
+    index.sync()
+    index.forget_all()
+    index.sync()
+
+
+def test_a_full_disk_leaves_the_index_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_at(tmp_path, *ENTRIES[:1])
+    extend_file = aborted_index.extend_file
+
+    def partly(path: Path, data: bytes, position: int) -> None:
+        extend_file(path, data[:50], position)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aborted_index, "extend_file", partly)
+        with pytest.raises(DiskFull, match=r"txnindex.*ENOSPC"):
+            index.append(ENTRIES[1:])
+    assert index.find(Offset(0), END) == ENTRIES[:1]
+    index.append(ENTRIES[1:])
+    assert index.find(Offset(0), END) == index_at(tmp_path).find(Offset(0), END) == ENTRIES
+
+
+@pytest.mark.parametrize(("call", "doing"), [("sync_descriptor", "sync"), ("extend_file", "write")])
+def test_errors_of_the_disk_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, doing: str) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def write(index: FileAbortedIndex) -> None:
+        index.append([AbortedTransaction(5, 14, 15, 16)])
+        index.sync()
+
+    index = index_at(tmp_path, *ENTRIES)
+    monkeypatch.setattr(aborted_index, call, fail)
+    with pytest.raises(StorageError, match=rf"cannot {doing} .*00[01]0\.txnindex.*EIO"):
+        write(index)
