@@ -27,6 +27,7 @@ from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
+from waitkit import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -128,6 +129,9 @@ def test_epochs_at_the_very_limit_stop_no_election(siege: Siege) -> None:
             moved = pre_vote(forger, node_id, before + REQUEST_STEPS)
             assert moved.leader_epoch == before + REQUEST_STEPS
         spent_at = dict.fromkeys(siege.quorum.nodes, time.monotonic())
+        # The nodes were raised one after the other. One that learns of another's epoch by itself has made no leap.
+        agree = lambda: len({pre_vote(forger, node_id, EPOCH_MAX).leader_epoch for node_id, forger in nodes}) == 1  # noqa: E731
+        wait_until(agree, "all nodes are in one epoch", seconds=60)
         for _ in range(100):
             for node_id, forger in nodes:
                 epoch = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
