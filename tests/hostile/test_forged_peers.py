@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -27,6 +28,7 @@ from raftlake.raft.types import EPOCH_MAX, Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import Record, build_batch
+from waitkit import wait_until
 
 pytestmark = pytest.mark.process
 
@@ -119,15 +121,22 @@ def pre_vote(forger: Forger, node_id: int, epoch: int) -> VoteResponse:
     return part.body
 
 
+def is_leap_refused(forger: Forger, node_id: int) -> bool:
+    epoch = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
+    return pre_vote(forger, node_id, epoch + REQUEST_STEPS).error is ErrorCode.INVALID_REQUEST
+
+
 def test_epochs_at_the_very_limit_stop_no_election(siege: Siege) -> None:
     """All that requests may raise the epoch by is spent at each node, and what comes back of it for a while."""
     with siege.attack("epochs as high as they are taken"), forgers(siege, 1) as found:
         nodes = list(zip(siege.quorum.nodes, found, strict=True))
         for node_id, forger in nodes:
-            before = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
-            moved = pre_vote(forger, node_id, before + REQUEST_STEPS)
-            assert moved.leader_epoch == before + REQUEST_STEPS
+            # A node that learns of another's epoch just then has spent nothing.
+            wait_until(partial(is_leap_refused, forger, node_id), f"node {node_id} refuses a leap", seconds=60)
         spent_at = dict.fromkeys(siege.quorum.nodes, time.monotonic())
+        # The nodes were raised one after the other. One that learns of another's epoch by itself has made no leap.
+        agree = lambda: len({pre_vote(forger, node_id, EPOCH_MAX).leader_epoch for node_id, forger in nodes}) == 1  # noqa: E731
+        wait_until(agree, "all nodes are in one epoch", seconds=60)
         for _ in range(100):
             for node_id, forger in nodes:
                 epoch = pre_vote(forger, node_id, EPOCH_MAX).leader_epoch
