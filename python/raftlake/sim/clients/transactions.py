@@ -98,6 +98,7 @@ class TransactionalProducer(Client):
 
     def _go_on_after(self, error: ErrorCode) -> None:
         """A request was not done: repeat it, or begin anew where that is of no use."""
+        self.say(f"not done: {error.name}")
         if error in OVER:
             self.say(f"{self._transaction.name or self._id} is over: {error.name}")
             self.shared.operations.coverage.note(f"transaction over ({error.name})")
@@ -121,11 +122,11 @@ class TransactionalProducer(Client):
             self._incarnations += 1
             self._sequences.clear()
             self._records.clear()
-            self._begin()
+            self._begin_transaction()
 
         self._ask(ask, on_answer)
 
-    def _begin(self) -> None:
+    def _begin_transaction(self) -> None:
         self._begun += 1
         self._transaction = Transaction(f"{self.name}.{self._begun}")
         self.shared.transactions.append(self._transaction)
@@ -222,7 +223,7 @@ class TransactionalProducer(Client):
             transaction.outcome = commit
             self.say(f"{transaction.name} is {'committed' if commit else 'aborted'}")
             self.shared.operations.coverage.note("transaction committed" if commit else "transaction aborted")
-            self._next = self._begin
+            self._next = self._begin_transaction
             self.succeed()
 
         self._ask(ask, on_answer)
