@@ -39,7 +39,14 @@ from raftlake.wire.produce import (
     ProduceTopicResult,
 )
 
-HOT = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM)
+HOT = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.READ_OFFSET,
+    ApiKey.FIND_QUORUM,
+    ApiKey.WRITE_MARKERS,
+)
 COLD_VERSIONS = [
     (api.key, version)
     for api in API_TABLE.values()

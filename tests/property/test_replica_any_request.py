@@ -28,7 +28,7 @@ from raftlake.replica.config import METADATA_GROUP, ClientContext
 from raftlake.replica.node import ReplicaNode
 from raftlake.runtime.listener.listener import answer_api_versions
 from raftlake.runtime.peers.codec import PeerCodec, peer_client_id
-from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset
+from raftlake.wire import fetch, fetch_snapshot, find_quorum, produce, read_offset, write_markers
 from raftlake.wire.api import API_TABLE, ApiKey, decode_request, encode_request, encode_response, request_type
 from replica_cluster import Cluster, batch
 
@@ -38,6 +38,7 @@ HOT_REQUESTS: dict[ApiKey, type] = {
     ApiKey.FETCH_SNAPSHOT: fetch_snapshot.FetchSnapshotRequest,
     ApiKey.READ_OFFSET: read_offset.ReadOffsetRequest,
     ApiKey.FIND_QUORUM: find_quorum.FindQuorumRequest,
+    ApiKey.WRITE_MARKERS: write_markers.WriteMarkersRequest,
 }
 PARTITION_FIELDS = ("partition", "partitions", "partition_index", "partition_indexes", "index")
 EPOCH_FIELDS = ("current_leader_epoch", "last_fetched_epoch")

@@ -72,7 +72,7 @@ def hot_response(key: ApiKey, version: int) -> st.SearchStrategy[Any]:
     return wiregen.produce_responses(version) if key is ApiKey.PRODUCE else wiregen.fetch_responses(version)
 
 
-KIO_OR_HOT = [api for api in ALL_VERSIONS if api[0] not in (ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM)]
+KIO_OR_HOT = [api for api in ALL_VERSIONS if api[0] not in wiregen.HOT[2:]]
 
 
 def damaged(data: st.DataObject, frame: bytearray, first: int) -> bytearray:

@@ -22,6 +22,7 @@ from raftlake.wire.api import (
     request_type,
     response_type,
 )
+from raftlake.wire.control import EndMarker
 from raftlake.wire.find_quorum import (
     FindQuorumPartitionResult,
     FindQuorumRequest,
@@ -36,6 +37,7 @@ from raftlake.wire.read_offset import (
     ReadOffsetTopicResult,
 )
 from raftlake.wire.topic_lists import TopicPartitions
+from raftlake.wire.write_markers import WriteMarkersRequest, WriteMarkersResponse, WrittenMarker
 
 CLIENT_ID = "c"
 
@@ -158,3 +160,31 @@ def test_read_offset(question: ReadOffsetRequest, answer: ReadOffsetResponse) ->
 def test_find_quorum(question: FindQuorumRequest, answer: FindQuorumResponse) -> None:
     check_request(ApiKey.FIND_QUORUM, 0, question)
     check_response(ApiKey.FIND_QUORUM, 0, answer)
+
+
+@hypothesis.given(
+    st.builds(
+        WriteMarkersRequest,
+        cluster_ids,
+        st.lists(
+            st.builds(
+                WrittenMarker,
+                wiregen.text,
+                wiregen.i32,
+                st.builds(
+                    EndMarker,
+                    producer_id=wiregen.i64,
+                    epoch=wiregen.i16,
+                    commit=st.booleans(),
+                    coordinator_epoch=wiregen.i32,
+                ),
+                wiregen.i64,
+            ),
+            max_size=3,
+        ),
+    ),
+    st.builds(WriteMarkersResponse, wiregen.errors, st.lists(wiregen.errors, max_size=3)),
+)
+def test_write_markers(question: WriteMarkersRequest, answer: WriteMarkersResponse) -> None:
+    check_request(ApiKey.WRITE_MARKERS, 0, question)
+    check_response(ApiKey.WRITE_MARKERS, 0, answer)

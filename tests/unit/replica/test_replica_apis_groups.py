@@ -1,4 +1,4 @@
-"""Consumer groups and transactions are refused, in every version and by errors after which no client goes on asking."""
+"""The coordinator of transactions is told, and consumer groups are refused: in every version, and for good."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.replica.apis.groups import NO_GROUPS, NO_TRANSACTIONS, WHY
+from raftlake.replica.apis.groups import NO_GROUPS, WHY
+from raftlake.replica.node import ReplicaNode
 from raftlake.wire.api import API_TABLE, ApiKey, RequestHeader, decode_response, encode_response
 from replica_cluster import Cluster
 
@@ -21,6 +22,8 @@ MEMBER_APIS = {
     ApiKey.LEAVE_GROUP: ("leave_group", "LeaveGroupRequest"),
     ApiKey.OFFSET_COMMIT: ("offset_commit", "OffsetCommitRequest"),
     ApiKey.OFFSET_FETCH: ("offset_fetch", "OffsetFetchRequest"),
+    ApiKey.ADD_OFFSETS_TO_TXN: ("add_offsets_to_txn", "AddOffsetsToTxnRequest"),
+    ApiKey.TXN_OFFSET_COMMIT: ("txn_offset_commit", "TxnOffsetCommitRequest"),
 }
 
 
@@ -35,11 +38,11 @@ def _made(module: Any, name: str, **values: Any) -> Any:
     return cls(**{field: value for field, value in values.items() if field in get_type_hints(cls)})
 
 
-def _find_coordinator(cluster: Cluster, version: int, key_type: int) -> Any:
+def _find_coordinator(cluster: Cluster, version: int, key_type: int, node: ReplicaNode | None = None) -> Any:
     """The refusal, or the place, that a node answers with."""
     module = importlib.import_module(f"kio.schema.find_coordinator.v{version}.request")
     request = _made(module, "FindCoordinatorRequest", key_type=key_type, key="g", coordinator_keys=("g",))
-    answer = cluster.ask(cluster.leader(), ApiKey.FIND_COORDINATOR, request, version=version)
+    answer = cluster.ask(node or cluster.leader(), ApiKey.FIND_COORDINATOR, request, version=version)
     return answer.coordinators[0] if version >= 4 else answer
 
 
@@ -52,10 +55,30 @@ def test_every_node_is_the_coordinator_of_every_group(cluster: Cluster, version:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_nobody_coordinates_transactions_or_share_groups(cluster: Cluster, version: int) -> None:
-    for key_type, code in ((TRANSACTION, NO_TRANSACTIONS), (SHARE, ErrorCode.INVALID_REQUEST)):
-        refused = _find_coordinator(cluster, version, key_type)
-        assert (int(refused.error_code), refused.node_id, refused.error_message) == (code, -1, WHY)
+def test_all_nodes_name_the_leader_of_the_metadata_log_as_the_coordinator_of_transactions(
+    cluster: Cluster, version: int
+) -> None:
+    leader = cluster.leader().config
+    for node in cluster.nodes.values():
+        found = _find_coordinator(cluster, version, TRANSACTION, node)
+        told = (int(found.error_code), found.node_id, found.host, found.port)
+        assert told == (0, leader.node_id, leader.listener.host, leader.listener.port)
+
+
+def test_without_a_leader_nobody_coordinates_transactions() -> None:
+    cluster = Cluster()
+    node, *others = cluster.nodes
+    for other in others:
+        cluster.stop(other)
+    cluster.run(3_000)
+    found = _find_coordinator(cluster, 3, TRANSACTION, cluster.nodes[node])
+    assert (int(found.error_code), found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+def test_nobody_coordinates_share_groups(cluster: Cluster, version: int) -> None:
+    refused = _find_coordinator(cluster, version, SHARE)
+    assert (int(refused.error_code), refused.node_id, refused.error_message) == (ErrorCode.INVALID_REQUEST, -1, WHY)
     assert "no consumer groups" in WHY and "assign partitions" in WHY
 
 
@@ -92,12 +115,18 @@ def _member_request(api_key: ApiKey, version: int, group: str = "g") -> Any:
             commit_timestamp=0,
         )
         topics = (module.OffsetCommitRequestTopic(name="t", partitions=(part,)),)
+    elif api_key is ApiKey.TXN_OFFSET_COMMIT:
+        part = _made(module, "TxnOffsetCommitRequestPartition", partition_index=3, committed_offset=9, committed_metadata=None)
+        topics = (module.TxnOffsetCommitRequestTopic(name="t", partitions=(part,)),)
     elif api_key is ApiKey.OFFSET_FETCH:
         topics = (module.OffsetFetchRequestTopic(name="t", partition_indexes=(3,)),)
     return _made(
         module,
         name,
         group_id=group,
+        transactional_id="tx",
+        producer_id=1,
+        producer_epoch=0,
         member_id="m",
         generation_id=1,
         generation_id_or_member_epoch=1,
@@ -121,6 +150,8 @@ WHATS = {
     ApiKey.LEAVE_GROUP: "serve a member of a group",
     ApiKey.OFFSET_COMMIT: "keep the offsets of a group",
     ApiKey.OFFSET_FETCH: "tell the offsets of a group",
+    ApiKey.ADD_OFFSETS_TO_TXN: "keep the offsets of a group",
+    ApiKey.TXN_OFFSET_COMMIT: "keep the offsets of a group",
 }
 
 
@@ -142,18 +173,11 @@ def test_the_node_says_once_what_it_refused_to_whom_and_why(api_key: ApiKey) -> 
 
 
 @pytest.mark.parametrize("version", [3, 6])
-def test_the_node_says_once_which_transactional_producer_it_refused(version: int) -> None:
-    """The producer asks for the coordinator first, or for its id; either answer ends it."""
+def test_the_node_says_once_which_share_group_it_refused(version: int) -> None:
     cluster = Cluster(1)
     told: list[Any] = []
     cluster.leader().refused_for_good.listeners.append(told.append)
     for _ in range(2):
-        _find_coordinator(cluster, version, TRANSACTION)
-    ids = importlib.import_module("kio.schema.init_producer_id.v4.request")
-    request = ids.InitProducerIdRequest(
-        transactional_id="g", transaction_timeout=timedelta(seconds=1), producer_id=-1, producer_epoch=-1
-    )
-    cluster.ask(cluster.leader(), ApiKey.INIT_PRODUCER_ID, request, version=4)
-    _find_coordinator(cluster, version, SHARE)
+        _find_coordinator(cluster, version, SHARE)
     _find_coordinator(cluster, version, GROUP)
-    assert [(each.kind.subject, each.subject) for each in told] == [("transactional_id", "g"), ("group", "g")]
+    assert [(each.kind.subject, each.subject) for each in told] == [("group", "g")]

@@ -218,11 +218,6 @@ def test_producer_ids_are_unique_over_nodes_and_restarts() -> None:
     assert len(set(taken)) == len(taken) == 12
 
 
-def test_a_transactional_producer_is_refused(cluster: Cluster) -> None:
-    refused = _producer_id(cluster, cluster.leader(), transactional_id="tx")
-    assert int(refused.error_code) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
 def _written(cluster: Cluster, topic: str, epoch: int, partitions: int = 1) -> int:
     """A producer that has written in `epoch`, to the last partition of a topic; its id."""
     producer_id = int(_producer_id(cluster, cluster.leader()).producer_id)

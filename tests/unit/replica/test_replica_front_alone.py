@@ -7,7 +7,7 @@ from typing import Any
 from enginekit import TWO, Ground, Noted
 from raftlake.errors import ErrorCode, InvariantViolation
 from raftlake.ports.driver import ListenerUse, Origin, PeerConnection
-from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, DescribeRpc, ProposeRpc, VoterRpc
+from raftlake.ports.peer_rpcs import ControlReply, ControlRpc, DescribeRpc, MarkersReply, MarkersRpc, ProposeRpc, VoterRpc
 from raftlake.raft.events import PeerUnreachable
 from raftlake.replica.apis import Apis
 from raftlake.replica.config import ClientContext
@@ -21,7 +21,9 @@ from raftlake.wire.topic_lists import TopicPartitions
 
 
 def fronted(ground: Ground) -> tuple[Front, dict[str, Noted]]:
-    noted: dict[str, Any] = {name: Noted() for name in ("apis", "control", "fetch_server", "kv", "reads", "snapshot_transfer")}
+    noted: dict[str, Any] = {
+        name: Noted() for name in ("apis", "control", "fetch_server", "kv", "marker_desk", "reads", "snapshot_transfer")
+    }
     return Front(ground.engine, **noted), noted
 
 
@@ -35,16 +37,19 @@ def test_an_rpc_of_another_cluster_reaches_no_service() -> None:
     replies: list[Any] = []
     for claimed in ("theirs", "ours", None):
         front.receive(PeerConnection(), ControlRpc(cluster_id=claimed, messages=()), replies.append)
-    assert replies == [ControlReply(error=ErrorCode.INCONSISTENT_CLUSTER_ID)]
-    assert called(noted) == ["control.receive"] * 2
+        front.receive(PeerConnection(), MarkersRpc(cluster_id=claimed, replica_id=TWO, markers=()), replies.append)
+    foreign = ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert replies == [ControlReply(error=foreign), MarkersReply(error=foreign)]
+    assert called(noted) == ["control.receive"] * 2 + ["marker_desk.receive"] * 2
 
 
 def test_requests_that_nodes_pass_on_go_to_the_apis_and_commands_to_the_key_space() -> None:
     front, noted = fronted(Ground())
     connection = PeerConnection(listener=ListenerUse.CLIENTS)
-    for rpc in (DescribeRpc(request=None), VoterRpc(request=None), ProposeRpc(batch=b"", source=TWO)):
+    markers = MarkersRpc(cluster_id=None, replica_id=TWO, markers=())
+    for rpc in (DescribeRpc(request=None), VoterRpc(request=None), ProposeRpc(batch=b"", source=TWO), markers):
         front.receive(connection, rpc, lambda reply: None)
-    assert called(noted) == ["apis.describe_for_peer", "apis.change_for_peer", "kv.receive"]
+    assert called(noted) == ["apis.describe_for_peer", "apis.change_for_peer", "kv.receive", "marker_desk.receive"]
     assert noted["kv"].calls[0][1][1] is Origin.CLIENT, "who says so at a listener of clients is none"
 
 

@@ -56,7 +56,7 @@ def test_the_table_is_whole() -> None:
     assert set(API_TABLE) == set(ApiKey)
     assert len({api.handler for api in API_TABLE.values()}) == len(API_TABLE)
     private = {api.key for api in API_TABLE.values() if not api.public}
-    assert private == {ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM}
+    assert private == {ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM, ApiKey.WRITE_MARKERS}
     for api in API_TABLE.values():
         assert 0 <= api.version_min <= api.version_max
         assert api.handler == api.key.name.lower()
