@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import EndTxn, Put, Txn, decode
+from raftlake.kv.keys import TRANSACTIONS_PREFIX
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.replica.reserved_rules import ReservedRules
@@ -359,10 +360,13 @@ def replay(
                     first = marks[operation.value]
                     raise Violation("nothing is applied twice", f"{operation.value!r} stands at {first} and {record.offset}")
                 marks[operation.value] = record.offset
-            # What the end of a transaction changes is a reserved key: no client of the simulator reads those.
             if result.succeeded and not isinstance(operation, EndTxn):
                 entry = Entry(operation.value, record.offset) if isinstance(operation, Put) else None
                 histories.setdefault(operation.key, []).append((record.offset, entry))
+        # What the end of a producer's transaction changes is not in the command, but under the key of the transaction.
+        for change in machine.changes_since(TRANSACTIONS_PREFIX, record.offset - 1):
+            if change.value is not None and histories.get(change.key, [(-1, None)])[-1][0] != record.offset:
+                histories.setdefault(change.key, []).append((record.offset, Entry(change.value, record.offset)))
     return results, marks, histories
 
 

@@ -52,6 +52,7 @@ class TransactionalProducer(Client):
     def __init__(self, shared: Shared, name: str, number: int) -> None:
         super().__init__(shared, name)
         self._id = f"id{number // SHARED_BY}"
+        self._is_first = number % SHARED_BY == 0
         self._timeout_ms = TIMEOUTS_MS[self.rng.randrange(len(TIMEOUTS_MS))]
         self._coordinator: NodeId | None = None
         self._leaders: dict[int, NodeId] = {}
@@ -68,6 +69,9 @@ class TransactionalProducer(Client):
     def step(self) -> None:
         if self.shared.topic_id is None:
             self.give_up()
+        elif self.shared.is_healed and not self._is_first:
+            # Of those who fence one another one is left, which must be served.
+            self.is_idle = self.is_done = True
         else:
             self._next()
 
@@ -105,7 +109,7 @@ class TransactionalProducer(Client):
             self._next = self._init
         if error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._coordinator = None
-        self.retry_soon()
+        self.give_up()
 
     # --- one transaction ---
 
