@@ -29,7 +29,9 @@ def own_quorum(tmp_path: Path) -> Iterator[LocalQuorum]:
 def new_producer(quorum: LocalQuorum, name: str, timeout_ms: int = 30_000) -> Producer:
     """A producer that has its transactional id."""
     settings = {"bootstrap.servers": quorum.bootstrap_servers, "transactional.id": name, "transaction.timeout.ms": timeout_ms}
-    producer = Producer(settings | {"linger.ms": 0, "socket.timeout.ms": min(10_000, timeout_ms), "message.timeout.ms": timeout_ms})
+    producer = Producer(
+        settings | {"linger.ms": 0, "socket.timeout.ms": min(10_000, timeout_ms), "message.timeout.ms": timeout_ms}
+    )
     producer.init_transactions(CALL_SECONDS)
     return producer
 
