@@ -1,0 +1,108 @@
+"""Simulated transactional producers and read_committed consumers: what they do in a quiet run, and what they find broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.producer_state import ProducerStates
+from raftlake.replica.transactions import markers as markers_module
+from raftlake.sim.clients.committed_readers import BELOW_STABLE, STABLE_STAYS, CommittedReader
+from raftlake.sim.clients.transactions import TransactionalProducer
+from raftlake.sim.cluster import Cluster
+from raftlake.sim.faults.faults import Settings
+from raftlake.sim.histories.transactions import ALL_OR_NOTHING, COMMIT_HOLDS, COMMITTED_ALL, COMMITTED_ONLY, ENDS
+from raftlake.sim.invariants import Violation
+from raftlake.wire.batches import EndMarker
+
+QUIET = Settings(seed=3, safety_ms=10_000, producers=2, readers=1, transactors=3, think_ms_mean=50)
+
+
+def test_transactions_end_in_every_way_and_are_read() -> None:
+    cluster = Cluster(QUIET)
+    outcome = cluster.run()
+    producers = [client for client in cluster.clients if isinstance(client, TransactionalProducer)]
+    assert len(producers) == 3 and all(client.completed for client in producers)
+    assert outcome.covered["transaction committed"] > 20 and outcome.covered["transaction aborted"] > 5
+    assert sum(times for what, times in outcome.covered.items() if what.startswith("transaction over")) > 5
+    (reader,) = [client for client in cluster.clients if isinstance(client, CommittedReader)]
+    values = {value for runs in reader.shown for run in runs for _, value in run.records}
+    assert len([value for value in values if value.startswith(b"transactor")]) > 50
+    committed = [each for each in cluster.shared.transactions if each.outcome is True]
+    assert any(len(each.acknowledged) > 1 for each in committed)
+
+
+def test_some_seeds_have_transactions_over_several_partitions() -> None:
+    drawn = [Settings.draw(seed) for seed in range(80)]
+    found = [settings for settings in drawn if settings.transactors]
+    assert 10 < len(found) < 40 and any(settings.partitions > 2 for settings in found)
+
+
+def broken(patch: pytest.MonkeyPatch, where: Any, name: str, instead: Any) -> str:
+    patch.setattr(where, name, instead)
+    with pytest.raises(Violation) as caught:
+        Cluster(replace(QUIET, liveness_ms=10_000)).run()
+    return str(caught.value)
+
+
+def test_a_stable_offset_that_passes_open_transactions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = broken(monkeypatch, Partition, "last_stable_offset", property(lambda partition: partition.high_watermark))
+    assert any(promise in told for promise in (COMMITTED_ONLY, COMMITTED_ALL))
+
+
+def test_aborted_transactions_that_nobody_tells_of_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COMMITTED_ONLY in broken(monkeypatch, Partition, "aborted", lambda *_: [])
+
+
+def test_a_stable_offset_above_the_high_watermark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = broken(monkeypatch, Partition, "last_stable_offset", property(lambda partition: partition.log.end_offset))
+    assert any(promise in told for promise in (BELOW_STABLE, COMMITTED_ONLY, COMMITTED_ALL))
+
+
+def test_a_stable_offset_that_goes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Partition.last_stable_offset.fget
+    assert honest is not None
+    calls = iter(range(10**9))
+
+    def falling(partition: Partition) -> int:
+        return max(0, honest(partition) - (3 if next(calls) % 7 == 0 else 0))
+
+    assert STABLE_STAYS in broken(monkeypatch, Partition, "last_stable_offset", property(falling))
+
+
+def test_one_partition_that_aborts_what_was_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = markers_module.end_marker_batch
+    made = iter(range(10**9))
+
+    def wrong(marker: EndMarker, *args: Any, **more: Any) -> bytearray:
+        return honest(replace(marker, commit=marker.commit and next(made) % 3 != 0), *args, **more)
+
+    told = broken(monkeypatch, markers_module, "end_marker_batch", wrong)
+    assert any(promise in told for promise in (ALL_OR_NOTHING, COMMIT_HOLDS))
+
+
+def test_transactions_that_are_never_ended_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = markers_module.Markers.write
+
+    def some(self: Any, group: Any, marker: EndMarker, *args: Any) -> None:
+        if group.partition != 1 or marker.epoch % 2:
+            written(self, group, marker, *args)
+        else:
+            args[-1](markers_module.ErrorCode.NONE)
+
+    told = broken(monkeypatch, markers_module.Markers, "write", some)
+    assert any(promise in told for promise in (ENDS, "without faults every client makes progress", COMMIT_HOLDS))
+
+
+def test_a_producer_that_forgets_its_open_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ProducerStates.end_transaction
+
+    def deaf(self: ProducerStates, marker: EndMarker, *args: Any) -> Any:
+        found = honest(self, marker, *args)
+        return None if marker.producer_id % 2 == 0 else found
+
+    told = broken(monkeypatch, ProducerStates, "end_transaction", deaf)
+    assert any(promise in told for promise in (COMMITTED_ONLY, COMMITTED_ALL))
