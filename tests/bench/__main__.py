@@ -30,6 +30,7 @@ import bench_restart
 import bench_snapshot
 import bench_spark
 import bench_tier
+import bench_transactions
 from etcd_nodes import etcd_version
 from measure import Result, describe_machine
 from our_nodes import our_quorum
@@ -50,6 +51,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "pair": bench_pair.measure,
     "gap": bench_failover.measure_gap,
     "bulk": bench_bulk.measure,
+    "transactions": bench_transactions.measure,
     "restart": bench_restart.measure,
     "partitions": bench_partitions.measure,
     "snapshot": bench_snapshot.measure,

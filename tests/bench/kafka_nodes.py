@@ -1,7 +1,8 @@
 """Three Kafka nodes on loopback, each broker and controller: the peer of the bulk row.
 
 Settings are Kafka's defaults but for what three nodes on one machine and an equal promise need: replication 3,
-min.insync.replicas 2 and flush.messages=1, since only with that does Kafka sync what it acknowledges.
+min.insync.replicas 2 and flush.messages=1, since only with that does Kafka sync what it acknowledges. That holds for its own
+topics too: a transaction is decided in one of them.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class KafkaQuorum:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self._directory / f"n{node}"),
             "offsets.topic.replication.factor": "3",
+            "log.flush.interval.messages": "1",
             "auto.create.topics.enable": "false",
         }
         settings.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))

@@ -1,0 +1,151 @@
+"""Transactions per second of one producer, ours and Kafka's, and what `read_committed` costs a consumer.
+
+The client is librdkafka for both: 1,000 records of 100 B a transaction, one partition. Kafka syncs what it acknowledges, also in
+the log of its transactions, as ours does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from kafka_nodes import KafkaQuorum
+from measure import Result, Rounds
+from our_nodes import create_topic, our_quorum
+from processes import wait_until
+
+RECORDS, RECORD_BYTES = 1_000, 100
+SECONDS = 8.0
+WARM = 5
+CALL_SECONDS = 30
+#: For the fetches: transactions that stand in the log.
+READ_TRANSACTIONS = 300
+TOPIC = "transactions"
+
+
+def measure(directory: Path) -> Iterator[Result]:
+    with our_quorum(directory / "ours") as ours, KafkaQuorum(directory / "kafka") as kafka:
+        create_topic(ours, TOPIC, 1)
+        kafka.create_topic(TOPIC, 1)
+        producers = {server: new_producer(server) for server in (ours.bootstrap_servers, kafka.bootstrap_servers)}
+        for producer in producers.values():
+            for _ in range(WARM):
+                transact(producer)
+        yield (
+            Rounds()
+            .alternate(
+                3,
+                lambda: per_second(producers[ours.bootstrap_servers]),
+                lambda: per_second(producers[kafka.bootstrap_servers]),
+            )
+            .result(
+                name="transactional produce",
+                unit="transactions/s",
+                method=f"librdkafka, one producer, {RECORDS:,} records of {RECORD_BYTES} B a transaction, one partition",
+                peer="Kafka (flush.messages=1)",
+                ratio_at_least=2.0,
+            )
+        )
+    with our_quorum(directory / "read") as quorum:
+        yield read_committed(quorum.bootstrap_servers, lambda name: create_topic(quorum, name, 1))
+
+
+def new_producer(bootstrap_servers: str) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": "bench",
+            "linger.ms": 0,
+            "batch.num.messages": RECORDS,
+            "queue.buffering.max.messages": 10 * RECORDS,
+        }
+    )
+
+    def has_begun() -> bool:
+        # The coordinator of a new Kafka cluster makes its topic first.
+        try:
+            producer.init_transactions(CALL_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+            return False
+        return True
+
+    wait_until(has_begun, "the producer's id", poll_s=0.5)
+    return producer
+
+
+def transact(producer: Producer) -> None:
+    value = bytes(RECORD_BYTES)
+    producer.begin_transaction()
+    for _ in range(RECORDS):
+        producer.produce(TOPIC, value, partition=0)
+    producer.commit_transaction(CALL_SECONDS)
+
+
+def per_second(producer: Producer) -> float:
+    began = time.perf_counter()
+    for count in itertools.count(1):
+        transact(producer)
+        elapsed = time.perf_counter() - began
+        if elapsed >= SECONDS:
+            return count / elapsed
+    raise AssertionError
+
+
+def read_committed(bootstrap_servers: str, create: object) -> Result:
+    """The same log, read by consumers that see committed transactions only, and by others."""
+    assert callable(create)
+    create(TOPIC)
+    producer = new_producer(bootstrap_servers)
+    for number in range(READ_TRANSACTIONS):
+        producer.begin_transaction()
+        for _ in range(RECORDS):
+            producer.produce(TOPIC, bytes(RECORD_BYTES), partition=0)
+        producer.flush(CALL_SECONDS)
+        (producer.abort_transaction if number % 10 == 9 else producer.commit_transaction)(CALL_SECONDS)
+    return (
+        Rounds()
+        .alternate(
+            5,
+            lambda: read_per_second(bootstrap_servers, "read_committed"),
+            lambda: read_per_second(bootstrap_servers, "read_uncommitted"),
+        )
+        .result(
+            name="read_committed fetch",
+            unit="MB/s",
+            method=f"librdkafka, {READ_TRANSACTIONS} transactions of {RECORDS:,} records of {RECORD_BYTES} B, each tenth aborted; "
+            "bytes of the log per second",
+            peer="read_uncommitted",
+            ratio_at_least=0.9,
+        )
+    )
+
+
+def read_per_second(bootstrap_servers: str, isolation: str) -> float:
+    """Bytes of all records between the beginning and the end, shown or not, in MB/s."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "fetch.max.bytes": 64 << 20,
+            "max.partition.fetch.bytes": 8 << 20,
+        }
+    )
+    try:
+        began = time.perf_counter()
+        consumer.assign([TopicPartition(TOPIC, 0, 0)])
+        while True:
+            for message in consumer.consume(10_000, 10):
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return READ_TRANSACTIONS * RECORDS * RECORD_BYTES / 1e6 / (time.perf_counter() - began)
+    finally:
+        consumer.close()
