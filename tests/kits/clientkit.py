@@ -49,6 +49,8 @@ class FakePartition:
     #: Where the first open transaction begins; None: there is none.
     stable_offset: int | None = None
     aborted: list[AbortedTransaction] = field(default_factory=list)
+    #: One batch in each answer.
+    answers_one: bool = False
     #: producer id -> the last five (base sequence, record count, base offset)
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -260,7 +262,7 @@ class FakeQuorum:
         for batch in partition.batches:
             (header,) = iterate_headers(batch)
             offset = header.end_offset
-            if asked.fetch_offset < offset <= end:
+            if asked.fetch_offset < offset <= end and not (partition.answers_one and chosen):
                 chosen.append(batch)
         answer = fetched(asked_topic.topic_id, asked.index, ErrorCode.NONE, partition.end_offset, b"".join(chosen))
         (result,) = answer.topics[0].partitions

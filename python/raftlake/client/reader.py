@@ -110,16 +110,21 @@ class Reader:
         replica: Replica = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> tuple[list[Record], int]:
-        """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record)."""
-        fetched = await self.fetch_raw(
-            topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
-        )
-        records: list[Record] = []
-        for record in records_from(fetched, topic, partition, offset):
-            if records_max is not None and len(records) >= records_max:
-                return records, record.offset
-            records.append(record)
-        return records, fetched.next_offset
+        """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record).
+        Batches without a record for this reader are passed over, however many there are."""
+        position = offset
+        while True:
+            fetched = await self.fetch_raw(
+                topic, partition, position, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
+            )
+            records: list[Record] = []
+            for record in records_from(fetched, topic, partition, position):
+                if records_max is not None and len(records) >= records_max:
+                    return records, record.offset
+                records.append(record)
+            if records or fetched.next_offset == position:
+                return records, fetched.next_offset
+            position = fetched.next_offset
 
     async def _fetch(self, address: Address, request: FetchRequest, wait_ms: int, deadline: Deadline) -> FetchResponse:
         # A parked fetch is answered after `wait_ms`: the attempt's own limit begins then.

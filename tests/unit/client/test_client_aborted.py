@@ -95,6 +95,22 @@ def test_a_read_goes_on_behind_what_is_left_out() -> None:
     run(test())
 
 
+def test_a_read_passes_over_answers_that_hold_aborted_records_alone() -> None:
+    """Whoever goes on behind the last record would ask for the same offset for ever."""
+
+    async def test() -> None:
+        async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
+            partition = quorum.add_topic("t").partitions[0]
+            partition.batches += [data(0, 1), data(1, 1), marker(2, 1, commit=False), data(3, 2)]
+            partition.end_offset, partition.aborted, partition.answers_one = 4, ABORTED, True
+            assert [record.offset for record in await client.read("t", 0, 0, max_wait_ms=0)] == [3]
+            partition.batches.pop()
+            partition.end_offset = 3
+            assert await client.read("t", 0, 0, max_wait_ms=0) == []
+
+    run(test())
+
+
 def test_a_follower_that_has_only_aborted_records_is_not_behind() -> None:
     async def test() -> None:
         async with FakeQuorum(2) as quorum, AsyncClient(quorum.bootstrap) as client:
