@@ -16,7 +16,7 @@ from pyspark_raftlake.options import Assign, Consistency, Selection, Subscribe, 
 from raftlake.errors import ConfigError, ErrorCode, RequestRejected
 
 if TYPE_CHECKING:
-    from raftlake.client.types import TopicDescription
+    from raftlake.client.types import IsolationLevel, TopicDescription
 
 
 class OffsetClient(Protocol):
@@ -26,14 +26,29 @@ class OffsetClient(Protocol):
 
     def describe_topic(self, topic: str) -> TopicDescription: ...
 
-    def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]: ...
+    def list_offsets(self, topic: str, timestamps: Mapping[int, int], *, isolation: IsolationLevel = ...) -> dict[int, int]: ...
 
     def read_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]: ...
 
+    def read_stable_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]: ...
+
 
 class LogView:
-    def __init__(self, client: OffsetClient, selection: Selection, consistency: Consistency, *, is_local: bool = False) -> None:
+    def __init__(
+        self,
+        client: OffsetClient,
+        selection: Selection,
+        consistency: Consistency,
+        *,
+        is_local: bool = False,
+        reads_committed: bool = True,
+    ) -> None:
         """With `is_local` a partition begins where the local disks of the nodes begin."""
+        # Only now: who merely looks the format up needs no client.
+        from raftlake.client.types import IsolationLevel
+
+        self._isolation = IsolationLevel.READ_COMMITTED if reads_committed else IsolationLevel.READ_UNCOMMITTED
+        self._reads_committed = reads_committed
         self._client = client
         self._selection = selection
         self._consistency = consistency
@@ -133,15 +148,21 @@ class LogView:
             case Consistency.COMMITTED:
                 return self.at_timestamps(dict.fromkeys(partitions, LATEST))
             case Consistency.LINEARIZABLE:
-                return self.proven_latest(partitions)
+                client = self._client
+                return self._proven(partitions, client.read_stable_offset if self._reads_committed else client.read_offset)
             case _:
                 assert_never(self._consistency)
 
     def proven_latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Linearizable end offsets (ReadOffset): nothing acknowledged before this call lies at or above them."""
+        return self._proven(partitions, self._client.read_offset)
+
+    def _proven(
+        self, partitions: Iterable[TopicPartition], read: Callable[[str, Iterable[int]], Mapping[int, int]]
+    ) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(partitions).items():
-            ends = self._of_topic(topic, partial(self._client.read_offset, topic, numbers))
+            ends = self._of_topic(topic, partial(read, topic, numbers))
             found.update((TopicPartition(topic, number), offset) for number, offset in ends.items())
         return found
 
@@ -163,7 +184,7 @@ class LogView:
         found: dict[TopicPartition, int] = {}
         for topic, numbers in by_topic(timestamps_ms).items():
             asked = {number: timestamps_ms[TopicPartition(topic, number)] for number in numbers}
-            offsets = self._of_topic(topic, partial(self._client.list_offsets, topic, asked))
+            offsets = self._of_topic(topic, partial(self._client.list_offsets, topic, asked, isolation=self._isolation))
             found.update((TopicPartition(topic, number), offset) for number, offset in offsets.items())
         return found
 

@@ -119,6 +119,8 @@ class SourceOptions:
     include_headers: bool
     consistency: Consistency
     tier: TierOptions
+    #: Only what transactions have committed, up to the first one that is not decided.
+    reads_committed: bool = True
 
     def for_stream(self) -> SourceOptions:
         """These options with a stream's defaults; ConfigError for what only a batch query can have."""
@@ -159,8 +161,7 @@ class SinkOptions:
 def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
     """Raises ConfigError, naming the option."""
     options = RawOptions(raw, names.SOURCE_OPTIONS, names.SOURCE_OPTIONS_WITHOUT_EFFECT, names.TIER_STORAGE_PREFIX)
-    # Without transactions both levels read the same: what is below the high watermark.
-    options.choice(names.ISOLATION_LEVEL, ("read_committed", "read_uncommitted"), "read_committed")
+    isolation = options.choice(names.ISOLATION_LEVEL, ("read_committed", "read_uncommitted"), "read_committed")
     selection = _selection(options)
     strategy = options.choice(names.TIMESTAMP_STRATEGY, ("error", "latest"), "error")
     offsets_max = options.positive(names.MAX_OFFSETS)
@@ -186,6 +187,7 @@ def parse_source_options(raw: Mapping[str, str]) -> SourceOptions:
             options.choice(names.CONSISTENCY, tuple(level.value for level in Consistency), Consistency.COMMITTED.value)
         ),
         tier=_tier(options),
+        reads_committed=isolation == "read_committed",
     )
 
 

@@ -55,6 +55,7 @@ class RangePartition(InputPartition):
     table: TablePiece | None = None
     #: Whether the nodes may be asked.
     reads_log: bool = True
+    reads_committed: bool = True
 
 
 class StreamPlanner:
@@ -297,6 +298,7 @@ def tasks_of(
                 fail_on_data_loss=options.fail_on_data_loss,
                 table=None if place is None else TablePiece(place=place, files=found, times=wanted.times),
                 reads_log=options.tier.mode is not Tier.REMOTE,
+                reads_committed=options.reads_committed,
             )
         )
     return tasks

@@ -1,9 +1,10 @@
 """Executor: one range of offsets as Arrow record batches, from the log or from the topic's Delta table.
 
 Bytes are fetched in large pieces, the next piece while the last one is decoded, and many record batches of the log become one
-Arrow batch. The invariant: a range is yielded whole, or the task fails; only with `failOnDataLoss` false may its beginning
-be missing. Another node is asked before a task fails, and the other source: what was trimmed from the log since the plan is in
-the table, and the nodes serve what this machine cannot read of a table.
+Arrow batch. The client leaves out the batches of aborted transactions. The invariant: a range is yielded whole, or the task
+fails; only with `failOnDataLoss` false may its beginning be missing. Another node is asked before a task fails, and the other
+source: what was trimmed from the log since the plan is in the table, and the nodes serve what this machine cannot read of a
+table.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark_raftlake.data_loss import report_data_loss
 from pyspark_raftlake.errors import IncompleteRange, LostRows
 from raftlake.arrow.records import DECODED_BYTES_MAX, decode_to_arrow
 from raftlake.client.errors import OffsetOutOfRange
+from raftlake.client.types import IsolationLevel
 from raftlake.errors import CorruptBatch, ErrorCode, RaftlakeError, RequestRejected
 from raftlake.wire.batch_header import iterate_headers, require_crc
 
@@ -205,6 +207,7 @@ class _RangeReader:
             limit_offset=self._range.end,
             replica=self._node_id,
             topic_id=self._task.topic_id,
+            isolation=IsolationLevel.READ_COMMITTED if self._task.reads_committed else IsolationLevel.READ_UNCOMMITTED,
         )
 
     def _learn_size(self, fetched: FetchedBytes, position: int) -> None:

@@ -124,7 +124,8 @@ def _view(options: SourceOptions) -> tuple[LogView, Tables]:
     if options.tier.mode is Tier.REMOTE:
         return HistoryView(client, options.selection, options.consistency, tables), tables
     is_local = options.tier.mode is Tier.LOCAL
-    return LogView(client, options.selection, options.consistency, is_local=is_local), tables
+    view = LogView(client, options.selection, options.consistency, is_local=is_local, reads_committed=options.reads_committed)
+    return view, tables
 
 
 def _read(partition: InputPartition) -> Iterator[Any]:

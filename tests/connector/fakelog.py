@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from raftlake.client.errors import OffsetOutOfRange
-from raftlake.client.types import AppendResult, FetchedBytes, PartitionDescription, TopicDescription
+from raftlake.client.types import AppendResult, FetchedBytes, IsolationLevel, PartitionDescription, TopicDescription
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.wire.batches import iterate_headers, parse_header, stamp
 from raftlake.wire.ids import table_uri
@@ -88,6 +88,8 @@ class FakeQuorum:
         #: Topics that Metadata still lists, though they were deleted.
         self.vanished: set[str] = set()
         self.calls: list[str] = []
+        #: Of the questions for offsets.
+        self.isolations: list[IsolationLevel] = []
         self.append_failure: Exception | None = None
         #: Where the tables are, as the nodes say; None: they have no remote tier.
         self.tier_uri: str | None = None
@@ -137,7 +139,10 @@ class FakeQuorum:
     def partitions(self, topic: str) -> list[int]:
         return [partition.partition for partition in self.describe_topic(topic).partitions]
 
-    def list_offsets(self, topic: str, timestamps: Mapping[int, int]) -> dict[int, int]:
+    def list_offsets(
+        self, topic: str, timestamps: Mapping[int, int], *, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
+        self.isolations.append(isolation)
         self.calls.append(f"list {topic}")
         self._require_present(topic)
         return {partition: self.logs[topic][partition].offset_for(time) for partition, time in timestamps.items()}
@@ -146,6 +151,10 @@ class FakeQuorum:
         self.calls.append(f"read_offset {topic}")
         self._require_present(topic)
         return {partition: self.logs[topic][partition].end for partition in partitions}
+
+    def read_stable_offset(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        self.isolations.append(IsolationLevel.READ_COMMITTED)
+        return self.read_offset(topic, partitions)
 
     def _require_present(self, topic: str) -> None:
         if topic in self.vanished or topic not in self.logs:
@@ -175,7 +184,9 @@ class FakeQuorum:
         limit_offset: int,
         replica: int | None,
         topic_id: bytes | None = None,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> FetchedBytes:
+        self.isolations.append(isolation)
         if self.fetch_script:
             scripted = self.fetch_script.pop(0)
             if isinstance(scripted, Exception):

@@ -21,7 +21,8 @@ def options_of(**options: str) -> SourceOptions:
 
 
 def view_of(quorum: FakeQuorum, options: SourceOptions) -> LogView:
-    return LogView(quorum, options.selection, options.consistency, is_local=options.tier.mode is Tier.LOCAL)
+    is_local = options.tier.mode is Tier.LOCAL
+    return LogView(quorum, options.selection, options.consistency, is_local=is_local, reads_committed=options.reads_committed)
 
 
 class Query:

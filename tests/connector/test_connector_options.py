@@ -219,7 +219,9 @@ def test_settings_of_kafka_clients() -> None:
     assert "startingOffsets" in refused(**{"kafka.auto.offset.reset": "latest"})
     assert "PLAINTEXT only" in refused(**{"kafka.security.protocol": "SSL"})
     assert "PLAINTEXT only" in refused(**{"kafka.sasl.jaas.config": "x"})
-    assert source(**{"kafka.security.protocol": "plaintext", "kafka.isolation.level": "read_uncommitted"}) == source()
+    assert source(**{"kafka.security.protocol": "plaintext", "kafka.isolation.level": "read_committed"}) == source()
+    assert source().reads_committed
+    assert not source(**{"kafka.isolation.level": "read_uncommitted"}).reads_committed
     assert "read_committed" in refused(**{"kafka.isolation.level": "serializable"})
 
 

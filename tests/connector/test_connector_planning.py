@@ -19,6 +19,7 @@ from pyspark_raftlake.planning import (
     plan_batch_query,
 )
 from pyspark_raftlake.positions import resolve_end, resolve_start
+from raftlake.client.types import IsolationLevel
 from raftlake.errors import ConfigError
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -330,3 +331,24 @@ def test_tasks_cross_to_executors_by_pickle(quorum: FakeQuorum) -> None:
     copy = pickle.loads(pickle.dumps(first))
     assert isinstance(copy, RangePartition)
     assert (copy.range, copy.quorum, copy.include_headers) == (first.range, options.quorum, True)
+
+
+LEVELS = [
+    ("read_committed", "committed", {IsolationLevel.READ_COMMITTED}),
+    ("read_uncommitted", "committed", {IsolationLevel.READ_UNCOMMITTED}),
+    ("read_committed", "linearizable", {IsolationLevel.READ_COMMITTED}),
+    # The high watermark is proven without a level.
+    ("read_uncommitted", "linearizable", {IsolationLevel.READ_UNCOMMITTED}),
+]
+
+
+@pytest.mark.parametrize(("level", "consistency", "asked"), LEVELS)
+def test_plans_and_tasks_ask_at_the_level_of_the_query(
+    quorum: FakeQuorum, level: str, consistency: str, asked: set[IsolationLevel]
+) -> None:
+    options = options_of(
+        **{"startingOffsets": "earliest", "consistency": consistency, "kafka.isolation.level": level}
+    ).for_batch()
+    tasks = plan_batch_query(view_of(quorum, options), options)
+    assert set(quorum.isolations) == asked
+    assert {task.reads_committed for task in tasks} == {level == "read_committed"}

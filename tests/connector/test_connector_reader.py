@@ -18,7 +18,7 @@ from pyspark_raftlake.ranges import OffsetRange
 from pyspark_raftlake.reader import read_range
 from pyspark_raftlake.schema import source_schema
 from raftlake.client.errors import OffsetOutOfRange
-from raftlake.client.types import FetchedBytes
+from raftlake.client.types import FetchedBytes, IsolationLevel
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected
 from raftlake.wire.batches import Record, build_batch, leader_change_batch, parse_header
 from raftlake.wire.shown import without_raft_records
@@ -353,3 +353,10 @@ def test_an_offset_that_is_not_available_yet_is_waited_for_and_no_loss(monkeypat
     quorum.fetch_script = [unavailable]
     with pytest.raises(IncompleteRange, match="no node had offset 0"):
         rows(quorum, task(0, 2))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_task_fetches_at_the_level_of_its_query(committed: bool) -> None:
+    quorum = filled(["a", "b"])
+    list(read_range(quorum, replace(task(0, 2), reads_committed=committed)))
+    assert set(quorum.isolations) == {IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED}

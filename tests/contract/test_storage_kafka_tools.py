@@ -15,6 +15,7 @@ from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.dump import dump
 from raftlake.wire import producer_snapshot
 from raftlake.wire.producer_snapshot import ProducerRow
+from transactionlog import FileMachine, Follower
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -67,3 +68,30 @@ def test_producer_state_is_read_row_by_row(tmp_path: Path, kafka_tool: Tool) -> 
             f"lastTimestamp: 1700000000000 firstSequence: {row.last_sequence - 9} lastSequence: {row.last_sequence} "
             f"lastOffset: {row.last_offset} offsetDelta: 9 timestamp: 1700000000000"
         )
+
+
+def test_transactions_are_described_in_the_same_words(tmp_path: Path, kafka_tool: Tool) -> None:
+    """Markers, the index of aborted transactions, and the rows of producers with an open transaction."""
+    follower = Follower(FileMachine(tmp_path, 10_000))
+    for number in range(5):
+        follower.write(7, number)
+        follower.write(8, number)
+        follower.end_of(7, commit=number == 1)
+    follower.end_of(8, epoch=3)
+    follower.write(9, 0)
+    follower.partition.save_start_point()
+    files = {path.suffix: path for path in follower.log.path.glob("0*")}  # type: ignore[attr-defined]
+    text = kafka_tool(DUMP, "--files", str(files[".txnindex"])).stdout
+    ours = list(dump(files[".txnindex"]))
+    assert len(ours) == 5 and [line for line in text.splitlines() if line.startswith("version: ")] == ours
+    text = kafka_tool(DUMP, "--deep-iteration", "--files", str(files[".log"])).stdout
+    theirs = [line[line.index("endTxnMarker") :] for line in text.splitlines() if "endTxnMarker" in line]
+    ours = [line[line.index("endTxnMarker") :] for line in dump(files[".log"], records=True) if "endTxnMarker" in line]
+    assert len(ours) == 6 and theirs == ours
+    text = kafka_tool(DUMP, "--files", str(files[".snapshot"])).stdout
+    found = {line.split()[1]: line for line in text.splitlines() if line.startswith("producerId")}
+    assert "coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong.empty" in found["7"]
+    # Of 8 no batch is left: the marker has raised its epoch.
+    expected = "producerEpoch: 3 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong.empty lastTimestamp: 1000"
+    assert found["8"].rstrip().endswith(expected)
+    assert "coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[16]" in found["9"]

@@ -24,7 +24,7 @@ from raftlake.errors import ErrorCode
 from raftlake.wire.api import ApiKey, RequestHeader, decode_request, encode_response
 from raftlake.wire.batches import Record, decode_records, iterate_headers, stamp, validate
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
-from raftlake.wire.fetch import FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
+from raftlake.wire.fetch import AbortedTransaction, FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
 from raftlake.wire.framing import FrameDecoder
 from raftlake.wire.produce import ProducePartitionResult, ProduceRequest, ProduceResponse, ProduceTopicResult
 from raftlake.wire.read_offset import (
@@ -46,6 +46,11 @@ class FakePartition:
     epoch: int = 1
     batches: list[bytes] = field(default_factory=list)
     end_offset: int = 0
+    #: Where the first open transaction begins; None: there is none.
+    stable_offset: int | None = None
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    #: One batch in each answer.
+    answers_one: bool = False
     #: producer id -> the last five (base sequence, record count, base offset)
     producers: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
 
@@ -252,12 +257,18 @@ class FakeQuorum:
             return fetched(asked_topic.topic_id, asked.index, ErrorCode.OFFSET_OUT_OF_RANGE, partition.end_offset)
         chosen: list[bytes] = []
         offset = 0
+        stable = partition.end_offset if partition.stable_offset is None else partition.stable_offset
+        end = stable if message.isolation_level else partition.end_offset
         for batch in partition.batches:
             (header,) = iterate_headers(batch)
             offset = header.end_offset
-            if offset > asked.fetch_offset:
+            if asked.fetch_offset < offset <= end and not (partition.answers_one and chosen):
                 chosen.append(batch)
-        return fetched(asked_topic.topic_id, asked.index, ErrorCode.NONE, partition.end_offset, b"".join(chosen))
+        answer = fetched(asked_topic.topic_id, asked.index, ErrorCode.NONE, partition.end_offset, b"".join(chosen))
+        (result,) = answer.topics[0].partitions
+        result.last_stable_offset = stable
+        result.aborted_transactions = partition.aborted if message.isolation_level else None
+        return answer
 
     def _read_offset(self, node: FakeNode, message: ReadOffsetRequest) -> ReadOffsetResponse:
         (topic,) = message.topics

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clientkit import FakeNode, FakeQuorum
+    from clientkit import FakeNode, FakePartition, FakeQuorum
 
 import uuid
 from datetime import timedelta
@@ -90,6 +90,13 @@ def describe_topic(quorum: FakeQuorum, name: str) -> MetadataResponseTopic:
     )
 
 
+def _listed(partition: FakePartition, timestamp: int, isolation_level: int) -> int:
+    if timestamp == -2:
+        return 0
+    is_open = isolation_level and partition.stable_offset is not None
+    return (partition.stable_offset if is_open else partition.end_offset) or 0
+
+
 def list_offsets(quorum: FakeQuorum, node: FakeNode, message: Any) -> ListOffsetsResponse:
     (topic,) = message.topics
     partitions = quorum.topics[topic.name].partitions
@@ -104,7 +111,7 @@ def list_offsets(quorum: FakeQuorum, node: FakeNode, message: Any) -> ListOffset
                         error_code=KioError.none
                         if partitions[asked.partition_index].leader_id == node.node_id
                         else KioError.not_leader_or_follower,
-                        offset=i64(0 if asked.timestamp == -2 else partitions[asked.partition_index].end_offset),
+                        offset=i64(_listed(partitions[asked.partition_index], asked.timestamp, message.isolation_level)),
                     )
                     for asked in topic.partitions
                 ),

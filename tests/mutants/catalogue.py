@@ -44,6 +44,8 @@ from tests.mutants.catalogue_tier_retention import TIER_RETENTION
 from tests.mutants.catalogue_tier_review import TIER_REVIEW
 from tests.mutants.catalogue_tier_told import TIER_TOLD
 from tests.mutants.catalogue_tiering import TIERING_BUGS
+from tests.mutants.catalogue_transactions_at_partitions import TRANSACTIONS_AT_PARTITIONS
+from tests.mutants.catalogue_transactions_log import TRANSACTIONS_LOG
 from tests.mutants.plant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -72,6 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RUNTIME,
     *SHOWN_BATCHES,
     *TIERING_BUGS,
+    *TRANSACTIONS_AT_PARTITIONS,
     *TIER_FOLLOWER_BUGS,
     *TIER_ADOPTION,
     *TIER_ADOPT_DELTA,
@@ -86,6 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *TIER_REVIEW,
     *TIER_TOLD,
     *TIER_CONNECTOR,
+    *TRANSACTIONS_LOG,
     *KAFKA_ANSWERS,
     *CONNECTOR,
     *CORRECTIONS,

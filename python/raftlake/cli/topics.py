@@ -233,7 +233,7 @@ def _records(
     # The ends are proven by the leader, so nothing acknowledged before this line is left out. Every
     # replica may serve the records.
     starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
-    ends = client.read_offset(topic, partitions)
+    ends = client.read_stable_offset(topic, partitions)
     for index in partitions:
         yield from _read_to(client, topic, index, starts[index], ends[index])
 

@@ -176,8 +176,9 @@ class AsyncClient:
         """Records from `offset` on, perhaps none: whole batches of about `max_bytes`, at most `max_records`. Waits up to
         `max_wait_ms` for the first one.
 
-        `replica` is the node to read from: None for the leader, "any" for one after another, or a node id. Raises
-        OffsetOutOfRange when the leader does not hold `offset`.
+        With READ_COMMITTED there is no record of a transaction that is aborted or not decided yet, and none behind the first
+        of those that are not decided. `replica` is the node to read from: None for the leader, "any" for one after another, or
+        a node id. Raises OffsetOutOfRange when the leader does not hold `offset`.
         """
         records, _ = await self._reader.read(
             topic,
@@ -231,6 +232,7 @@ class AsyncClient:
         partitions: Iterable[int] | None = None,
         start: int | Mapping[int, int] = LATEST,
         max_wait_ms: int = 500,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
         replica: Replica = None,
     ) -> AsyncIterator[Record]:
         """Records for ever, in order within each partition, from EARLIEST, LATEST or an offset per partition on."""
@@ -238,7 +240,7 @@ class AsyncClient:
         if isinstance(start, Mapping):
             positions = {partition: start[partition] for partition in asked}
         elif start in (EARLIEST, LATEST):
-            positions = await self.list_offsets(topic, dict.fromkeys(asked, start))
+            positions = await self.list_offsets(topic, dict.fromkeys(asked, start), isolation=isolation)
         else:
             raise RequestRejected(ErrorCode.INVALID_REQUEST, "start is EARLIEST, LATEST or an offset for each partition")
         # One chunk per partition may wait to be taken: a slow reader holds the fetches up.
@@ -255,6 +257,7 @@ class AsyncClient:
                         records_max=None,
                         wait_ms=max_wait_ms,
                         replica=replica,
+                        isolation=isolation,
                     )
                     if records:
                         await chunks.put(records)
@@ -293,6 +296,14 @@ class AsyncClient:
         """Linearizable end offsets, of all partitions by default: what was acknowledged before this call lies below them."""
         asked = list(partitions) if partitions is not None else await self.partitions(topic)
         return await self._reader.read_offset(topic, asked, timeout_ms=timeout_ms)
+
+    async def read_stable_offset(
+        self, topic: str, partitions: Iterable[int] | None = None, *, timeout_ms: float | None = None
+    ) -> dict[int, int]:
+        """Linearizable end offsets for readers of what is committed. What was acknowledged before this call lies below them,
+        unless a transaction is open that began before it: then they are where the first of those begins."""
+        asked = list(partitions) if partitions is not None else await self.partitions(topic)
+        return await self._reader.read_stable_offset(topic, asked, timeout_ms=timeout_ms)
 
     # --- topics and the cluster --------------------------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 A follower answers up to the high watermark that it knows, which may lag behind the leader's; when it cannot serve an offset,
 the leader is asked. Fetched bytes are never copied: the buffers are slices of the received frame.
+
+Nodes give batches of aborted transactions too, and say which those are. They are left out here, for all readers. The markers of
+transactions stay in the buffers, as Raft's control batches do not, and no reader of records gives them to its caller.
 """
 
 from __future__ import annotations
@@ -10,11 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from raftlake.client import protocol
+from raftlake.client.aborted import AbortedBatches
 from raftlake.client.cluster import Cluster, Topic
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected, OffsetOutOfRange
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE, ask_leaders
-from raftlake.client.types import Address, FetchedBytes, IsolationLevel, Record
+from raftlake.client.types import LATEST, Address, FetchedBytes, IsolationLevel, Record
 from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records, iterate_headers
@@ -77,7 +81,7 @@ class Reader:
                     if code == ErrorCode.NONE:
                         fetched = _cut(result, offset, limit_offset, node_id)
                         is_behind = node_id != leader_id and limit_offset is not None and offset < limit_offset
-                        if fetched.buffers or not is_behind:
+                        if fetched.next_offset > offset or not is_behind:
                             return fetched
                         # The follower does not have what is known to be committed: the leader does.
                     elif code == ErrorCode.OFFSET_OUT_OF_RANGE and node_id == leader_id:
@@ -106,16 +110,21 @@ class Reader:
         replica: Replica = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> tuple[list[Record], int]:
-        """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record)."""
-        fetched = await self.fetch_raw(
-            topic, partition, offset, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
-        )
-        records: list[Record] = []
-        for record in records_from(fetched, topic, partition, offset):
-            if records_max is not None and len(records) >= records_max:
-                return records, record.offset
-            records.append(record)
-        return records, fetched.next_offset
+        """Records from `offset` on, and the offset to go on from (which control records may put beyond the last record).
+        Batches without a record for this reader are passed over, however many there are."""
+        position = offset
+        while True:
+            fetched = await self.fetch_raw(
+                topic, partition, position, bytes_max=bytes_max, wait_ms=wait_ms, replica=replica, isolation=isolation
+            )
+            records: list[Record] = []
+            for record in records_from(fetched, topic, partition, position):
+                if records_max is not None and len(records) >= records_max:
+                    return records, record.offset
+                records.append(record)
+            if records or fetched.next_offset == position:
+                return records, fetched.next_offset
+            position = fetched.next_offset
 
     async def _fetch(self, address: Address, request: FetchRequest, wait_ms: int, deadline: Deadline) -> FetchResponse:
         # A parked fetch is answered after `wait_ms`: the attempt's own limit begins then.
@@ -182,6 +191,23 @@ class Reader:
 
         return await ask_leaders(self._cluster, topic, partitions, self._deadline(timeout_ms), ask)
 
+    async def read_stable_offset(
+        self, topic: str, partitions: Iterable[int], *, timeout_ms: float | None = None
+    ) -> dict[int, int]:
+        """Like `read_offset`, for readers of what is committed: what was acknowledged before this call lies below these
+        offsets, unless a transaction is open that began before it."""
+        deadline = self._deadline(timeout_ms)
+        ends = await self.read_offset(topic, partitions, timeout_ms=deadline.remaining_ms())
+        latest = await self.list_offsets(topic, dict.fromkeys(ends, LATEST), timeout_ms=deadline.remaining_ms())
+        for partition, end in ends.items():
+            if latest[partition] < end:
+                # A transaction is open, or whoever answered has been replaced. A leader that has the end says which.
+                fetched = await self.fetch_raw(
+                    topic, partition, end, bytes_max=1, wait_ms=0, timeout_ms=deadline.remaining_ms()
+                )
+                latest[partition] = fetched.last_stable_offset
+        return latest
+
     def _deadline(self, timeout_ms: float | None) -> Deadline:
         return Deadline(self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms)
 
@@ -231,20 +257,27 @@ def _only_result(answer: FetchResponse) -> FetchPartitionResult:
 
 
 def _cut(result: FetchPartitionResult, offset: int, limit_offset: int | None, node_id: int) -> FetchedBytes:
-    """The batches that hold offsets in [offset, limit_offset)."""
+    """The batches that hold offsets in [offset, limit_offset), without those of aborted transactions."""
     records = memoryview(result.records or b"")
     next_offset, start, end = offset, 0, 0
+    aborted = AbortedBatches(result.aborted_transactions or ())
+    buffers: list[memoryview] = []
     for header in iterate_headers(records):
         if limit_offset is not None and header.base_offset >= limit_offset:
             break
-        if header.end_offset <= offset:
+        if aborted.holds(records, header) or header.end_offset <= offset:
+            if end > start:
+                buffers.append(records[start:end])
             start = header.end_position
         end = header.end_position
         next_offset = max(next_offset, header.end_offset)
+    if end > start:
+        buffers.append(records[start:end])
     return FetchedBytes(
-        buffers=(records[start:end],) if end > start else (),
+        buffers=tuple(buffers),
         high_watermark=result.high_watermark,
         log_start_offset=result.log_start_offset,
         next_offset=next_offset,
         node_id=node_id,
+        last_stable_offset=result.last_stable_offset,
     )

@@ -86,6 +86,7 @@ class Client:
 
     list_offsets = blocking(AsyncClient.list_offsets)
     read_offset = blocking(AsyncClient.read_offset)
+    read_stable_offset = blocking(AsyncClient.read_stable_offset)
 
     # --- topics and the cluster --------------------------------------------------------------------------------------
 

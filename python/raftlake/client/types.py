@@ -34,6 +34,9 @@ Header = tuple[str, bytes | None]
 
 
 class IsolationLevel(IntEnum):
+    """What a reader gets of transactions: records of all of them, up to the high watermark; or of those that are committed, up
+    to the last stable offset, below which each transaction is decided."""
+
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
@@ -186,7 +189,8 @@ class AppendResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBytes:
     """Whole record batches as they lie in the log. The first may begin below the asked offset; `next_offset` is where to
-    go on (exclusive end of the last batch, or the asked offset when there is none)."""
+    go on (exclusive end of the last batch, or the asked offset when there is none). Of aborted transactions there are no
+    batches where the reader asked for what is committed; `next_offset` is behind those that are left out."""
 
     buffers: tuple[memoryview, ...]
     high_watermark: int
@@ -194,6 +198,8 @@ class FetchedBytes:
     next_offset: int
     #: The node that answered.
     node_id: int
+    #: Below it each transaction is decided. Exclusive, and never above the high watermark.
+    last_stable_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -344,7 +344,7 @@ def restart(quorum: LocalQuorum, client: Client, victim: int, stop: Stop) -> flo
 
 def read_values(client: Client, topic: str) -> list[bytes]:
     """All values of partition 0 of a topic, to its linearizable end."""
-    end = client.read_offset(topic, [0])[0]
+    end = client.read_stable_offset(topic, [0])[0]
     values: list[bytes] = []
     offset = 0
     while offset < end:

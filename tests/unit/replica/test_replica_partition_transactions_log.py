@@ -8,9 +8,11 @@ from random import Random
 import pytest
 
 from contract.file_faults import without_sync
+from enginekit import ORDERS
 from raftlake.errors import DiskFull
 from raftlake.raft.types import Offset
 from raftlake.replica.partition.auxiliary import Auxiliary
+from raftlake.replica.partition.producer_state import SLICE_PRODUCERS
 from raftlake.replica.partition.start_points import KnownProducers, Notes
 from raftlake.replica.partition.transactions import EndedTransaction
 from raftlake.wire.aborted_index import AbortedTransaction
@@ -206,6 +208,48 @@ def test_the_index_is_behind_no_start_point(follower: Follower) -> None:
     follower.commit(follower.end)
     follower.require_agreement()
     assert len(follower.partition.aborted(Offset(0), follower.end)) == 20
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_the_index_is_durable_before_a_start_point_relies_on_it(clean: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = MemoryMachine(Random(1), SEGMENT_BYTES)
+    follower = Follower(machine)
+    log = machine.disk.logs[ORDERS]
+    put = log.start_points.put
+    seen: list[int] = []
+
+    def judge(offset: Offset, producers: bytes, voters: bytes) -> None:
+        below = [entry for entry in log.image.aborted if entry.last_offset < offset]
+        assert len(below) == len([each for each in follower.said if each.marker and each.offset < offset])
+        assert log.image.aborted_synced >= len(below)
+        seen.append(offset)
+        put(offset, producers, voters)
+
+    monkeypatch.setattr(log.start_points, "put", judge)
+    aborting(follower, 20)
+    if clean:
+        seen.clear()
+        follower.partition.save_start_point()
+    assert seen
+
+
+def test_the_index_is_durable_before_a_large_start_point_relies_on_it() -> None:
+    """One that is written in slices."""
+    machine = MemoryMachine(Random(1), SEGMENT_BYTES)
+    follower = Follower(machine)
+    log, slices = machine.disk.logs[ORDERS], []
+    follower.partition._facts._in_slices = slices.append
+    for producer_id in range(100, 100 + SLICE_PRODUCERS + 1):
+        follower.partition.producers.record(producer_id, 0, 0, 1, 0, 0)
+    follower.partition.producers.settle(1)
+    aborting(follower, 20)
+    assert slices and not log.start_points.offsets
+    for _ in slices.pop(0):
+        pass
+    (point,) = log.start_points.offsets
+    notes = Notes.decode(log.start_points.load(point)[1])
+    assert sum(count for _, count in notes.aborted) == len([each for each in log.image.aborted if each.last_offset < point])
+    assert log.image.aborted_synced >= sum(count for _, count in notes.aborted) > 0
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"", lambda data: bytes(len(data)), None])

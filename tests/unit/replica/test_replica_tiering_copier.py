@@ -14,12 +14,13 @@ from raftlake.kv.keys import tier_key, tier_segment_key
 from raftlake.ports.tier import LineageEnd, RemoteSegment, TierError, TierFailure
 from raftlake.raft.types import Epoch, NodeId, Offset
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
-from raftlake.replica.partition.partition import Partition
+from raftlake.replica.partition.partition import Partition, PendingAppend
 from raftlake.replica.tiering.copier import Copier
 from raftlake.replica.tiering.step import RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
 from raftlake.tier.entries import SEGMENT_KEYS_MAX, Copying, Tiered, decode_segment, decode_tiered, encode_tiered
 from raftlake.wire.batches import iterate_headers
 from raftlake.wire.ids import id_to_text
+from transactionkit import data_batch, marker_batch
 
 TOPIC_ID = id_to_text(ORDERS.topic_id)
 KEY = tier_key(TOPIC_ID, 0)
@@ -166,6 +167,26 @@ def test_the_open_segment_and_what_is_not_committed_are_not_copied() -> None:
     world.partition.high_watermark = high_watermark
     world.go_on()
     assert len(world.keys.proposed) == 1
+
+
+def test_a_segment_with_an_open_transaction_is_not_copied() -> None:
+    """KIP-405: the tier tells nobody which transactions were aborted behind its end."""
+    world = World()
+
+    def append(data: bytearray) -> None:
+        headers = tuple(iterate_headers(data))
+        world.partition.appending.append(PendingAppend(data, headers, 1 << 40, lambda error, offset: None, idempotent=True))
+        world.ground.append_waiting(world.partition)
+        world.partition.roll()
+
+    append(data_batch(7, 0))
+    world.close_segment()
+    world.go_on()
+    assert world.keys.proposed == [] and world.partition.last_stable_offset == 1 < world.partition.high_watermark
+    append(marker_batch(7))
+    for _ in range(3):
+        world.copy_one()
+    assert world.tiered is not None and world.tiered.end_offset == world.partition.high_watermark == 5
 
 
 def test_a_segment_whose_end_no_replica_could_begin_at_is_copied_with_the_next(world: World) -> None:

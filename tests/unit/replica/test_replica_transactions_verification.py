@@ -16,6 +16,7 @@ from txnkit import (
     begin,
     decide,
     end,
+    fenced,
     hold_keys,
     lead,
     marker_of,
@@ -150,6 +151,15 @@ def test_a_batch_that_is_queued_behind_the_marker_begins_nothing(cluster: Cluste
     assert leader.partitions[group].last_stable_offset == 3 == leader.partitions[group].high_watermark
 
 
+def test_a_newer_epoch_does_not_go_on_with_the_transaction_of_an_older_one(cluster: Cluster, group: GroupId) -> None:
+    found = begin(cluster, group)
+    produce(cluster, group, records(b"a", sequence=0))
+    put(cluster, fenced(found))
+    early = produce(cluster, group, records(b"b", sequence=0, epoch=1))
+    assert early.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert cluster.leader(group).partitions[group].log.end_offset == 2
+
+
 def test_the_next_transaction_of_the_same_epoch_goes_on_with_the_sequence(cluster: Cluster, group: GroupId) -> None:
     found = begin(cluster, group)
     produce(cluster, group, records(b"a", sequence=0))
@@ -199,10 +209,12 @@ def cut_off_from_the_keys(cluster: Cluster, group: GroupId) -> None:
 
 def test_a_key_that_is_not_applied_here_is_looked_up(cluster: Cluster) -> None:
     group = led_elsewhere(cluster)
-    end(cluster, begin(cluster, group), commit=True)
+    found = begin(cluster, group)
+    produce(cluster, group, records(b"a", sequence=0))
+    end(cluster, found, group, commit=True)
     cut_off_from_the_keys(cluster, group)
     put(cluster, transaction(group), everywhere=False)
-    answers = send(cluster, group, records(b"a", sequence=0))
+    answers = send(cluster, group, records(b"b", sequence=1))
     cluster.run(50)
     assert not answers
     cluster.heal()

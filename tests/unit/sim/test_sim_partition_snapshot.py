@@ -16,7 +16,9 @@ from raftlake.replica.partition.voter_log import entries_of
 from raftlake.sim.invariants import Violation
 from raftlake.sim.invariants.partition_snapshot import PartitionSnapshot
 from raftlake.wire import producer_snapshot
-from raftlake.wire.batches import Record, build_batch, leader_change_batch
+from raftlake.wire.batches import Record, build_batch, iterate_headers, leader_change_batch
+from raftlake.wire.producer_snapshot import ProducerRow
+from transactionkit import data_batch, marker_batch
 from unit.sim.test_sim_invariants import NODES, Disks
 
 
@@ -95,3 +97,38 @@ def test_a_node_that_knows_that_it_does_not_know_is_right() -> None:
 
 def test_the_snapshots_of_the_quorums_own_log_are_judged_elsewhere() -> None:
     World().invariant.on_snapshot(NODES[0], METADATA_GROUP, position(5, 1), b"")
+
+
+class Transactional(World):
+    """Behind the two batches: an open transaction of 8 (offset 5), and one of 7 that a marker of a higher epoch ends (6, 7)."""
+
+    def __init__(self) -> None:
+        disks = Disks()
+        log = disks.disks[NODES[0]].open(ORDERS)
+        first = leader_change_batch(0, 1, -1, 1, (1, 2, 3), (1, 2), entries_of(voters(1, 2, 3)))
+        log.append([first], [BatchSpan(0, 3, 1, -1, len(first))])
+        for batch in (
+            data_batch(7, 0, base_offset=3, transactional=False),
+            data_batch(8, 0, base_offset=4),
+            data_batch(7, 1, base_offset=5),
+            marker_batch(7, epoch=1, base_offset=6),
+        ):
+            (header,) = iterate_headers(batch)
+            log.append([batch], [BatchSpan(header.base_offset, header.end_offset, 1, 1, len(batch))])
+        assert disks.committed.of(ORDERS).extend(log, 7, 1)
+        self.invariant = PartitionSnapshot(disks.view, disks.committed)
+
+
+def told_of_transactions(*, coordinator_epoch: int = 3, opened_at: int = 4) -> KnownProducers:
+    rows = [ProducerRow(7, 1, -1, -1, 0, 9, coordinator_epoch, -1), ProducerRow(8, 0, 0, 4, 0, 9, -1, opened_at)]
+    return KnownProducers(producer_snapshot.encode(rows), has_forgotten=False)
+
+
+def test_transactions_are_those_of_the_records() -> None:
+    Transactional().judge(7, voters(1, 2, 3), told_of_transactions())
+
+
+@pytest.mark.parametrize("wrong", [{"coordinator_epoch": -1}, {"opened_at": -1}, {"opened_at": 3}])
+def test_other_transactions_are_told(wrong: dict[str, int]) -> None:
+    with pytest.raises(Violation, match="tells of"):
+        Transactional().judge(7, voters(1, 2, 3), told_of_transactions(**wrong))

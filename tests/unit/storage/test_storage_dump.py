@@ -14,7 +14,9 @@ from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.dump import dump
 from raftlake.storage.election import FileElectionStore
 from raftlake.storage.meta import MetaProperties, write_meta
+from raftlake.wire.aborted_index import AbortedTransaction, encode
 from raftlake.wire.batches import Record, build_batch, leader_change_batch
+from transactionkit import marker_batch
 
 
 def segment(tmp_path: Path, data: bytes) -> Path:
@@ -62,6 +64,26 @@ def test_control_records_say_what_they_are(tmp_path: Path) -> None:
     header, record = dump(path, records=True)
     assert "isControl: true" in header
     assert "LeaderChange(leader_id=2, voters=(1, 2, 3), granting_voters=(2, 3))" in record
+
+
+@pytest.mark.parametrize(("commit", "word"), [(False, "ABORT"), (True, "COMMIT")])
+def test_a_marker_is_shown_in_kafkas_words(tmp_path: Path, commit: bool, word: str) -> None:
+    data = bytes(marker_batch(7, commit=commit, base_offset=4))
+    header, record = dump(segment(tmp_path, data), records=True)
+    assert "isTransactional: true isControl: true" in header
+    assert record == f"| offset: 4 timestamp: 1 endTxnMarker: {word} coordinatorEpoch: 3"
+
+
+def test_aborted_transactions_are_lines_in_kafkas_words(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000010.txnindex"
+    entries = encode([AbortedTransaction(1, 10, 20, 5), AbortedTransaction(2, 5, 30, 31)])
+    first = "version: 0 producerId: 1 firstOffset: 10 lastOffset: 20 lastStableOffset: 5"
+    path.write_bytes(entries)
+    assert list(dump(path)) == [first, "version: 0 producerId: 2 firstOffset: 5 lastOffset: 30 lastStableOffset: 31"]
+    path.write_bytes(entries[:40])
+    assert list(dump(path)) == [first, f"damaged: {path}: 6 bytes behind the last whole entry"]
+    path.write_bytes(entries[:34] + bytes(34))
+    assert [line.partition(":")[0] for line in dump(path)] == ["version", "damaged"]
 
 
 def test_damage_is_a_line_of_the_output(tmp_path: Path) -> None:

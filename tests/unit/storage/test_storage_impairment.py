@@ -94,6 +94,21 @@ def test_any_damage_in_a_segment_is_found_and_cut_before(
     directory.close()
 
 
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_the_index_of_aborted_transactions_goes_with_the_segments_that_are_put_aside(place: Path, number: int) -> None:
+    for path in segments(place):
+        path.with_suffix(".txnindex").write_bytes(b"of that segment")
+    damaged = segments(place)[number]
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    directory = reopen(place)
+    with pytest.raises(DamagedData) as found:
+        directory.open(GROUP).verify()
+    directory.set_aside(GROUP, found.value, Epoch(7))
+    kept = sorted((place / str(GROUP)).rglob("*.txnindex"))
+    assert kept == [path.with_suffix(".txnindex") for path in segments(place) if path < damaged]
+    directory.close()
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("accident", [*ACCIDENTS, "gone"])
 @pytest.mark.parametrize("number", [0, 2, -1])

@@ -87,7 +87,8 @@ class Markers:
             tuple(iterate_headers(batch)),
             deadline_ms,
             partial(self._on_appended, partition, done),
-            idempotent=False,
+            # Whoever asked may ask again.
+            idempotent=True,
             marker=marker,
             stale=stale,
         )
