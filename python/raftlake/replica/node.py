@@ -26,6 +26,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.front import Front
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.auto_creation import AutoCreation
 from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.topics import TopicRegistry
@@ -61,6 +62,7 @@ from raftlake.replica.tiering.tiering import Tiering
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import Housekeeping
 from raftlake.replica.turn.restart import Restarts
+from raftlake.replica.turn.segment_ages import SegmentAges
 from raftlake.replica.turn.turn import Turn
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
@@ -219,6 +221,7 @@ class ReplicaNode:
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,
+            auto_creation=AutoCreation(engine, self.topics),
             first_leaders=self.first_leaders,
             membership=self.membership,
             voter_changes=self.voter_changes,
@@ -295,6 +298,7 @@ class ReplicaNode:
             self.tiering.tick,
             self.remote_log_aux.tick,
             self.record_deletion.tick,
+            SegmentAges(engine, self.disk, self.findings).tick,
         )
         self._housekeeping = Housekeeping(
             engine,

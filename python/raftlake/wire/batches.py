@@ -12,6 +12,7 @@ from raftlake.wire.batch_header import (
     iterate_headers,
     parse_header,
     stamp,
+    stamp_time,
     validate,
 )
 from raftlake.wire.batch_records import Record, assemble_batch, build_batch, decode_batch, decode_records
@@ -54,6 +55,7 @@ __all__ = [
     "parse_control_record",
     "parse_header",
     "stamp",
+    "stamp_time",
     "validate",
     "voters_batch",
     "voters_set_by",

@@ -7,7 +7,8 @@ Reading order:
 - `fetch`: Fetch for consumers, at the leader and at followers. `shown_records`: what it gives of one partition.
 - `offsets`: ListOffsets and OffsetForLeaderEpoch.
 - `replica_offsets`: the same for replicas that ask their leader.
-- `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
+- `cluster`: Metadata, DescribeCluster and DescribeQuorum.
+- `configs`: DescribeConfigs. `alter_configs`: AlterConfigs and IncrementalAlterConfigs, of topics.
 - `delete_records`: DeleteRecords, as keys that say where partitions begin.
 - `log_dirs`: DescribeLogDirs, of this node's data directory.
 - `create_partitions`: CreatePartitions, which lets topics grow.
@@ -35,7 +36,18 @@ from typing import Any
 
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
-from raftlake.replica.apis import cluster, create_partitions, delete_records, groups, offsets, replica_offsets, topics, voters
+from raftlake.replica.apis import (
+    alter_configs,
+    cluster,
+    configs,
+    create_partitions,
+    delete_records,
+    groups,
+    offsets,
+    replica_offsets,
+    topics,
+    voters,
+)
 from raftlake.replica.apis.answers import Reply
 from raftlake.replica.apis.fetch import ParkedFetches, fetch
 from raftlake.replica.apis.find_quorum import find_quorum
@@ -63,7 +75,7 @@ class Apis:
             ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
             ApiKey.DELETE_RECORDS: delete_records.delete_records,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
-            ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
+            ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
             ApiKey.FIND_QUORUM: find_quorum,
@@ -82,6 +94,8 @@ class Apis:
             ApiKey.SYNC_GROUP: groups.sync_group,
             ApiKey.CREATE_TOPICS: topics.create_topics,
             ApiKey.DELETE_TOPICS: topics.delete_topics,
+            ApiKey.ALTER_CONFIGS: alter_configs.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.incremental_alter_configs,
             ApiKey.INIT_PRODUCER_ID: lambda of, request, client, reply: init_producer_id(
                 of, producer_ids, request, client, reply
             ),
