@@ -57,10 +57,9 @@ def created(cluster: Cluster, name: str, partitions: int = 1, **configs: str) ->
     return groups
 
 
-def alteration(
-    *resources: tuple[int, str, list[tuple[str, int, str | None]]], version: int = 1, validate_only: bool = False
-) -> Any:
-    """IncrementalAlterConfigs: resources as (type, name, changes), changes as (name, operation, value)."""
+def alteration(*resources: tuple[int, str, list[tuple[str, int, str | None]]], version: int = 1, only: bool = False) -> Any:
+    """IncrementalAlterConfigs: resources as (type, name, changes), changes as (name, operation, value). `only`: nothing is
+    changed."""
     made = schema("incremental_alter_configs", version)
     asked = tuple(
         made.AlterConfigsResource(
@@ -72,12 +71,10 @@ def alteration(
         )
         for kind, name, changes in resources
     )
-    return made.IncrementalAlterConfigsRequest(resources=asked, validate_only=validate_only)
+    return made.IncrementalAlterConfigsRequest(resources=asked, validate_only=only)
 
 
-def replacement(
-    *resources: tuple[int, str, list[tuple[str, str | None]]], version: int = 2, validate_only: bool = False
-) -> Any:
+def replacement(*resources: tuple[int, str, list[tuple[str, str | None]]], version: int = 2, only: bool = False) -> Any:
     """AlterConfigs: resources as (type, name, configs)."""
     made = schema("alter_configs", version)
     asked = tuple(
@@ -88,7 +85,7 @@ def replacement(
         )
         for kind, name, configs in resources
     )
-    return made.AlterConfigsRequest(resources=asked, validate_only=validate_only)
+    return made.AlterConfigsRequest(resources=asked, validate_only=only)
 
 
 def send(cluster: Cluster, request: Any, node: ReplicaNode | None = None) -> dict[str, Told]:

@@ -117,9 +117,9 @@ def test_with_a_tier_nothing_stays_longer_here_than_in_all(local: str, whole: st
 
 
 def test_the_nodes_retention_counts_where_the_topic_has_none() -> None:
-    with pytest.raises(RequestRejected, match="it is more than retention.ms=50"):
+    with pytest.raises(RequestRejected, match="it is more than retention\\.ms=50"):
         altered({}, [Change(LOCAL, SET, "60")], around(is_tiered=True, retention_ms=50))
-    with pytest.raises(RequestRejected, match="it is more than retention.ms=50"):
+    with pytest.raises(RequestRejected, match="it is more than retention\\.ms=50"):
         altered({LOCAL: "60", WHOLE: "70"}, [Change(WHOLE, DELETE)], around(is_tiered=True, retention_ms=50))
 
 
