@@ -16,6 +16,7 @@ from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports.driver import ElectionStore, LogDirectory
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.config import SEGMENT_BYTES as NODE_SEGMENT_BYTES
 from raftlake.sim.disk.disk import MemoryLog, SimulatedDisk
 from raftlake.sim.disk.log_image import Segments
 from raftlake.sim.disk.power import SimulatedCrash
@@ -54,6 +55,10 @@ def machine_of(directory: object) -> QuietMachine:
 class TestMemoryLog(LogStoreContract):
     def open_directory(self, place: Path) -> SimulatedDisk:
         return SimulatedDisk(QuietMachine(), segment_bytes=SEGMENT_BYTES)
+
+    def limit_of(self, segment_bytes: int) -> int:
+        """The disk is small, and makes what it is told as much smaller."""
+        return -(-segment_bytes * NODE_SEGMENT_BYTES // SEGMENT_BYTES)
 
     def restart(self, directory: LogDirectory) -> LogDirectory:
         """By power loss: the contract's restarts come after a flush, so nothing may be missing."""

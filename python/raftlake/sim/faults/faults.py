@@ -23,6 +23,8 @@ from raftlake.sim.network import NetworkSettings
 OPERATED_ONE_IN = 8
 #: Seeds in one of which a client deletes records.
 DELETED_ONE_IN = 6
+#: Seeds in one of which a client changes the configs of topics.
+CONFIGURED_ONE_IN = 5
 
 
 def stream(seed: int, name: str) -> Random:
@@ -124,6 +126,8 @@ class Settings:
     tier_piece_bytes: int = 4 * 1024 * 1024
     #: Clients that delete old records.
     deleters: int = 0
+    #: Clients that change the configs of topics.
+    configurers: int = 0
 
     @classmethod
     def draw(cls, seed: int) -> Settings:
@@ -235,12 +239,20 @@ class Settings:
             settings = replace(settings, retention_ms=choice(-1, 1_000, 4_000))
         if stream(seed, "settings of deleters").randrange(DELETED_ONE_IN) == 0:
             settings = replace(settings, deleters=1, segment_bytes=300)
+        if stream(seed, "settings of configurers").randrange(CONFIGURED_ONE_IN) == 0:
+            settings = replace(settings, configurers=1, segment_bytes=300)
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     @property
     def trims(self) -> bool:
         """Whether logs lose their oldest records."""
-        return max(self.retention_bytes, self.local_retention_bytes, self.retention_ms) >= 0 or self.deleters > 0
+        kept = max(self.retention_bytes, self.local_retention_bytes, self.retention_ms)
+        return kept >= 0 or self.deleters > 0 or self.changes_retention
+
+    @property
+    def changes_retention(self) -> bool:
+        """Whether somebody changes what topics keep. The themes are about logs that keep all."""
+        return self.configurers > 0 and self.theme == 0
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""
