@@ -1,8 +1,8 @@
 """A client that changes the configs of topics through all of the faults, and looks whether nodes do what topics ask for.
 
-Of the clients' topic it changes how large and how old segments get, and in some runs what is kept. The configs of a topic of its
-own never change: all records are kept whatever the nodes' settings are, batches are small, and each has the time of its leader.
-So a node that appends or deletes before it has read what the topic asks for is found.
+Of the clients' topic it changes how large and how old segments get, and in some runs what is kept. A topic of its own keeps all
+records whatever the nodes' settings are, takes small batches only, and has the time of the leader in each batch. So a node that
+appends or deletes before it has read what the topic asks for is found.
 
 Promises: what was answered is what every node knows in the end, unless a change without an answer came later; every replica
 does what its topic asks for; the topic's own promises hold in each answer, and in each log in the end.
