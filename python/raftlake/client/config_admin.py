@@ -46,6 +46,9 @@ class ConfigAdmin:
             code, message = alter_configs_result(answer)
             if code is ErrorCode.NONE:
                 return
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                # The node has asked the leader first: there is none.
+                raise RequestRejected(code, f"configs of topic {topic!r}: {message}")
             await self._admin.pause_or_raise(code, f"configs of topic {topic!r}", backoff, deadline, message)
 
     async def own(self, topics: Iterable[str], timeout_ms: float | None = None) -> dict[str, dict[str, str]]:

@@ -9,6 +9,9 @@ Reading order:
 
 Callers: `partition` and `hosting` take `InForce`; `apis` checks, changes and describes.
 
-Invariant: no stored config makes any of these raise. A key may hold what another release wrote: a name that is not known has
-no effect, and a value that is not accepted here counts as not set.
+Invariants:
+
+- No stored config makes any of these raise. A key may hold what another release wrote: a name that is not known has no effect,
+  and a value that is not accepted here counts as not set.
+- What is in force depends on the configs and the node's settings alone, so all nodes with the same settings obey alike.
 """
