@@ -118,8 +118,8 @@ def read_committed(bootstrap_servers: str, create: object) -> Result:
         .result(
             name="read_committed fetch",
             unit="MB/s",
-            method=f"librdkafka, {READ_TRANSACTIONS} transactions of {RECORDS:,} records of {RECORD_BYTES} B, each tenth aborted"
-            ", all bytes counted",
+            method=f"librdkafka, {READ_TRANSACTIONS} transactions of {RECORDS:,} records of {RECORD_BYTES} B, each tenth "
+            "aborted, all bytes counted",
             peer="read_uncommitted",
             ratio_at_least=0.9,
         )

@@ -85,6 +85,31 @@ class LogStoreContract(ABC):
         assert [(each.base_offset, each.end_offset) for each in log.segments()] == [(0, 2), (2, 3)]
         assert read_all(log) == data_of(batches)
 
+    def limit_of(self, segment_bytes: int) -> int:
+        """What the log is told so that its segments are so large."""
+        return segment_bytes
+
+    def test_a_limit_counts_from_the_next_append_on(self, log: LogStore) -> None:
+        batches = fill(log, 3)
+        size = log.segments()[0].size // 3
+        log.limit_segments(self.limit_of(3 * size))
+        assert len(log.segments()) == 1
+        batches += fill(log, 4)
+        assert [(each.base_offset, each.end_offset) for each in log.segments()] == [(0, 3), (3, 6), (6, 7)]
+        log.limit_segments(self.limit_of(SEGMENT_BYTES))
+        batches += fill(log, 4)
+        assert [(each.base_offset, each.end_offset) for each in log.segments()] == [(0, 3), (3, 6), (6, 11)]
+        assert read_all(log) == data_of(batches)
+
+    def test_a_batch_above_the_limit_has_a_segment_of_its_own(self, log: LogStore) -> None:
+        log.limit_segments(self.limit_of(1))
+        batches = fill(log, 3)
+        assert [(each.base_offset, each.end_offset) for each in log.segments()] == [(0, 1), (1, 2), (2, 3)]
+        log.truncate_to(Offset(2))
+        log.limit_segments(self.limit_of(SEGMENT_BYTES))
+        batches = batches[:2] + fill(log, 1)
+        assert read_all(log) == data_of(batches) and log.segments()[-1].end_offset == 3
+
     def test_an_empty_segment_is_not_rolled(self, log: LogStore) -> None:
         assert list(log.roll()) == []
         fill(log, 1)

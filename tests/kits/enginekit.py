@@ -19,6 +19,7 @@ from raftlake.raft.events import AppendRequested, CampaignRequested, FailureReas
 from raftlake.raft.types import DirectoryId, NodeId, Offset, ReplicaKey
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
+from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Gate, Partition
 from raftlake.replica.partition.pending import PendingAppend
@@ -131,6 +132,7 @@ class Ground:
             now_ms=engine.now_ms,
         )
         partition = Partition(group, core, log, facts, self.time.wall_ms)
+        partition.obey(in_force({}, engine.config))
         engine.partitions[group] = partition
         engine.step(partition, Started())
         return partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.catalogue_configs import CONFIGS
 from tests.mutants.catalogue_connector import CONNECTOR
 from tests.mutants.catalogue_core import CORE
 from tests.mutants.catalogue_corrections import CORRECTIONS
@@ -94,6 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CONNECTOR,
     *CORRECTIONS,
     *PARTITIONS,
+    *CONFIGS,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

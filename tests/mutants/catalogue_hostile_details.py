@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.mutants.catalogue_hostile_repeats import CLUSTER, mutant
+from tests.mutants.catalogue_hostile_repeats import mutant
 
 TOLD = (
     mutant(
         "node-id-of-any-digits",
         "DescribeConfigs raised for broker ², and ended the connection",
-        CLUSTER,
+        "raftlake.replica.apis.configs",
         "    return name.isascii() and name.isdigit() and",
         "    return name.isdigit() and",
         "unit/replica/test_replica_apis_cluster_describe.py",
@@ -16,7 +16,7 @@ TOLD = (
     mutant(
         "node-id-in-any-spelling",
         "1, 01 and 001 are one node, whose settings were told for each",
-        CLUSTER,
+        "raftlake.replica.apis.configs",
         ' and (name == "0" or name[0] != "0")',
         "",
         "unit/replica/test_replica_apis_cluster_describe.py",

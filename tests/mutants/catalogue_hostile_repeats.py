@@ -61,8 +61,8 @@ NAMES = (
         "metadata-answers-each-mention",
         "256 KiB that named one topic of 100 partitions 85,883 times asked for 360 MB, and 27 s of the loop",
         CLUSTER,
-        "for asked in once(request.topics, _name_or_id)]",
-        "for asked in request.topics]",
+        "asked_for = once(request.topics, _name_or_id)",
+        "asked_for = request.topics",
         *REPEATED,
     ),
     mutant(
@@ -76,7 +76,7 @@ NAMES = (
     mutant(
         "configs-told-for-each-mention",
         "64 KiB that named one node 16,000 times took a second",
-        CLUSTER,
+        "raftlake.replica.apis.configs",
         "        found[key] = (first, None",
         "        found[len(found), resource.resource_name] = (first, None",
         *REPEATED,
@@ -84,7 +84,7 @@ NAMES = (
     mutant(
         "second-mention-of-a-resource-forgotten",
         "what is told once is all that was asked for",
-        CLUSTER,
+        "raftlake.replica.apis.configs",
         "        found[key] = (first, None",
         "        found[key] = found.get(key) or (first, None",
         *REPEATED,

@@ -75,7 +75,7 @@ KAFKA_ANSWERS = (
     mutant(
         "minimum-in-sync-of-half-the-voters",
         "off by one: half of the voters is no majority",
-        CLUSTER,
+        "raftlake.replica.apis.configs",
         "len(node.quorum.latest) // 2 + 1",
         "(len(node.quorum.latest) + 1) // 2",
         NAMES_CONFIGS,
@@ -83,8 +83,8 @@ KAFKA_ANSWERS = (
     mutant(
         "default-broker-is-the-node-that-answers",
         "kafka-configs --entity-default: the settings of any one node are no defaults",
-        CLUSTER,
-        "    if not name:\n        return [], ErrorCode.NONE, None\n",
+        "raftlake.replica.apis.configs",
+        "    if not name:\n        return []\n",
         "    name = name or str(node.engine.config.node_id)\n",
         NAMES_CONFIGS,
     ),

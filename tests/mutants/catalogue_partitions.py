@@ -131,7 +131,7 @@ GROWN = (
         "growth-that-came-second-gives-up",
         "two let a topic grow at once, and the second one was told of no reason",
         "raftlake.replica.hosting.topics",
-        "                self.grow(name, count, done)\n",
+        "                self.change(name, edit, done)\n",
         "                done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)\n",
         GROW,
     ),

@@ -146,7 +146,7 @@ DELETIONS = (
         source="retention.ms is for how long records stay, at least",
         by_tests=True,
         places=IN_RETENTION,
-        edits=(Edit(RETENTION, "config.local_ms < wall_ms", "config.local_ms <= wall_ms"),),
+        edits=(Edit(RETENTION, "kept.local_ms < wall_ms", "kept.local_ms <= wall_ms"),),
     ),
     Mutant(
         name="trim-that-came-to-nothing-blocks-the-next",

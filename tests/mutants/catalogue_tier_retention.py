@@ -170,9 +170,9 @@ REMOVALS = (
     mutant(
         "local-disks-keep-as-much-as-the-table",
         "local.retention.bytes has no effect",
-        "raftlake.replica.config",
-        "return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes",
-        "return self.retention_bytes",
+        "raftlake.replica.configs.in_force",
+        '_at_most(number("local.retention.bytes"), retention_bytes)',
+        "retention_bytes",
         LOCAL,
     ),
 )

@@ -33,23 +33,34 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Configs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="NAME=VALUE", help="A config of the topic, such as retention.ms=3600000 (may be repeated)."
+    ),
+]
 
 
 @app.command("create")
 def create(
     topic: TopicName,
     partitions: Annotated[int | None, typer.Option(min=1, help="How many partitions (default: 1).")] = None,
+    config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Success when it exists already.")] = False,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic and wait until every partition has a leader."""
+    configs = parse_configs(config)
     with connect(bootstrap_server, timeout_ms) as client:
-        described = client.create_topic(topic, partitions or 1, exist_ok=if_not_exists)
+        described = client.create_topic(topic, partitions or 1, configs, exist_ok=if_not_exists)
+        # A node that has not heard of the topic yet says nothing of it: then it is new.
+        own = client.own_topic_configs([topic]).get(topic, configs) if configs and if_not_exists else configs
     require_count(described, partitions)
+    require_configs(topic, own, configs)
     if as_json:
-        print_json(topic_facts(described))
+        print_json({**topic_facts(described), "configs": own})
     else:
         print(f"topic {described.name} has {len(described.partitions)} partitions")
 
@@ -65,21 +76,65 @@ def require_count(described: TopicDescription, partitions: int | None) -> None:
     raise WrongState(f"topic {described.name!r} exists with {has} partitions, not {partitions}: {advice}")
 
 
+def parse_configs(given: list[str] | None) -> dict[str, str]:
+    """The configs of `--config NAME=VALUE`. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for each in given or []:
+        name, separator, value = each.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"--config {each}: accepted is NAME=VALUE")
+        if name.strip() in found:
+            raise ConfigError(f"--config {name.strip()} is given more than once")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def require_configs(topic: str, own: dict[str, str], asked: dict[str, str]) -> None:
+    """WrongState where a topic that exists says something else than was asked for."""
+    differing = {name: value for name, value in asked.items() if own.get(name) != value}
+    if differing:
+        named = " ".join(f"--config {name}={value}" for name, value in differing.items())
+        has = ", ".join(f"{name}={own[name]}" if name in own else f"no {name}" for name in differing)
+        raise WrongState(f"topic {topic!r} exists with {has}: `raftlake topics alter {topic} {named}` changes that")
+
+
 @app.command("alter")
 def alter(
     topic: TopicName,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions it shall have: more than it has.")],
+    partitions: Annotated[int | None, typer.Option(min=1, help="How many partitions it shall have: more than it has.")] = None,
+    config: Configs = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config", metavar="NAME", help="Let the topic follow the nodes' settings here (may be repeated)."
+        ),
+    ] = None,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Add partitions to a topic, and wait until all of them have leaders."""
+    """Change a topic's configs, or add partitions and wait until all of them have leaders."""
+    configs, deleted = parse_configs(config), delete_config or []
+    if partitions is None and not configs and not deleted:
+        raise ConfigError("nothing to change: accepted are --partitions, --config and --delete-config")
     with connect(bootstrap_server, timeout_ms) as client:
-        described = client.create_partitions(topic, partitions)
+        if configs or deleted:
+            client.alter_topic_configs(topic, configs, delete=deleted)
+        described = client.describe_topic(topic) if partitions is None else client.create_partitions(topic, partitions)
     if as_json:
-        print_json(topic_facts(described))
-    else:
+        print_json({**topic_facts(described), "set": configs, "deleted": deleted})
+        return
+    if partitions is not None:
         print(f"topic {described.name} has {len(described.partitions)} partitions")
+    for name, value in configs.items():
+        print(f"topic {described.name} has {name}={value}")
+    for name in deleted:
+        print(f"topic {described.name} follows the nodes in {name}")
+
+
+def configs_line(own: dict[str, str]) -> str:
+    """A topic's own configs in a line."""
+    return ",".join(f"{name}={value}" for name, value in sorted(own.items())) or "of the nodes"
 
 
 @app.command("list")
@@ -88,11 +143,14 @@ def list_(
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List the topics."""
+    """List the topics; with --json also what each says over the settings of the nodes."""
     with connect(bootstrap_server, timeout_ms) as client:
         topics = client.topics()
+        own = client.own_topic_configs([topic.name for topic in topics]) if as_json else {}
     if as_json:
-        print_json([{"name": topic.name, "partitions": len(topic.partitions)} for topic in topics])
+        print_json(
+            [{"name": topic.name, "partitions": len(topic.partitions), "configs": own.get(topic.name, {})} for topic in topics]
+        )
     else:
         for topic in topics:
             print(topic.name)
@@ -105,7 +163,7 @@ def describe(
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's partitions: leader, epoch, replicas, first and end offset."""
+    """Show a topic's own configs, and its partitions: leader, epoch, replicas, first and end offset."""
     from raftlake.client import EARLIEST, LATEST
 
     with connect(bootstrap_server, timeout_ms) as client:
@@ -113,13 +171,14 @@ def describe(
         partitions = [partition.partition for partition in described.partitions]
         starts = client.list_offsets(topic, dict.fromkeys(partitions, EARLIEST))
         ends = client.list_offsets(topic, dict.fromkeys(partitions, LATEST))
-    facts = topic_facts(described)
+        own = client.own_topic_configs([topic]).get(topic, {})
+    facts = {**topic_facts(described), "configs": own}
     for row in facts["partitions"]:
         row |= {"startOffset": starts[row["partition"]], "endOffset": ends[row["partition"]]}
     if as_json:
         print_json(facts)
         return
-    print(f"Topic: {facts['name']}  TopicId: {facts['topicId']}  Partitions: {len(partitions)}")
+    print(f"Topic: {facts['name']}  TopicId: {facts['topicId']}  Partitions: {len(partitions)}  Configs: {configs_line(own)}")
     print_table(
         ["Partition", "Leader", "LeaderEpoch", "Replicas", "StartOffset", "EndOffset"],
         [

@@ -18,6 +18,7 @@ Reading order:
 - `lanes`, `stall_watch`: producer ids and their sequences; the detection of a leader that answers no append.
 - `reader`: raw batches, records and offsets, from the leader or from a follower.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
+- `config_admin`: the configs of topics, changed and read.
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 
 Callers: programs of users, `cli`, `quickstart` and `pyspark_raftlake`. The client calls `wire`, `kv/commands.py` and `errors`,

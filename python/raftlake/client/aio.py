@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from raftlake.client import protocol
 from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
+from raftlake.client.config_admin import ConfigAdmin
 from raftlake.client.partition_admin import PartitionAdmin
 from raftlake.client.pool import ConnectionPool
 from raftlake.client.producer import AsyncProducer
@@ -322,7 +323,8 @@ class AsyncClient:
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None, *, exist_ok: bool = False
     ) -> TopicDescription:
-        """Create a topic and wait until every partition has a leader."""
+        """Create a topic and wait until every partition has a leader. RequestRejected(INVALID_CONFIG) names the config, of
+        `configs`, that is not accepted."""
         return await self._admin.create_topic(name, partitions, configs, exist_ok=exist_ok)
 
     async def delete_topic(self, name: str) -> None:
@@ -368,6 +370,22 @@ class AsyncClient:
     async def topic_configs(self, topic: str) -> dict[str, str]:
         """The settings of a topic; RequestRejected(UNKNOWN_TOPIC_OR_PARTITION) when it does not exist."""
         return await self._admin.topic_configs(topic)
+
+    async def own_topic_configs(self, topics: Iterable[str], *, timeout_ms: float | None = None) -> dict[str, dict[str, str]]:
+        """By topic, what it says over the settings of the nodes. Topics that do not exist are left out."""
+        return await ConfigAdmin(self._cluster, self._admin).own(topics, timeout_ms)
+
+    async def alter_topic_configs(
+        self,
+        topic: str,
+        configs: Mapping[str, str] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Set configs of a topic, and delete others, which then follow the nodes' settings; all of it or nothing.
+        RequestRejected(INVALID_CONFIG) names what is not accepted."""
+        await ConfigAdmin(self._cluster, self._admin).alter(topic, configs or {}, delete, timeout_ms)
 
     @property
     def kv(self) -> AsyncKv:

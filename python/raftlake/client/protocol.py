@@ -114,13 +114,13 @@ def node_configs_request(node_id: int) -> DescribeConfigsRequest:
     return _configs_request(BROKER_RESOURCE, str(node_id))
 
 
-def topic_configs_request(topic: str) -> DescribeConfigsRequest:
-    return _configs_request(TOPIC_RESOURCE, topic)
+def topic_configs_request(*topics: str) -> DescribeConfigsRequest:
+    return _configs_request(TOPIC_RESOURCE, *topics)
 
 
-def _configs_request(kind: int, name: str) -> DescribeConfigsRequest:
-    resource = DescribeConfigsResource(resource_type=i8(kind), resource_name=name, configuration_keys=None)
-    return DescribeConfigsRequest(resources=(resource,))
+def _configs_request(kind: int, *names: str) -> DescribeConfigsRequest:
+    resources = (DescribeConfigsResource(resource_type=i8(kind), resource_name=name, configuration_keys=None) for name in names)
+    return DescribeConfigsRequest(resources=tuple(resources))
 
 
 def configs_of(answer: DescribeConfigsResponse) -> dict[str, str]:

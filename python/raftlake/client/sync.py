@@ -103,6 +103,8 @@ class Client:
     remove_voter = blocking(AsyncClient.remove_voter)
     node_configs = blocking(AsyncClient.node_configs)
     topic_configs = blocking(AsyncClient.topic_configs)
+    own_topic_configs = blocking(AsyncClient.own_topic_configs)
+    alter_topic_configs = blocking(AsyncClient.alter_topic_configs)
 
     # --- keys --------------------------------------------------------------------------------------------------------
 

@@ -197,6 +197,10 @@ class LogStore(Protocol):
     def segments(self) -> Sequence[SegmentInfo]:
         """The segments, oldest first; the last one is active."""
 
+    def limit_segments(self, segment_bytes: int) -> None:
+        """From now on an append that would make the active segment larger than that begins another one. A batch that is larger
+        has a segment of its own. Changes nothing on disk."""
+
     def roll(self) -> Sequence[Offset]:
         """Close the active segment, unless it is empty, and begin another one. Returns where segments were begun, as `append`
         does. May raise DiskFull: then the log is as it was."""

@@ -3,6 +3,7 @@
 Reading order, from the ground up. Each floor imports only floors above it in this list:
 
 - `config` (what a node is told at start), `timers`, `opaque` (a quorum whose log is another program's).
+- `configs`: what a topic says over the node's settings. Pure.
 - `partition`: the state of one group, and the files of its log that are not the log itself.
 - `engine` (`Engine`): the groups, the time, how a core is stepped, and what the coming turn has to do. Knows no service.
 - `quorum` (the voters and their addresses), `reports` (roles and refused epochs, for all who listen), `producer_care`

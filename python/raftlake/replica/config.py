@@ -1,6 +1,6 @@
 """What one node is told at start, as plain values.
 
-Parsing and checking settings files belongs to `runtime.settings`. Two settings that mean one thing are put together here.
+Parsing and checking settings files belongs to `runtime.settings`. What a topic says over it is put together in `configs`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ METADATA_GROUP = GroupId(METADATA_TOPIC, 0, METADATA_TOPIC_ID)
 PARTITIONS_MAX = 10_000
 #: Twice the default fetch timeout: a node that leads has been replaced by then.
 REPLICA_LAG_MS_MAX = 4_000
+#: The defaults of `message.max.bytes` and `log.segment.bytes`.
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+SEGMENT_BYTES = 128 * 1024 * 1024
 #: Addresses whose node is not known have numbers from here downwards, as in Kafka.
 BOOTSTRAP_ID_MAX = -2
 
@@ -94,7 +97,9 @@ class NodeConfig:
     #: As many transactional ids there may be; beyond, new ones are refused.
     transactional_ids_max: int = 100_000
     #: The largest record batch that a producer may send.
-    message_bytes_max: int = 8 * 1024 * 1024
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    #: A segment of a log is closed at this size, where its topic says nothing else. The `LogDirectory` is told the same.
+    segment_bytes: int = SEGMENT_BYTES
     #: How much of all logs together one answer to a replica's Fetch carries.
     replica_fetch_bytes_max: int = 8 * 1024 * 1024
     #: How long a Fetch round of a replica is held when there is nothing to say.
@@ -120,6 +125,8 @@ class NodeConfig:
     tier_uri: str | None = None
     #: The path of the data directory, as clients are told.
     log_dir: str = ""
+    #: Clients that ask for a topic that does not exist, and allow it, bring it about (Kafka's auto.create.topics.enable).
+    auto_create_topics: bool = False
     #: Topic partitions that one node will host.
     partitions_max: int = PARTITIONS_MAX
 
@@ -127,16 +134,6 @@ class NodeConfig:
     def bootstrap_peers(self) -> tuple[NodeId, ...]:
         """The numbers that stand for `bootstrap_servers`."""
         return tuple(NodeId(BOOTSTRAP_ID_MAX - index) for index in range(len(self.bootstrap_servers)))
-
-    @property
-    def local_bytes(self) -> int:
-        """What local disks keep of a partition, in bytes."""
-        return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
-
-    @property
-    def local_ms(self) -> int:
-        """The same by age."""
-        return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
 
     @property
     def own_address(self) -> Endpoint:

@@ -26,6 +26,7 @@ from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.front import Front
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.auto_creation import AutoCreation
 from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.hosting import Hosting
 from raftlake.replica.hosting.topics import TopicRegistry
@@ -70,6 +71,7 @@ from raftlake.replica.transactions.verification import Verification
 from raftlake.replica.turn.actions import Actions
 from raftlake.replica.turn.housekeeping import Housekeeping
 from raftlake.replica.turn.restart import Restarts
+from raftlake.replica.turn.segment_ages import SegmentAges
 from raftlake.replica.turn.turn import Turn
 from raftlake.replica.voters.changes import VoterChanges
 from raftlake.replica.voters.describe import Describer
@@ -241,6 +243,7 @@ class ReplicaNode:
             handover=self.handover,
             kv=self.kv,
             topics=self.topics,
+            auto_creation=AutoCreation(engine, self.topics),
             first_leaders=self.first_leaders,
             membership=self.membership,
             producers=self.producers,
@@ -325,6 +328,7 @@ class ReplicaNode:
             self.remote_log_aux.tick,
             self.record_deletion.tick,
             self.transactions.tick,
+            SegmentAges(engine, self.disk, self.findings).tick,
         )
         self._housekeeping = Housekeeping(
             engine,

@@ -99,6 +99,10 @@ class Topic:
             return replace(self, partitions=count)
         return replace(self, partitions=count, grown=(*self.grown, (self.partitions, voters)))
 
+    def with_configs(self, configs: Mapping[str, str]) -> Topic:
+        """The topic with other configs."""
+        return replace(self, configs=configs)
+
     def groups(self) -> list[GroupId]:
         return list(self.each_group())
 

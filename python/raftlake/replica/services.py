@@ -8,6 +8,7 @@ from raftlake.replica.aside.record_checks import RecordChecks
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.engine import Engine
 from raftlake.replica.handover import Handover
+from raftlake.replica.hosting.auto_creation import AutoCreation
 from raftlake.replica.hosting.first_leaders import FirstLeaders
 from raftlake.replica.hosting.topics import TopicRegistry
 from raftlake.replica.kv.service import KvService
@@ -38,6 +39,7 @@ class Services:
     handover: Handover
     kv: KvService
     topics: TopicRegistry
+    auto_creation: AutoCreation
     first_leaders: FirstLeaders
     membership: Membership
     producers: ProducerCare

@@ -19,6 +19,7 @@ from raftlake.replica.node import ReplicaNode
 from raftlake.sim.clients.base import SCRATCH, Client, Shared
 from raftlake.sim.clients.calls import ClientCalls
 from raftlake.sim.clients.committed_readers import CommittedReader
+from raftlake.sim.clients.configurer import Configurer
 from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.history import KvHistory
 from raftlake.sim.clients.operations import Operations, bootstrap_addresses, bootstrap_servers
@@ -392,7 +393,7 @@ class Cluster:
     def check_oracle(self) -> None:
         """Compare every promise with the committed logs."""
         for client in self.clients:
-            if isinstance(client, Deleter):
+            if isinstance(client, Deleter | Configurer):
                 client.check(self._running())
         self.oracle.check_kv(self._committed_records(METADATA_GROUP))
         self.shared.kv_history.check()

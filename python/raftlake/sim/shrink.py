@@ -27,6 +27,7 @@ QUIET = {
     "local_retention_bytes": -2,
     "retention_ms": -1,
     "churners": 0,
+    "configurers": 0,
     "observers": 0,
     "partitions": 1,
     "readers": 0,

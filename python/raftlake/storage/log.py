@@ -134,6 +134,9 @@ class FileLog:
                 self._epochs.note(Epoch(span.epoch), Offset(span.base_offset))
         return begun
 
+    def limit_segments(self, segment_bytes: int) -> None:
+        self._segment_bytes = segment_bytes
+
     def roll(self) -> Sequence[Offset]:
         """Raises StorageError; DiskFull: the active segment goes on."""
         self._require_usable()

@@ -75,8 +75,10 @@ class ApiKey(IntEnum):
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
+    INCREMENTAL_ALTER_CONFIGS = 44
     VOTE = 52
     BEGIN_QUORUM_EPOCH = 53
     END_QUORUM_EPOCH = 54
@@ -140,8 +142,10 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1, "write_txn_markers"),
             Api(ApiKey.TXN_OFFSET_COMMIT, 0, 4, 3, "txn_offset_commit"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),
+            Api(ApiKey.ALTER_CONFIGS, 0, 2, 2, "alter_configs"),
             Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 4, 2, "describe_log_dirs"),
             Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2, "create_partitions"),
+            Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1, "incremental_alter_configs"),
             Api(ApiKey.VOTE, 0, 2, 0, "vote"),
             Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, 1, "begin_quorum_epoch"),
             Api(ApiKey.END_QUORUM_EPOCH, 0, 1, 1, "end_quorum_epoch"),
@@ -169,6 +173,7 @@ _SHORT = frozenset(
     {ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH, ApiKey.LEAVE_GROUP, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_QUORUM}
     | {ApiKey.FIND_QUORUM, ApiKey.DELETE_RECORDS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.WRITE_TXN_MARKERS}
     | {ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS}
+    | {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
 )
 #: Produce, Fetch and what nodes read from one another count their partitions as they are decoded.
 _COUNTED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.WRITE_MARKERS})

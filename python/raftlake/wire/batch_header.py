@@ -34,6 +34,10 @@ CONTROL_BIT = 0x20
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
+_ATTRIBUTES = struct.Struct(">h")
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_TIMESTAMP_MAX_AT = 35
 
 
 class BatchHeader(NamedTuple):
@@ -180,3 +184,12 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     """Write base offset and leader epoch into the batch at `position`; the CRC stays valid."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + PREFIX_BYTES, leader_epoch)
+
+
+def stamp_time(buffer: bytearray | memoryview, header: BatchHeader, time_ms: int) -> None:
+    """Make `time_ms` the time of all records of the batch that `header` was parsed from (LogAppendTime). The CRC covers it, and
+    is made anew. The base timestamp stays: readers take the newest one for all."""
+    position = header.position
+    _ATTRIBUTES.pack_into(buffer, position + CRC_START, header.attributes | TIMESTAMP_TYPE_BIT)
+    _OFFSET.pack_into(buffer, position + _TIMESTAMP_MAX_AT, time_ms)
+    _CRC.pack_into(buffer, position + _CRC_AT, crc32c(memoryview(buffer)[position + CRC_START : header.end_position]))

@@ -13,6 +13,7 @@ from raftlake.wire.batch_header import (
     iterate_headers,
     parse_header,
     stamp,
+    stamp_time,
     validate,
 )
 from raftlake.wire.batch_records import Record, assemble_batch, build_batch, decode_batch, decode_records
@@ -63,6 +64,7 @@ __all__ = [
     "parse_header",
     "read_end_marker",
     "stamp",
+    "stamp_time",
     "validate",
     "voters_batch",
     "voters_set_by",

@@ -170,11 +170,6 @@ def test_a_record_as_json_keeps_bytes_that_are_no_text() -> None:
     }
 
 
-def test_topics_have_no_settings_of_their_own_and_no_option_for_them() -> None:
-    result = CliRunner().invoke(cli.app, ["topics", "create", "t", "--config", "retention.ms=1"])
-    assert result.exit_code == 2 and "No such option: --config" in result.output
-
-
 def test_an_error_of_several_lines_is_printed_as_one() -> None:
     assert cli.one_line(RaftlakeError("a\n  b")) == "a b"
     assert cli.one_line(RaftlakeError()) == "RaftlakeError"
@@ -254,9 +249,18 @@ class Quorum:
     def partitions(self, _topic: str) -> list[int]:
         return [0, 1]
 
-    def create_topic(self, name: str, partitions: int, *, exist_ok: bool) -> TopicDescription:
-        self.done.append(("create", name, partitions, exist_ok))
+    def create_topic(self, name: str, partitions: int, configs: dict[str, str], *, exist_ok: bool) -> TopicDescription:
+        self.done.append(("create", name, partitions, exist_ok, *([configs] if configs else [])))
         return described(2 if exist_ok else partitions)
+
+    def describe_topic(self, _topic: str) -> TopicDescription:
+        return described(1)
+
+    def own_topic_configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
+        return {topic: {"retention.ms": "5"} for topic in topics if topic != "unheard-of"}
+
+    def alter_topic_configs(self, topic: str, configs: dict[str, str], *, delete: list[str]) -> None:
+        self.done.append(("configs", topic, configs, delete))
 
     def create_partitions(self, topic: str, count: int) -> TopicDescription:
         self.done.append(("grow", topic, count))
@@ -274,6 +278,19 @@ class Quorum:
         ("create t --if-not-exists", ("create", "t", 1, True), "topic t has 2 partitions"),
         ("create t --if-not-exists --partitions 2", ("create", "t", 2, True), "topic t has 2 partitions"),
         ("alter t --partitions 4", ("grow", "t", 4), "topic t has 4 partitions"),
+        ("create t --config a=1 --config b=c=d", ("create", "t", 1, False, {"a": "1", "b": "c=d"}), "topic t has 1 partitions"),
+        (
+            "create t --if-not-exists --config retention.ms=5",
+            ("create", "t", 1, True, {"retention.ms": "5"}),
+            "topic t has 2 partitions",
+        ),
+        (
+            "create unheard-of --if-not-exists --config retention.ms=9",
+            ("create", "unheard-of", 1, True, {"retention.ms": "9"}),
+            "topic t has 2 partitions",
+        ),
+        ("alter t --config a=1", ("configs", "t", {"a": "1"}, []), "topic t has a=1"),
+        ("alter t --delete-config a", ("configs", "t", {}, ["a"]), "topic t follows the nodes in a"),
         ("delete-records t --partition 1 --offset 7", ("delete", "t", {1: 7}), "topic t partition 1 begins at offset 7"),
         ("delete-records t --partition 0 --offset -1", ("delete", "t", {0: -1}), "topic t partition 0 begins at offset 7"),
     ],
@@ -290,6 +307,14 @@ def test_changes_of_topics(monkeypatch: pytest.MonkeyPatch, command: str, done: 
     [
         ("create t --if-not-exists --partitions 3", "exists with 2 partitions, not 3"),
         ("delete-records t --partition 2 --offset 7", "topic 't' has 2 partitions, not 2"),
+        ("alter t", "nothing to change"),
+        ("alter t --config a", "--config a: accepted is NAME=VALUE"),
+        ("create t --config =5", "--config =5: accepted is NAME=VALUE"),
+        ("create t --config a=5 --config a=6", "--config a is given more than once"),
+        (
+            "create t --if-not-exists --config retention.ms=6 --config segment.ms=7",
+            "exists with retention.ms=5, no segment.ms: `raftlake topics alter t --config retention.ms=6 --config segment",
+        ),
     ],
 )
 def test_changes_of_topics_that_are_refused(monkeypatch: pytest.MonkeyPatch, command: str, said: str) -> None:

@@ -16,7 +16,14 @@ from raftlake.runtime.settings.settings import Settings, load_settings
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "settings.md"
 #: The settings that are no numbers, and fit every node of a local quorum.
-FIT_TEXTS = {"quorum.kraft.version", "max.connections.per.ip", "http.allowed.hosts", "peer.address.allow", "tier.uri"}
+FIT_TEXTS = {
+    "quorum.kraft.version",
+    "max.connections.per.ip",
+    "http.allowed.hosts",
+    "peer.address.allow",
+    "tier.uri",
+    "auto.create.topics.enable",
+}
 
 
 class Quorum:
@@ -139,6 +146,7 @@ def test_every_setting_is_chosen_refused_or_set_by_the_quorum(quorum: Quorum) ->
         "max.connections.per.ip": "9",
         "http.allowed.hosts": "h",
         "peer.address.allow": "::/0",
+        "auto.create.topics.enable": "true",
     }
     everything = {**texts, "tier.uri": "/tmp/history", **{name: str(number.default) for name, number in NUMBERS.items()}}
     quorum.start(everything)

@@ -216,7 +216,7 @@ def test_partitions_keep_the_voters_that_they_began_with(changed: Topic, is_take
     assert rules.partitions == rules.topics["t"].partitions
 
 
-def test_another_node_may_let_a_topic_grow_and_change_nothing_else() -> None:
+def test_another_node_may_let_a_topic_grow_or_change_its_configs_and_nothing_else() -> None:
     cluster = Cluster(1)
     cluster.create_topic("t", 2)
     leader = cluster.leader()
@@ -237,3 +237,4 @@ def test_another_node_may_let_a_topic_grow_and_change_nothing_else() -> None:
         replace(topic, partitions=3, voters=NEW),
     ):
         assert refusal(bad) is not None
+    assert refusal(replace(topic, configs={"a": "b"})) is None, "its configs may change, the topic staying what it is"

@@ -12,9 +12,10 @@ from raftlake.ports.driver import SegmentInfo
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.partition.retention import TableBounds, wants_roll
+from raftlake.replica.partition.retention import Kept, TableBounds, kept_here, wants_roll
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.turn.housekeeping import ROLLS_MAX, Housekeeping
 from raftlake.wire.api import ApiKey
@@ -27,9 +28,11 @@ NOW_MS = 100_000
 OLD, YOUNG = NOW_MS - 1_001, NOW_MS - 1_000
 
 
-def config(**settings: int) -> NodeConfig:
+def kept_by(**settings: int) -> Kept:
+    """What a node with a remote tier keeps on its disk."""
     here = Endpoint("127.0.0.1", 9092)
-    return NodeConfig(node_id=NodeId(1), voters={NodeId(1): here}, listener=here, **settings)  # type: ignore[arg-type]
+    node = NodeConfig(node_id=NodeId(1), voters={NodeId(1): here}, listener=here, **settings)  # type: ignore[arg-type]
+    return kept_here(in_force({}, node), is_tiered=True)
 
 
 def segments(*times_ms: int, size: int = 100) -> list[SegmentInfo]:
@@ -57,18 +60,18 @@ def segments(*times_ms: int, size: int = 100) -> list[SegmentInfo]:
     ],
 )
 def test_the_active_segment_is_closed_where_every_record_of_the_log_is_old(times_ms: tuple[int, ...], wanted: bool) -> None:
-    assert wants_roll(segments(*times_ms), config(retention_ms=1_000), NOW_MS, 1_000) == wanted
+    assert wants_roll(segments(*times_ms), kept_by(retention_ms=1_000), NOW_MS, 1_000) == wanted
 
 
 def test_an_empty_segment_and_no_segment_are_not_closed() -> None:
-    kept = config(retention_ms=1_000)
+    kept = kept_by(retention_ms=1_000)
     assert not wants_roll(segments(OLD, OLD, size=0), kept, NOW_MS, 1_000)
     assert not wants_roll([], kept, NOW_MS, 1_000)
 
 
 @pytest.mark.parametrize(("below", "wanted"), [(19, False), (20, True), (21, True)])
 def test_what_is_not_committed_keeps_the_active_segment_open(below: int, wanted: bool) -> None:
-    assert wants_roll(segments(OLD, OLD), config(retention_ms=1_000), NOW_MS, below) == wanted
+    assert wants_roll(segments(OLD, OLD), kept_by(retention_ms=1_000), NOW_MS, below) == wanted
 
 
 @pytest.mark.parametrize(
@@ -77,17 +80,17 @@ def test_what_is_not_committed_keeps_the_active_segment_open(below: int, wanted:
         ({}, False),
         ({"retention_bytes": 0}, False),
         ({"retention_ms": 2_000, "local_retention_ms": 1_000}, True),
-        ({"retention_ms": 1_000, "local_retention_ms": 2_000}, False),
+        ({"retention_ms": 2_000, "local_retention_ms": 3_000}, False),
         ({"retention_ms": 1_000, "retention_bytes": 1 << 30}, True),
         ({"retention_ms": 0}, True),
     ],
 )
 def test_only_what_local_disks_keep_by_time_closes_it(settings: dict[str, int], wanted: bool) -> None:
-    assert wants_roll(segments(OLD, OLD), config(**settings), NOW_MS, 1_000) == wanted
+    assert wants_roll(segments(OLD, OLD), kept_by(**settings), NOW_MS, 1_000) == wanted
 
 
 def test_what_total_retention_has_ended_counts_as_gone() -> None:
-    kept = config(retention_ms=1_000)
+    kept = kept_by(retention_ms=1_000)
     assert not wants_roll(segments(YOUNG, OLD), kept, NOW_MS, 1_000)
     assert wants_roll(segments(YOUNG, OLD), kept, NOW_MS, 1_000, 10)
 

@@ -14,6 +14,7 @@ from raftlake.ports.tier import (
     TierFailure,
 )
 from raftlake.raft.types import Epoch, NodeId, Offset
+from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.reserved import RecordStart
 from raftlake.replica.tiering.step import RETRY_BACKOFF_MS
 from raftlake.tier.entries import Deleting, Tiered
@@ -44,6 +45,26 @@ def test_old_files_are_removed_step_by_step() -> None:
     world.go_on(INTERVAL_MS)
     world.answer_look(file(3, 5), file(5, 7))
     assert world.keys.proposed == [], "20 bytes less 10 are less than 15"
+
+
+def test_the_topic_says_what_is_kept_and_may_change_its_mind() -> None:
+    world = copied_world(retention_bytes=15)
+    node = world.ground.engine.config
+    world.partition.obey(in_force({"retention.bytes": "-1"}, node))
+    world.go_on(INTERVAL_MS)
+    assert world.tier.under_way == 0, "all of it, whatever the node says"
+    world.partition.obey(in_force({"retention.bytes": "15"}, node))
+    world.go_on(INTERVAL_MS)
+    world.answer_look(file(0, 3), file(3, 5), file(5, 7))
+    world.keys.commit()
+    assert world.tiered.start_offset == 3
+
+
+def test_nothing_is_removed_before_it_is_known_what_the_topic_keeps() -> None:
+    world = copied_world(retention_bytes=15)
+    world.partition.in_force = None
+    world.go_on(INTERVAL_MS)
+    assert world.tier.under_way == 0
 
 
 def test_by_age_the_table_is_asked_once_and_again_when_something_is_due() -> None:

@@ -10,8 +10,9 @@ from raftlake.errors import ErrorCode, RequestRejected, StorageError
 from raftlake.ports.driver import SegmentInfo
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
+from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.partition.producer_state import BATCHES_KEPT, SENT_BACK_MAX, SEQUENCE_MODULUS, ProducerStates
-from raftlake.replica.partition.retention import first_offset_to_keep
+from raftlake.replica.partition.retention import Kept, first_offset_to_keep, kept_here
 from raftlake.replica.timers import SWEEP_AT_MIN, TimerQueue
 from replica_cluster import Cluster, batch
 
@@ -187,9 +188,11 @@ def _segments(*sizes: int) -> list[SegmentInfo]:
     return [SegmentInfo(Offset(10 * i), Offset(10 * i + 10), size, timestamp_ms_max=1000 * i) for i, size in enumerate(sizes)]
 
 
-def _config(**settings: int) -> NodeConfig:
-    here = Endpoint("127.0.0.1", 9092)
-    return NodeConfig(node_id=NodeId(1), voters={NodeId(1): here}, listener=here, **settings)  # type: ignore[arg-type]
+def _kept(**settings: int) -> Kept:
+    """What a node with a remote tier keeps on its disk."""
+    here = Endpoint("h", 9092)
+    node = NodeConfig(node_id=NodeId(1), voters={NodeId(1): here}, listener=here, **settings)  # type: ignore[arg-type]
+    return kept_here(in_force({}, node), is_tiered=True)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def _config(**settings: int) -> NodeConfig:
 def test_retention_takes_whole_closed_committed_segments_oldest_first(
     settings: dict[str, int], high_watermark: int, expected: int
 ) -> None:
-    assert first_offset_to_keep(_segments(100, 100, 100), _config(**settings), 2000, high_watermark) == expected
+    assert first_offset_to_keep(_segments(100, 100, 100), _kept(**settings), 2000, high_watermark) == expected
 
 
 @pytest.mark.parametrize("base", [0, 70])
@@ -221,7 +224,7 @@ def test_retention_by_time_stops_at_the_first_segment_that_is_young(ages_ms: tup
         for i, age_ms in enumerate((*ages_ms, 9_000))
     ]
     old = list(itertools.takewhile(lambda age_ms: age_ms > 1_000, ages_ms))
-    keep_from = first_offset_to_keep(segments, _config(retention_ms=1_000), 10_000, base + 40)
+    keep_from = first_offset_to_keep(segments, _kept(retention_ms=1_000), 10_000, base + 40)
     assert keep_from == base + 10 * len(old)
 
 
@@ -231,7 +234,7 @@ def test_retention_takes_a_segment_whose_last_record_is_committed_and_none_behin
     settings: dict[str, int], high_watermark: int
 ) -> None:
     expected = min(high_watermark // 10 * 10, 30)
-    assert first_offset_to_keep(_segments(100, 100, 100, 100), _config(**settings), 99_999, high_watermark) == expected
+    assert first_offset_to_keep(_segments(100, 100, 100, 100), _kept(**settings), 99_999, high_watermark) == expected
 
 
 @pytest.mark.parametrize(
@@ -246,16 +249,16 @@ def test_retention_takes_a_segment_whose_last_record_is_committed_and_none_behin
     ],
 )
 def test_retention_by_size_keeps_at_least_so_many_bytes(sizes: tuple[int, ...], bytes_max: int, expected: int) -> None:
-    assert first_offset_to_keep(_segments(*sizes), _config(retention_bytes=bytes_max), 0, 40) == expected
+    assert first_offset_to_keep(_segments(*sizes), _kept(retention_bytes=bytes_max), 0, 40) == expected
 
 
 def test_a_segment_that_one_limit_keeps_may_go_by_the_other() -> None:
     """The first by its age, the second, which is young, by the bytes that are too many."""
     segments = [SegmentInfo(Offset(10 * i), Offset(10 * i + 10), 100, time) for i, time in enumerate((1, 99_000, 1, 99_000))]
     settings = {"retention_ms": 5_000}
-    assert first_offset_to_keep(segments, _config(**settings), 100_000, 40) == 10
-    assert first_offset_to_keep(segments, _config(**settings, retention_bytes=300), 100_000, 40) == 10
-    assert first_offset_to_keep(segments, _config(**settings, retention_bytes=200), 100_000, 40) == 30
+    assert first_offset_to_keep(segments, _kept(**settings), 100_000, 40) == 10
+    assert first_offset_to_keep(segments, _kept(**settings, retention_bytes=300), 100_000, 40) == 10
+    assert first_offset_to_keep(segments, _kept(**settings, retention_bytes=200), 100_000, 40) == 30
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,7 @@ def test_a_segment_that_one_limit_keeps_may_go_by_the_other() -> None:
     [
         ({"retention_bytes": 200, "local_retention_bytes": 100}, 20),
         ({"retention_bytes": 200, "local_retention_bytes": -2}, 10),
-        ({"retention_bytes": 200, "local_retention_bytes": -1}, 0),
+        ({"retention_bytes": 200, "local_retention_bytes": -1}, 10),
         ({"local_retention_bytes": 0}, 20),
         ({"retention_ms": 1_500, "local_retention_ms": 100}, 20),
         ({"retention_ms": 1_500, "local_retention_ms": -2}, 10),
@@ -271,20 +274,18 @@ def test_a_segment_that_one_limit_keeps_may_go_by_the_other() -> None:
     ],
 )
 def test_local_retention_goes_before_the_total_one(settings: dict[str, int], expected: int) -> None:
-    assert first_offset_to_keep(_segments(100, 100, 100), _config(**settings), 2000, 30) == expected
+    assert first_offset_to_keep(_segments(100, 100, 100), _kept(**settings), 2000, 30) == expected
 
 
 @pytest.mark.parametrize(
     ("ended", "below", "expected"), [(0, 40, 0), (9, 40, 0), (10, 40, 10), (25, 40, 20), (40, 40, 30), (40, 15, 10)]
 )
 def test_what_total_retention_has_ended_goes_whatever_local_disks_keep(ended: int, below: int, expected: int) -> None:
-    assert (
-        first_offset_to_keep(_segments(100, 100, 100, 100), _config(retention_bytes=10_000), 99_999, below, ended) == expected
-    )
+    assert first_offset_to_keep(_segments(100, 100, 100, 100), _kept(retention_bytes=10_000), 99_999, below, ended) == expected
 
 
 def test_nothing_is_to_keep_of_no_segment() -> None:
-    assert first_offset_to_keep([], _config(retention_ms=0), 100_000, 40) == 0
+    assert first_offset_to_keep([], _kept(retention_ms=0), 100_000, 40) == 0
 
 
 @pytest.mark.parametrize(("times", "kept_from"), [((9, 0, 0, 9), 0), ((0, 9, 0, 0), 1), ((0, 0, 9, 0), 2), ((0, 0, 0, 9), 3)])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from raftlake.errors import ConfigError
+from raftlake.replica.configs.in_force import in_force
 from raftlake.runtime.settings.settings import Settings, load_settings
 from raftlake.runtime.settings.tier import NEEDED, TierLocation, parse_tier_uri, require_packages
 
@@ -48,10 +49,10 @@ def test_what_is_given_reaches_the_driver() -> None:
 def test_local_disks_keep_the_recent_part(whole: str, local: str, kept: int) -> None:
     given = {"tier.uri": "/t", "retention.bytes": whole, "local.retention.bytes": local}
     config = settings(**given).node_config(cluster_id=None, directory_id=bytes(16))
-    assert (config.retention_bytes, config.local_bytes) == (int(whole), kept)
+    assert (config.retention_bytes, in_force({}, config).local_bytes) == (int(whole), kept)
     given = {"tier.uri": "/t", "retention.ms": whole, "local.retention.ms": local}
     config = settings(**given).node_config(cluster_id=None, directory_id=bytes(16))
-    assert (config.retention_ms, config.local_ms) == (int(whole), kept)
+    assert (config.retention_ms, in_force({}, config).local_ms) == (int(whole), kept)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from raftlake.errors import InvariantViolation, StorageError
 from raftlake.ports.driver import ElectionStore, LogDirectory
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.config import SEGMENT_BYTES as NODE_SEGMENT_BYTES
 from raftlake.sim.disk.disk import MemoryLog, SimulatedDisk
+from raftlake.sim.disk.log_image import Segments
 from raftlake.sim.disk.power import SimulatedCrash
 
 GROUP = GroupId("orders", 0, bytes(range(16)))
@@ -54,6 +56,10 @@ def machine_of(directory: object) -> QuietMachine:
 class TestMemoryLog(AbortedIndexContract):
     def open_directory(self, place: Path) -> SimulatedDisk:
         return SimulatedDisk(QuietMachine(), segment_bytes=SEGMENT_BYTES)
+
+    def limit_of(self, segment_bytes: int) -> int:
+        """The disk is small, and makes what it is told as much smaller."""
+        return -(-segment_bytes * NODE_SEGMENT_BYTES // SEGMENT_BYTES)
 
     def restart(self, directory: LogDirectory) -> LogDirectory:
         """By power loss: the contract's restarts come after a flush, so nothing may be missing."""
@@ -248,16 +254,16 @@ def test_the_disk_is_both_ports(disk: SimulatedDisk) -> None:
     assert logs.groups() == [] and elections.load(GROUP) is None
 
 
-def plain_segments(log: MemoryLog, segment_bytes: int) -> list[tuple[int, int, int]]:
-    """Base, end and size of each segment, worked out from all batches."""
-    found: list[tuple[int, int, int]] = []
-    base, end, size = log.start_offset, log.start_offset, 0
-    for batch in log.batches:
-        if size and size + len(batch.data) > segment_bytes:
-            found.append((base, end, size))
-            base, size = Offset(batch.base), 0
-        end, size = Offset(batch.end), size + len(batch.data)
-    return [*found, (base, log.end_offset, size)]
+def require_segments(log: MemoryLog, segment_bytes: int) -> None:
+    """They are worked out anew as they are remembered, cover the log, and are no larger than one batch has to be."""
+    found = log.segments()
+    assert found == Segments().of(log._image)
+    assert [each.base_offset for each in found] == [log.start_offset, *(each.end_offset for each in found[:-1])]
+    assert found[-1].end_offset == log.end_offset
+    for each in found:
+        within = [len(batch.data) for batch in log.batches if each.base_offset <= batch.base < each.end_offset]
+        assert each.size == sum(within)
+        assert each.size <= segment_bytes or len(within) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -280,5 +286,4 @@ def test_segments_follow_every_change_of_the_log(seed: int) -> None:
             case _:
                 fill(log, rng.randrange(4), epoch=epoch, size=rng.randrange(1, 400))
         if rng.randrange(3):
-            found = [(each.base_offset, each.end_offset, each.size) for each in log.segments()]
-            assert found == plain_segments(log, 700)
+            require_segments(log, 700)

@@ -21,6 +21,7 @@ from raftlake.wire.batches import (
     iterate_headers,
     parse_header,
     stamp,
+    stamp_time,
     validate,
 )
 
@@ -101,6 +102,23 @@ def test_stamping_keeps_the_crc() -> None:
     require_crc(memoryview(buffer), header)
     stamp(memoryview(buffer)[3:], 0, 5, 13)
     assert validate(memoryview(buffer)[3:])[0].base_offset == 5
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("has_bit", [False, True])
+def test_stamping_a_time_makes_it_the_time_of_all_records(compression: str, has_bit: bool) -> None:
+    first = build_batch(RECORDS, timestamp_ms=0, compression=compression)
+    last = build_batch(RECORDS, timestamp_ms=0, compression=compression, log_append_time=has_bit)
+    buffer = bytearray(b"\xee" * 3) + first + last
+    before = parse_header(buffer, 3 + len(first))
+    stamp_time(buffer, before, 1_700_000_000_123)
+    header = parse_header(buffer, before.position)
+    require_crc(memoryview(buffer), header)
+    assert header.is_log_append_time and header.timestamp_ms_max == 1_700_000_000_123
+    assert header.base_timestamp_ms == before.base_timestamp_ms and header.compression == before.compression
+    records = decode_batch(buffer, header)
+    assert [(each.value, each.timestamp_ms) for each in records] == [(each.value, 1_700_000_000_123) for each in RECORDS]
+    assert buffer[: before.position] == b"\xee" * 3 + first, "its neighbours stay as they are"
 
 
 def test_several_batches_in_one_buffer() -> None:

@@ -7,7 +7,8 @@ Reading order:
 - `fetch`: Fetch for consumers, at the leader and at followers. `shown_records`: what it gives of one partition.
 - `offsets`: ListOffsets and OffsetForLeaderEpoch.
 - `replica_offsets`: the same for replicas that ask their leader.
-- `cluster`: Metadata, DescribeCluster, DescribeQuorum and DescribeConfigs.
+- `cluster`: Metadata, DescribeCluster and DescribeQuorum.
+- `configs`: DescribeConfigs. `alter_configs`: AlterConfigs and IncrementalAlterConfigs, of topics.
 - `delete_records`: DeleteRecords, as keys that say where partitions begin.
 - `log_dirs`: DescribeLogDirs, of this node's data directory.
 - `create_partitions`: CreatePartitions, which lets topics grow.
@@ -40,7 +41,9 @@ from typing import Any
 from raftlake.errors import InvariantViolation
 from raftlake.ports.peer_rpcs import DescribeRpc, OffsetRpc, PeerReply, VoterRpc
 from raftlake.replica.apis import (
+    alter_configs,
     cluster,
+    configs,
     create_partitions,
     delete_records,
     describe_producers,
@@ -79,7 +82,7 @@ class Apis:
             ApiKey.CREATE_PARTITIONS: create_partitions.create_partitions,
             ApiKey.DELETE_RECORDS: delete_records.delete_records,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.offset_for_leader_epoch,
-            ApiKey.DESCRIBE_CONFIGS: cluster.describe_configs,
+            ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
             ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
             ApiKey.DESCRIBE_QUORUM: cluster.describe_quorum_api,
             ApiKey.DESCRIBE_PRODUCERS: describe_producers.describe_producers,
@@ -107,6 +110,8 @@ class Apis:
             ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
             ApiKey.END_TXN: transactions.end_txn,
             ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
+            ApiKey.ALTER_CONFIGS: alter_configs.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs.incremental_alter_configs,
         }
 
     def handle(self, header: RequestHeader, message: object, client: ClientContext, reply: Reply) -> None:

@@ -62,6 +62,10 @@ class Answers:
             chosen["error_message"] = for_clients(chosen["error_message"])
         return cls(**chosen)
 
+    def has(self, class_name: str) -> bool:
+        """Whether the version of the request knows the response class `class_name`."""
+        return hasattr(self._module, class_name)
+
 
 def kafka_error(code: ErrorCode) -> kio.schema.errors.ErrorCode:
     """Our error code as kio writes it."""

@@ -1,5 +1,4 @@
-"""Who is in the cluster and how its quorums stand: Metadata (3), DescribeCluster (60), DescribeQuorum (55) and
-DescribeConfigs (32).
+"""Who is in the cluster and how its quorums stand: Metadata (3), DescribeCluster (60) and DescribeQuorum (55).
 
 Every node answers all of them from what it has applied; only the figures of a quorum's replicas are its leader's.
 """
@@ -18,22 +17,15 @@ from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.apis.log_dirs import partitions_described
 from raftlake.replica.config import METADATA_TOPIC
 from raftlake.replica.hosting.first_leaders import leader_for_clients
-from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.quorum import LISTENER_NAME
 from raftlake.replica.reserved import Topic, fault_of_spelling
 from raftlake.replica.services import Services
 from raftlake.wire.api import ApiKey
-from raftlake.wire.ids import id_from_kio, id_to_kio, table_uri
+from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.metadata import PartitionLeadership, TopicMetadata
 from raftlake.wire.quorum import ReplicaDescription
 
 BROKERS, CONTROLLERS = 1, 2
-RESOURCE_TOPIC, RESOURCE_BROKER = 2, 4
-CONFIG_SOURCE_DEFAULT, CONFIG_SOURCE_STATIC_BROKER, CONFIG_SOURCE_TOPIC = 5, 4, 1
-CONFIG_TYPE_STRING = 2
-MIN_IN_SYNC = "min.insync.replicas"
-#: Of 2^31 - 1.
-NODE_ID_DIGITS = 10
 
 
 # --- Metadata ---
@@ -45,7 +37,10 @@ def metadata(node: Services, request: Any, reply: Reply) -> None:
     if request.topics is None or (not request.topics and _version(request) == 0):
         topics = [_known_topic(node, nodes, gone, _version(request), topic) for topic in node.names.all()]
     else:
-        topics = [_asked_topic(node, nodes, gone, _version(request), asked) for asked in once(request.topics, _name_or_id)]
+        # Before version 4 a client could not forbid it.
+        creates = getattr(request, "allow_auto_topic_creation", True)
+        asked_for = once(request.topics, _name_or_id)
+        topics = [_asked_topic(node, nodes, gone, _version(request), asked, creates=creates) for asked in asked_for]
     reply(
         answers.make(
             "MetadataResponse",
@@ -87,7 +82,9 @@ def _name_or_id(asked: Any) -> str | bytes:
     return topic_id if any(topic_id) else asked.name or ""
 
 
-def _asked_topic(node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, asked: Any) -> TopicMetadata:
+def _asked_topic(
+    node: Services, nodes: Container[NodeId], gone: frozenset[NodeId], version: int, asked: Any, *, creates: bool
+) -> TopicMetadata:
     topic_id = id_from_kio(getattr(asked, "topic_id", None))
     by_id = any(topic_id)
     topic = _topic_asked(node, asked)
@@ -98,6 +95,9 @@ def _asked_topic(node: Services, nodes: Container[NodeId], gone: frozenset[NodeI
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
     elif node.topics.may_miss_some:
         # What it has not applied yet is not known not to exist. Clients ask again after this error.
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    elif not by_id and creates and node.auto_creation.want(asked.name):
+        # Clients ask again after it, until the topic has come about.
         error = ErrorCode.LEADER_NOT_AVAILABLE
     return TopicMetadata(version, error, asked.name, topic_id, is_internal=False, replicas=(), partitions=[])
 
@@ -255,137 +255,3 @@ def _replica_state(answers: Answers, replica: ReplicaDescription) -> Any:
         last_fetch_timestamp=replica.last_fetch_timestamp_ms,
         last_caught_up_timestamp=replica.last_caught_up_timestamp_ms,
     )
-
-
-# --- configs ---
-
-
-def describe_configs(node: Services, request: Any, reply: Reply) -> None:
-    answers = Answers(request)
-    reply(
-        answers.make(
-            "DescribeConfigsResponse",
-            results=tuple(
-                _described_resource(node, answers, resource, wanted) for resource, wanted in _resources(request).values()
-            ),
-        )
-    )
-
-
-#: The names that are asked for, None for all.
-Wanted = set[str] | None
-
-
-def _resources(request: Any) -> dict[tuple[int, str], tuple[Any, Wanted]]:
-    """Each resource once, with all that is asked of it."""
-    found: dict[tuple[int, str], tuple[Any, Wanted]] = {}
-    for resource in request.resources:
-        key, keys = (resource.resource_type, resource.resource_name), resource.configuration_keys
-        first, wanted = found.get(key, (resource, set()))
-        found[key] = (first, None if wanted is None or keys is None else wanted.union(keys))
-    return found
-
-
-def _described_resource(node: Services, answers: Answers, resource: Any, wanted: Wanted) -> Any:
-    configs, error, message = _configs_of(node, resource.resource_type, resource.resource_name)
-    return answers.make(
-        "DescribeConfigsResult",
-        error_code=kafka_error(error),
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=tuple(
-            answers.make(
-                "DescribeConfigsResourceResult",
-                name=name,
-                value=value,
-                read_only=True,
-                config_source=source,
-                is_sensitive=False,
-                synonyms=(),
-                config_type=CONFIG_TYPE_STRING,
-                documentation=None,
-            )
-            for name, value, source in configs
-            if wanted is None or name in wanted
-        ),
-    )
-
-
-def _configs_of(node: Services, kind: int, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
-    if kind == RESOURCE_BROKER:
-        return _broker_configs(node, name)
-    if kind == RESOURCE_TOPIC:
-        topic = node.names.topic(name)
-        if topic is None:
-            fault = fault_of_spelling(name)
-            if fault is not None:
-                return [], ErrorCode.INVALID_TOPIC_EXCEPTION, fault
-            if node.topics.may_miss_some:
-                return [], ErrorCode.LEADER_NOT_AVAILABLE, f"{NO_LEADER_YET}; topic {name!r} is not known so far"
-            return [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
-        configs = {
-            "cleanup.policy": "delete",
-            "compression.type": "producer",
-            "max.message.bytes": str(node.engine.config.message_bytes_max),
-            MIN_IN_SYNC: _majority(node),
-            "retention.bytes": str(node.engine.config.retention_bytes),
-            "retention.ms": str(node.engine.config.retention_ms),
-            **_tier_configs(node, topic),
-        }
-        described = [(key, value, CONFIG_SOURCE_DEFAULT) for key, value in configs.items() if key not in topic.configs]
-        return (
-            described + [(key, value, CONFIG_SOURCE_TOPIC) for key, value in sorted(topic.configs.items())],
-            ErrorCode.NONE,
-            None,
-        )
-    return [], ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here"
-
-
-def _majority(node: Services) -> str:
-    """How many voters have to have a record before it is acknowledged. Kafka's tools compare the replicas in sync with it."""
-    return str(len(node.quorum.latest) // 2 + 1)
-
-
-def _tier_configs(node: Services, topic: Topic) -> dict[str, str]:
-    """Whether the topic has history in a remote tier, and where readers find it. How a node reaches the store is its secret."""
-    if not node.remote_log.is_on:
-        return {}
-    uri = node.engine.config.tier_uri
-    place = {} if uri is None else {"raftlake.tier.table.uri": table_uri(uri, topic.name, topic.topic_id)}
-    return {"remote.storage.enable": "true", **place}
-
-
-def _is_node_id(name: str) -> bool:
-    """Digits as a node writes them: one spelling for each node, and none that `int` knows and Kafka does not."""
-    return name.isascii() and name.isdigit() and len(name) <= NODE_ID_DIGITS and (name == "0" or name[0] != "0")
-
-
-def _broker_configs(node: Services, name: str) -> tuple[list[tuple[str, str, int]], ErrorCode, str | None]:
-    """A broker resource names a node by id. The HTTP address of every node is known; the rest only of this one.
-
-    Without a name the resource stands for the dynamic defaults of all brokers, and there are none."""
-    if not name:
-        return [], ErrorCode.NONE, None
-    if not _is_node_id(name):
-        return [], ErrorCode.INVALID_REQUEST, f"a broker is named by its node id, not by {name!r}"
-    node_id = NodeId(int(name))
-    endpoint = node.membership.endpoint(node_id)
-    if endpoint is None:
-        return [], ErrorCode.INVALID_REQUEST, f"node {node_id} is not part of this quorum"
-    http = node.membership.http_endpoint(node_id)
-    configs = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{endpoint}"}
-    if http is not None:
-        configs["http.listener"] = str(http)
-    if node_id == node.engine.config.node_id:
-        raft = node.engine.config.raft
-        configs |= {
-            "message.max.bytes": str(node.engine.config.message_bytes_max),
-            MIN_IN_SYNC: _majority(node),
-            "retention.bytes": str(node.engine.config.retention_bytes),
-            "retention.ms": str(node.engine.config.retention_ms),
-            "quorum.voters": ",".join(f"{voter}@{at}" for voter, at in node.quorum.addresses().items()),
-            "quorum.election.timeout.ms": str(raft.election_timeout_ms),
-            "quorum.fetch.timeout.ms": str(raft.fetch_timeout_ms),
-        }
-    return [(key, value, CONFIG_SOURCE_STATIC_BROKER) for key, value in sorted(configs.items())], ErrorCode.NONE, None

@@ -11,20 +11,22 @@ judged where they get their offsets (`Partition.admit`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from raftlake.errors import ErrorCode, RequestRejected, for_clients
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import NO_LEADER
+from raftlake.raft.types import NO_LEADER, Offset
 from raftlake.replica.aside.check_line import Asker, Checked
 from raftlake.replica.aside.record_checks import RequestBudget
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
+from raftlake.replica.configs.in_force import InForce
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.partition.producer_state import NO_PRODUCER
 from raftlake.replica.refused_for_good import APPEND
 from raftlake.replica.services import Services
+from raftlake.wire.batches import BatchHeader, parse_header
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
 from raftlake.wire.produce import (
     ProducePartition,
@@ -39,6 +41,9 @@ TIMEOUT_MS_MAX = 600_000
 #: Says that nothing was appended. Of the codes that might say more it is the one after which librdkafka, Java and franz-go try
 #: again, go on with an idempotent producer, and do not look for another leader.
 NO_ROOM = ErrorCode.NOT_ENOUGH_REPLICAS
+NOT_KNOWN_YET = "this node has started, and has not read yet what the topic asks for; nothing was appended"
+#: Of a batch that keeps the times of its producer.
+NO_TIME = -1
 
 
 class _Collector:
@@ -61,12 +66,20 @@ class _Collector:
             self._end()
 
     def put(
-        self, topic: int, part: int, partition: Partition | None, error: ErrorCode, base_offset: int, message: str | None = None
+        self,
+        topic: int,
+        part: int,
+        partition: Partition | None,
+        error: ErrorCode,
+        base_offset: int,
+        message: str | None = None,
+        time_ms: int = NO_TIME,
     ) -> None:
         result = self._results[topic].partitions[part]
         result.error = error
         result.base_offset = base_offset
         result.error_message = message
+        result.log_append_time_ms = time_ms
         _decide(self._node, result, partition)
         self._missing -= 1
         if self._missing == 0:
@@ -115,9 +128,10 @@ def _answer_one(
     error: ErrorCode,
     base_offset: int,
     message: str | None = None,
+    time_ms: int = NO_TIME,
 ) -> None:
     """The answer to a request for one partition."""
-    result = _decide(node, ProducePartitionResult(index, error, base_offset, error_message=message), partition)
+    result = _decide(node, ProducePartitionResult(index, error, base_offset, time_ms, error_message=message), partition)
     results = [ProduceTopicResult(topic.name, topic.topic_id, [result])]
     reply(ProduceResponse(results) if result.current_leader is None else _with_endpoints(node, results))
 
@@ -142,7 +156,8 @@ def _with_endpoints(node: Services, results: list[ProduceTopicResult]) -> Produc
     return ProduceResponse(results, node_endpoints=endpoints)
 
 
-#: Called with the partition (None: unknown here), the error, the base offset and, for a refusal, why.
+#: Called with the partition (None: unknown here), the error, the base offset, for a refusal why, and the time that the leader
+#: wrote into the batch.
 Answer = Callable[..., None]
 
 
@@ -203,14 +218,63 @@ def _append(
         # As Kafka, which takes it for a producer that may not use the id that it does not name.
         refused = RequestRejected(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without their id")
         _refuse(node, partition.group, refused, asker, done)
+    elif partition.in_force is None:
+        done(NO_ROOM, -1, NOT_KNOWN_YET)
+    elif (too_large := _fault_of_size(partition, partition.in_force, checked)) is not None:
+        _refuse(node, partition.group, too_large, asker, done)
     else:
         idempotent = checked[0].producer_id != NO_PRODUCER
         refuse = partial(done, NO_ROOM, -1)
         pending = PendingAppend(records, checked, asker.deadline_ms, done, idempotent, waits=asker.waits, refuse=refuse)
         if transactional_id is not None:
             pending.transactional_id, pending.version = transactional_id, version
+        if partition.in_force.stamps_time:
+            pending.stamps_time = True
+            pending.done = partial(_done_at, node, partition, pending, done)
         partition.appending.append(pending)
         node.engine.mark_appending(partition)
+
+
+def _fault_of_size(partition: Partition, asked: InForce, headers: Sequence[BatchHeader]) -> RequestRejected | None:
+    """Why the topic takes no batch so large. One that comes again is in the log already, and is answered so."""
+    largest = max(header.size for header in headers)
+    if largest <= asked.message_bytes_max or _is_repeated(partition, headers[0]):
+        return None
+    return RequestRejected(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"a batch of {largest} bytes exceeds max.message.bytes={asked.message_bytes_max} of topic {partition.group.topic!r}",
+    )
+
+
+def _is_repeated(partition: Partition, first: BatchHeader) -> bool:
+    if first.producer_id == NO_PRODUCER:
+        return False
+    known = partition.producers.find(first.producer_id, first.producer_epoch, first.base_sequence, first.record_count)
+    return known is not None
+
+
+def _done_at(
+    node: Services,
+    partition: Partition,
+    pending: PendingAppend,
+    done: Answer,
+    error: ErrorCode,
+    base_offset: int,
+    message: str | None = None,
+) -> None:
+    """The answer with the time that the leader wrote. A batch that came again has the time that stands in the log."""
+    time_ms = pending.append_time_ms
+    if error is ErrorCode.NONE and time_ms == NO_TIME:
+        time_ms = node.findings.guarded(partition.group, partial(_time_in_log, partition, base_offset)) or NO_TIME
+    done(error, base_offset, message, time_ms if error is ErrorCode.NONE else NO_TIME)
+
+
+def _time_in_log(partition: Partition, offset: int) -> int:
+    """The time of the batch at `offset`; -1 where its producer gave it, or retention has removed it."""
+    if partition.deleted or not partition.log.start_offset <= offset < partition.log.end_offset:
+        return NO_TIME
+    header = parse_header(partition.log.read(Offset(offset), partition.log.end_offset, 1))
+    return header.timestamp_ms_max if header.is_log_append_time else NO_TIME
 
 
 def _records(node: Services, request: ProduceRequest, group: GroupId, part: ProducePartition) -> bytearray | memoryview:

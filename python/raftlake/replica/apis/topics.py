@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
+from raftlake.replica.apis.configs import surroundings, topic_configs
 from raftlake.replica.config import ClientContext
+from raftlake.replica.configs.changes import replaced
 from raftlake.replica.hosting.topics import NO_LEADER_YET, require_name
 from raftlake.replica.refused_for_good import CREATE
 from raftlake.replica.reserved import Topic
@@ -65,7 +67,7 @@ def create_topics(node: Services, request: Any, client: ClientContext, reply: Re
             error_message=message or None,
             num_partitions=-1 if topic is None else topic.partitions,
             replication_factor=-1 if topic is None else len(node.quorum.latest),
-            configs=(),
+            configs=() if topic is None else _created_configs(node, answers, topic),
         )
         missing -= 1
         if missing == 0:
@@ -85,6 +87,23 @@ def create_topics(node: Services, request: Any, client: ClientContext, reply: Re
             put(index, None, *_validated(node, asked.name))
         else:
             node.topics.create(asked.name, partitions, configs, partial(created, index), client)
+
+
+def _created_configs(node: Services, answers: Answers, topic: Topic) -> tuple[Any, ...]:
+    """What the new topic has (KIP-525); versions below 5 have no room for it."""
+    if not answers.has("CreatableTopicConfigs"):
+        return ()
+    return tuple(
+        answers.make(
+            "CreatableTopicConfigs",
+            name=config.name,
+            value=config.value,
+            read_only=False,
+            config_source=config.source,
+            is_sensitive=False,
+        )
+        for config in topic_configs(node, topic)
+    )
 
 
 def _to_answer(asked: list[T]) -> list[T]:
@@ -110,10 +129,11 @@ def _checked(node: Services, asked: Any) -> tuple[int, dict[str, str]]:
     partitions = 1 if asked.num_partitions == DEFAULT else asked.num_partitions
     if partitions < 1:
         raise RequestRejected(ErrorCode.INVALID_PARTITIONS, f"partitions must be at least 1, got {partitions}")
-    if asked.configs:
-        names = ", ".join(sorted(config.name for config in asked.configs))
-        raise RequestRejected(ErrorCode.INVALID_CONFIG, f"topics have no settings of their own, got: {names}")
-    return partitions, {}
+    try:
+        return partitions, replaced([(config.name, config.value) for config in asked.configs], surroundings(node))
+    except RequestRejected as rejected:
+        # Of a creation Kafka calls also a doubled name, and one without a value, a bad config.
+        raise RequestRejected(ErrorCode.INVALID_CONFIG, rejected.message) from rejected
 
 
 def _validated(node: Services, name: str) -> tuple[ErrorCode, str]:

@@ -3,7 +3,8 @@
 Reading order:
 
 - `hosting`: `Hosting` opens a group from its files, closes it, and begins its log anew behind a snapshot.
-- `topics`: `TopicRegistry` follows the keys of topics, and proposes their creation and deletion.
+- `topics`: `TopicRegistry` follows the keys of topics, and proposes their creation, changes and deletion.
+- `auto_creation`: `AutoCreation` creates the topics that clients ask for, where the node's settings say so.
 - `topic_news`: what is told of topics that were created or deleted.
 - `queue`: `HostingQueue` opens and deletes some groups at a time.
 - `first_leaders`: `FirstLeaders` holds the answer to a creation until the topic's partitions have leaders.

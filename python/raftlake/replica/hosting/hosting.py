@@ -15,6 +15,7 @@ from raftlake.raft.events import ResignRequested, Started
 from raftlake.raft.types import NO_VOTERS, ElectionState, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
@@ -26,6 +27,7 @@ from raftlake.replica.partition.start_points import LogFacts
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.reports import Reports
+from raftlake.replica.reserved import Topic
 from raftlake.replica.snapshots.snapshots import Snapshots
 from raftlake.wire.ids import id_to_text
 
@@ -88,6 +90,9 @@ class Hosting:
         partition = self._damage.opening(group, lambda: self._read(group, initial))
         if is_found and partition.core.log_end == 0 and partition.core.impairment is None:
             return False
+        topic = self._names.by_id(group.topic_id)
+        if topic is not None:
+            partition.obey(in_force(topic.configs, engine.config))
         engine.partitions[group] = partition
         self.changes += 1
         engine.step(partition, Started(election_delay_ms=election_delay_ms))
@@ -158,6 +163,14 @@ class Hosting:
         partition = self._engine.partitions.get(group)
         if partition is not None and partition.core.voter_history.begin_with(initial):
             partition.core.use_latest_voters()
+
+    def obey(self, topic: Topic) -> None:
+        """The topic's key asks for this from now on. A group that is opened later asks the names."""
+        asked = in_force(topic.configs, self._engine.config)
+        for group in topic.each_group():
+            partition = self._engine.partitions.get(group)
+            if partition is not None:
+                partition.obey(asked)
 
     def close(self, groups: Iterable[GroupId]) -> list[GroupId]:
         """Their topic was deleted: forget the groups. Those are returned that have a directory, which is to be deleted."""

@@ -1,5 +1,5 @@
 """Topics are keys: `/raftlake/topics/<name>` holds the id and the number of partitions. This module follows those keys and
-keeps this node's groups equal to them, and proposes their creation, growth and deletion.
+keeps this node's groups equal to them, and proposes their creation, changes and deletion.
 
 While the metadata log is replayed after a restart the keys pass through old states. A group directory that already
 holds another incarnation of a topic (same name, other id) is therefore left alone: its own creation comes later in the
@@ -169,6 +169,7 @@ class TopicRegistry:
 
     def _host(self, topic: Topic) -> None:
         self._names.add(topic)
+        self._hosting.obey(topic)
         if topic.voters is not None or topic.grown:
             for group in topic.each_group():
                 voters = topic.voters_of(group.partition)
@@ -255,25 +256,44 @@ class TopicRegistry:
     def grow(self, name: str, count: int, done: CreateDone) -> None:
         """Let a topic have `count` partitions; `done(topic, error, message)` once it is committed and this node knows it."""
 
+        def grown(topic: Topic) -> Topic:
+            error, message = self.refusal_of_growth(name, count)
+            if error is not ErrorCode.NONE:
+                raise RequestRejected(error, message)
+            return topic.with_partitions(count, self._quorum.committed)
+
+        self.change(name, grown, done)
+
+    def change(self, name: str, edit: Callable[[Topic], Topic], done: CreateDone) -> None:
+        """Put what `edit` makes of a topic in its place; `done(topic, error, message)` once it is committed and this node knows
+        it. `edit` raises RequestRejected, and is called again where the topic changed meanwhile."""
+
         def proven(result: ReadOffsetResult) -> None:
             if result.error is ErrorCode.NONE:
-                self._grow_now(name, count, done)
+                self._change_now(name, edit, done)
             else:
                 done(None, ErrorCode.NOT_CONTROLLER, NOTHING_CHANGED)
 
         self._kv.read(True, proven)
 
+    def require(self, name: str) -> Topic:
+        """The topic of that name, as this node knows it. Raises RequestRejected."""
+        if self._engine.config.is_opaque:
+            raise RequestRejected(ErrorCode.POLICY_VIOLATION, no_keys(self._engine.config))
+        topic = self._kv.state.topics.get(name)
+        if topic is None and self.may_miss_some:
+            raise RequestRejected(ErrorCode.NOT_CONTROLLER, f"{NO_LEADER_YET}; nothing was changed")
+        if topic is None:
+            raise RequestRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+        return topic
+
     def refusal_of_growth(self, name: str, count: int) -> tuple[ErrorCode, str]:
         """Why a topic, as this node knows it, cannot have so many partitions; (NONE, "") where it can. In Kafka's words where
         Kafka refuses too."""
-        if self._engine.config.is_opaque:
-            return ErrorCode.POLICY_VIOLATION, no_keys(self._engine.config)
-        topic = self._kv.state.topics.get(name)
-        if topic is None and self.may_miss_some:
-            return ErrorCode.NOT_CONTROLLER, f"{NO_LEADER_YET}; nothing was changed"
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
-        has = topic.partitions
+        try:
+            has = self.require(name).partitions
+        except RequestRejected as rejected:
+            return rejected.code, rejected.message
         if count == has:
             return ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)."
         if count < has:
@@ -286,13 +306,18 @@ class TopicRegistry:
             return ErrorCode.INVALID_PARTITIONS, f"{count - has} more partitions would exceed this node's limit of {limit}"
         return ErrorCode.NONE, ""
 
-    def _grow_now(self, name: str, count: int, done: CreateDone) -> None:
+    def _change_now(self, name: str, edit: Callable[[Topic], Topic], done: CreateDone) -> None:
         """Under the condition that the topic is as it is known here. Where it changed meanwhile, look again."""
-        error, message = self.refusal_of_growth(name, count)
-        if error is not ErrorCode.NONE:
-            done(None, error, message)
+        try:
+            before = self.require(name)
+            topic = edit(before)
+        except RequestRejected as rejected:
+            done(None, rejected.code, rejected.message)
             return
-        key, topic = topic_key(name), self._kv.state.topics[name].with_partitions(count, self._quorum.committed)
+        if topic == before:
+            done(topic, ErrorCode.NONE, "")
+            return
+        key = topic_key(name)
         described = decode_topic(name, topic.encode(), PARTITIONS_MAX)
         if isinstance(described, Refused):
             done(None, ErrorCode.POLICY_VIOLATION, f"the topic cannot be described: {described.reason}")
@@ -304,7 +329,7 @@ class TopicRegistry:
                 done(None, *_explain(outcome))
             elif not outcome.result.succeeded:
                 # Each time somebody else has changed the topic, so this ends.
-                self.grow(name, count, done)
+                self.change(name, edit, done)
             elif outcome.result.ignored:
                 done(None, ErrorCode.POLICY_VIOLATION, f"the topic did not change: {outcome.result.ignored[0][1]}")
             else:

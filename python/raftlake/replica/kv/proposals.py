@@ -1,7 +1,7 @@
 """Who may propose what: the gate in front of the metadata log.
 
 Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
-that is created, grows or is deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to
+that is created, changed or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to
 the tier, where the records of partitions begin; or a client's command, which may end transactions. The keys of transactions are
 written by the leader of the metadata log alone, so no node forwards them. The node itself is not asked. Knows nothing of
 connections; `ports.Origin` says who asks, and a claimed number which node.
@@ -135,20 +135,23 @@ class ProposalGate:
         if isinstance(topic, Refused):
             return topic.reason
         if version != ABSENT:
-            return self._refusal_of_growth(operation, topic, version)
+            return self._refusal_of_change(operation, topic, version)
         return None if self._names.by_id(topic.topic_id) is None else "the id is another topic's"
 
-    def _refusal_of_growth(self, operation: Put, topic: Topic, version: int) -> str | None:
-        """One that was changed meanwhile its condition refuses."""
+    def _refusal_of_change(self, operation: Put, topic: Topic, version: int) -> str | None:
+        """More partitions, or other configs. One that was changed meanwhile its condition refuses."""
         entry, standing = self._state.machine.get(operation.key), self._state.topics.get(topic.name)
         if entry is None or standing is None or standing.topic_id != topic.topic_id:
-            return "a topic that stands gets more partitions"
+            return "a topic that stands gets more partitions or other configs"
         if entry.version != version:
             return None
-        if topic.partitions <= standing.partitions:
-            return "a topic that grows gets more partitions"
-        told = replace(topic, partitions=standing.partitions, grown=standing.grown)
-        return None if told == standing else "a topic that grows stays what it is"
+        told = replace(topic, partitions=standing.partitions, grown=standing.grown, configs=standing.configs)
+        if told != standing:
+            return "a topic that changes stays what it is"
+        is_same_size = (topic.partitions, topic.grown) == (standing.partitions, standing.grown)
+        if topic.configs != standing.configs:
+            return None if is_same_size else "a topic grows or gets other configs, one of the two at a time"
+        return None if topic.partitions > standing.partitions else "a topic that grows gets more partitions"
 
     def _refusal_of_block(self, operation: Put, version: int) -> str | None:
         partition = self._engine.partitions[self._engine.config.quorum_group]

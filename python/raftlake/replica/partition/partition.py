@@ -21,6 +21,7 @@ from raftlake.raft.actions import Action, AppendFetched, AppendLeaderChange, App
 from raftlake.raft.core import RaftGroup
 from raftlake.raft.messages import FetchedBatch
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica.configs.in_force import InForce
 from raftlake.replica.partition.auxiliary import Auxiliary
 from raftlake.replica.partition.holds import Holds, is_needed, may_append
 from raftlake.replica.partition.intact import require_intact
@@ -29,7 +30,7 @@ from raftlake.replica.partition.producer_state import NO_PRODUCER, AppendedBatch
 from raftlake.replica.partition.start_points import KnownProducers, LogFacts
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, control_batch, read_batch_voters
 from raftlake.wire.aborted_index import AbortedTransaction
-from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp
+from raftlake.wire.batches import BatchHeader, EndMarker, parse_header, read_end_marker, stamp, stamp_time
 from raftlake.wire.shown import without_raft_records
 
 #: `prove(group, done)` calls `done` once with whether this node is proven to lead the group still.
@@ -105,6 +106,8 @@ class Partition:
         self.high_watermark = Offset(0)
         #: Where the leader's log ended when it answered last, and in which epoch.
         self._leader_end = (Epoch(-1), Offset(0))
+        #: What the topic asks for; None before this node has applied the topic's key.
+        self.in_force: InForce | None = None
         #: What clients were shown before the log was repaired. Less is not shown to them again.
         self.shown_before = Offset(0)
 
@@ -114,6 +117,11 @@ class Partition:
         missing."""
         core = self.core
         return core.is_leader and self.high_watermark > core.epoch_start_offset
+
+    def obey(self, in_force: InForce) -> None:
+        """The topic asks for this from now on."""
+        self.in_force = in_force
+        self.log.limit_segments(in_force.segment_bytes)
 
     def note_leader_end(self, epoch: Epoch, end: Offset) -> None:
         """The leader of an epoch says where its log ends (-1: it does not say)."""
@@ -352,19 +360,27 @@ class Partition:
         )
 
     def append_records(self, action: AppendRecords) -> None:
-        """Stamp base offsets and the epoch into the batches' headers (the CRC does not cover them) and write them."""
+        """Stamp base offsets and the epoch into the batches' headers (the CRC does not cover them) and write them. Where the
+        topic asks for it, the time is stamped too."""
         admitted: list[PendingAppend] = action.payload  # type: ignore[assignment]
         del self._admitted[: len(admitted)]
         chunks: list[bytearray | memoryview | bytes] = []
         spans: list[BatchSpan] = []
         written: list[tuple[PendingAppend, Offset, Offset]] = []
         offset = action.base_offset
+        now_ms = self._wall_ms()
         for pending in admitted:
             first_offset, position = offset, 0
+            if pending.stamps_time:
+                pending.append_time_ms = now_ms
             for header in pending.headers:
                 stamp(pending.buffer, position, offset, action.epoch)
+                newest_ms = header.timestamp_ms_max
+                if pending.stamps_time:
+                    newest_ms = now_ms
+                    stamp_time(pending.buffer, header, now_ms)
                 end = Offset(offset + header.last_offset_delta + 1)
-                spans.append(BatchSpan(offset, end, action.epoch, header.timestamp_ms_max, header.size))
+                spans.append(BatchSpan(offset, end, action.epoch, newest_ms, header.size))
                 position += header.size
                 offset = end
             chunks.append(pending.buffer)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import Epoch
+from raftlake.replica.partition.voter_log import NO_TIMESTAMP
 from raftlake.wire.batches import BatchHeader, EndMarker
 
 NO_EPOCH = Epoch(-1)
@@ -33,6 +34,9 @@ class PendingAppend:
     idempotent: bool
     #: Whether somebody wants to know when it is committed; else it is done as soon as it is written.
     waits: bool = True
+    #: The leader writes its time into the batches, and says here which.
+    stamps_time: bool = False
+    append_time_ms: int = NO_TIMESTAMP
     #: Called instead of `done` where disks are too full for what clients append; None: it is the quorum's own.
     refuse: Callable[[str], None] | None = None
     #: Of the request that transactional batches came with, and its version.

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raftlake.ports.driver import SegmentInfo
-from raftlake.replica.config import NodeConfig
+from raftlake.replica.configs.in_force import InForce
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the local disk keeps of a partition, -1 for all."""
+
+    local_bytes: int
+    local_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,14 @@ class TableBounds:
     safe: int
 
 
-def first_offset_to_keep(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int, below: int, ended: int = 0) -> int:
+def kept_here(asked: InForce, *, is_tiered: bool) -> Kept:
+    """Without a remote tier the local disks have the only copy, and keep all that is kept."""
+    if is_tiered:
+        return Kept(asked.local_bytes, asked.local_ms)
+    return Kept(asked.retention_bytes, asked.retention_ms)
+
+
+def first_offset_to_keep(segments: Sequence[SegmentInfo], kept: Kept, wall_ms: int, below: int, ended: int = 0) -> int:
     """The first offset that must stay. Whole closed segments up to `below` go when they are older than `local_ms` or, oldest
     first, while the log is larger than `local_bytes`. Those up to `ended` go in any case. The active segment always stays: what
     `wants_roll` says is asked first."""
@@ -28,8 +43,8 @@ def first_offset_to_keep(segments: Sequence[SegmentInfo], config: NodeConfig, wa
     for segment in segments[:-1]:
         if segment.end_offset > below:
             break
-        too_old = _is_too_old(segment, config, wall_ms)
-        too_much = 0 <= config.local_bytes <= total_bytes - segment.size
+        too_old = _is_too_old(segment, kept, wall_ms)
+        too_much = 0 <= kept.local_bytes <= total_bytes - segment.size
         if not (too_old or too_much or segment.end_offset <= ended):
             break
         keep_from = segment.end_offset
@@ -37,7 +52,7 @@ def first_offset_to_keep(segments: Sequence[SegmentInfo], config: NodeConfig, wa
     return keep_from
 
 
-def wants_roll(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int, below: int, ended: int = 0) -> bool:
+def wants_roll(segments: Sequence[SegmentInfo], kept: Kept, wall_ms: int, below: int, ended: int = 0) -> bool:
     """Whether the active segment is to be closed so that retention may delete all of the log, as in Kafka: its newest record is
     older than `local_ms`, nothing of it lies above `below`, and whatever lies before it goes. A segment without any time stays:
     it holds the control records of a leader, and grows old with the first record behind them."""
@@ -46,10 +61,10 @@ def wants_roll(segments: Sequence[SegmentInfo], config: NodeConfig, wall_ms: int
     active = segments[-1]
     if active.size == 0 or active.timestamp_ms_max < 0 or active.end_offset > below:
         return False
-    if not _is_too_old(active, config, wall_ms):
+    if not _is_too_old(active, kept, wall_ms):
         return False
-    return first_offset_to_keep(segments, config, wall_ms, below, ended) == active.base_offset
+    return first_offset_to_keep(segments, kept, wall_ms, below, ended) == active.base_offset
 
 
-def _is_too_old(segment: SegmentInfo, config: NodeConfig, wall_ms: int) -> bool:
-    return 0 <= config.local_ms < wall_ms - segment.timestamp_ms_max
+def _is_too_old(segment: SegmentInfo, kept: Kept, wall_ms: int) -> bool:
+    return 0 <= kept.local_ms < wall_ms - segment.timestamp_ms_max

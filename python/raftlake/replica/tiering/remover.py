@@ -45,12 +45,17 @@ class Remover(Step):
         then: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(engine, kv, tier, partition, counts, then)
-        self._rule = TotalRule(engine.config.retention_bytes, engine.config.retention_ms)
         #: Each removal is a commit on the table: not more of them than of copies.
         self._interval_ms = max(engine.config.retention_check_interval_ms, engine.config.tier_target_lag_ms)
         self._next_look_ms = engine.now_ms
         #: The oldest files, as they were told when the table began at that offset.
         self._oldest: tuple[Offset, tuple[RemoteFile, ...]] | None = None
+
+    @property
+    def _rule(self) -> TotalRule:
+        """What the topic asks for at present: all, before its key is known."""
+        asked = self._partition.in_force
+        return TotalRule(-1, -1) if asked is None else TotalRule(asked.retention_bytes, asked.retention_ms)
 
     def _has_begun(self, tiered: Tiered) -> bool:
         return tiered.deleting is not None

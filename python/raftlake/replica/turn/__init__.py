@@ -6,6 +6,7 @@ Reading order:
 - `actions`: `Actions` takes each action of a core to the service that performs it.
 - `restart`: `Restarts` starts a group anew whose log is damaged, or whose append found no room.
 - `housekeeping`: `Housekeeping` runs by the clock alone: overdue appends, retention, checkpoints, the ticks of services.
+- `segment_ages`: `SegmentAges` closes open segments that are as old as their topic says.
 
 Callers: `ReplicaNode.run_turn` runs a turn, and `ReplicaNode.start` the first round of the house.
 

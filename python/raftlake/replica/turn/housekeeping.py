@@ -15,7 +15,7 @@ from raftlake.replica.disk.scrub import Scrub
 from raftlake.replica.disk.watch import DiskWatch
 from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
-from raftlake.replica.partition.retention import TableBounds, first_offset_to_keep, wants_roll
+from raftlake.replica.partition.retention import TableBounds, first_offset_to_keep, kept_here, wants_roll
 from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.snapshots.snapshots import Snapshots
 
@@ -71,7 +71,7 @@ class Housekeeping:
             self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
             seen_before_ms = engine.clock.wall_ms() - engine.config.producer_id_expiration_ms
             self._producers.expire(list(engine.partitions.values()), seen_before_ms)
-        if engine.now_ms >= self._next_retention_ms and max(engine.config.local_ms, engine.config.local_bytes) >= 0:
+        if engine.now_ms >= self._next_retention_ms:
             self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
             self._apply_retention()
 
@@ -80,22 +80,26 @@ class Housekeeping:
         engine = self._engine
         rolls = 0
         for partition in list(engine.partitions.values()):
-            if partition.group == METADATA_GROUP:
+            if partition.group == METADATA_GROUP or partition.in_force is None:
+                # What the topic wants kept is not known before its key is read.
+                continue
+            table = self._table(partition)
+            kept = kept_here(partition.in_force, is_tiered=table is not None)
+            if max(kept.local_ms, kept.local_bytes) < 0:
                 continue
             log = partition.log
             segments = self._findings.guarded(partition.group, log.segments)
             if segments is None:
                 continue
-            table = self._table(partition)
             below: int = partition.high_watermark
             ended = 0
             if table is not None:
                 below, ended = min(below, table.safe), table.start
             wall_ms = engine.clock.wall_ms()
-            if rolls < ROLLS_MAX and not partition.deleted and wants_roll(segments, engine.config, wall_ms, below, ended):
+            if rolls < ROLLS_MAX and not partition.deleted and wants_roll(segments, kept, wall_ms, below, ended):
                 rolls += 1
                 segments = self._findings.guarded(partition.group, partial(self._roll, partition)) or segments
-            keep_from = Offset(first_offset_to_keep(segments, engine.config, wall_ms, below, ended))
+            keep_from = Offset(first_offset_to_keep(segments, kept, wall_ms, below, ended))
             if keep_from == log.end_offset:
                 # A log that goes as a whole may have nothing more to append for long: its last point is not left for later.
                 partition.save_missing_point()

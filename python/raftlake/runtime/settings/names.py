@@ -88,6 +88,7 @@ TEXTS = frozenset(
         "quorum.kraft.version",
         "quorum.bootstrap.servers",
         "quorum.auto.join.enable",
+        "auto.create.topics.enable",
         "quorum.topic",
         "quorum.topic.id",
         "log.dirs",

@@ -101,6 +101,8 @@ class Settings:
     #: Large request frames that are on their way, over all connections.
     queued_request_bytes_max: int
     message_bytes_max: int
+    #: Topics that clients ask for come about.
+    auto_create_topics: bool
     #: None: there is no remote tier.
     tier: TierLocation | None
 
@@ -158,6 +160,8 @@ class Settings:
             kv_quota_bytes=self.kv_quota_bytes,
             min_free_bytes=self.min_free_bytes,
             message_bytes_max=self.message_bytes_max,
+            segment_bytes=self.segment_bytes,
+            auto_create_topics=self.auto_create_topics,
             **self._tier_config(),
         )
 
@@ -269,6 +273,7 @@ def _build(reader: _Reader) -> Settings:
         request_bytes_max=_request_bytes_max(reader),
         queued_request_bytes_max=reader.number("queued.max.request.bytes"),
         message_bytes_max=reader.number("message.max.bytes"),
+        auto_create_topics=reader.parse("auto.create.topics.enable", parse_bool) or False,
         tier=_tier(reader),
     )
 

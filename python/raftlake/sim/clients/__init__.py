@@ -1,5 +1,5 @@
 """The simulated clients of a run: producers, readers, clients of the key-value space, operators,
-and clients that delete records.
+clients that delete records, and clients that change configs.
 
 Reading order:
 
@@ -14,6 +14,7 @@ Reading order:
 - `deleter`: a client that deletes old records, and looks for what must not be there any more.
 - `transactions`, `transaction_messages`, `committed_readers`: transactional producers, and consumers that see committed
   transactions only.
+- `configurer`: a client that changes the configs of topics, and looks whether they are obeyed.
 - `topics`: a client that creates and deletes a topic over and over.
 - `voters`, `operations`: an operator that changes voters; the operator's view of machines, and the replacement of disks.
 

@@ -22,6 +22,8 @@ from raftlake.sim.trace import Trace
 TOPIC = "orders"
 #: Created and deleted over and over.
 SCRATCH = "scratch"
+#: Of a client that changes configs; this one keeps its own.
+KEPT = "kept"
 CALL_TIMEOUT_MS = 4_000
 #: The default of the setting of that name of Kafka's clients.
 RETRY_BACKOFF_MS_MAX = 1_000

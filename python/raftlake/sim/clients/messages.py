@@ -6,14 +6,19 @@ Requests are made fresh for every attempt: the leader stamps offsets into a prod
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.add_raft_voter.v1.request import AddRaftVoterRequest, Listener
-from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.delete_records.v2.request import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.incremental_alter_configs.v1.request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.remove_raft_voter.v0.request import RemoveRaftVoterRequest
@@ -58,9 +63,13 @@ def ask_api(key: ApiKey, version: int, message: object) -> Ask:
 # --- topics and producer ids ---
 
 
-def ask_create_topic(name: str, partitions: int) -> Ask:
+def ask_create_topic(name: str, partitions: int, configs: Mapping[str, str]) -> Ask:
     topic = CreatableTopic(
-        name=TopicName(name), num_partitions=i32(partitions), replication_factor=i16(-1), assignments=(), configs=()
+        name=TopicName(name),
+        num_partitions=i32(partitions),
+        replication_factor=i16(-1),
+        assignments=(),
+        configs=tuple(CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
     )
     timeout = i32Timedelta.parse(datetime.timedelta(seconds=5))
     return ask_api(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,), timeout=timeout))
@@ -70,6 +79,22 @@ def created_topic_id(answer: Any) -> bytes | None:
     """The id of the new topic; None when it was not created by this request, for whatever reason."""
     result = answer.topics[0]
     return result.topic_id.bytes if int(result.error_code) == 0 and result.topic_id is not None else None
+
+
+def ask_alter_configs(topic: str, configs: Mapping[str, str | None]) -> Ask:
+    """Set configs of a topic; None deletes one."""
+    changes = tuple(
+        AlterableConfig(name=name, config_operation=i8(1 if value is None else 0), value=value)
+        for name, value in configs.items()
+    )
+    resource = AlterConfigsResource(resource_type=i8(2), resource_name=topic, configs=changes)
+    request = IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    return ask_api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
+
+
+def alteration_error(answer: Any) -> ErrorCode:
+    """What the answer to `ask_alter_configs` says."""
+    return ErrorCode(int(answer.responses[0].error_code))
 
 
 def ask_delete_topic(name: str) -> Ask:

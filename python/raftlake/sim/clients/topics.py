@@ -6,7 +6,7 @@ close on every node while the nodes crash, replay the metadata log and elect lea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from raftlake.errors import ErrorCode
@@ -20,7 +20,9 @@ from raftlake.wire.batches import Record, build_batch
 APPENDS_MAX = 3
 
 
-def create_topic(client: Client, name: str, partitions: int, done: Callable[[Any], None]) -> None:
+def create_topic(
+    client: Client, name: str, partitions: int, done: Callable[[Any], None], configs: Mapping[str, str] | None = None
+) -> None:
     """Ask any node. A topic begins with the voters that its maker knew: while one may still come, no disk is replaced."""
     operations, scheduler = client.shared.operations, client.shared.scheduler
 
@@ -30,7 +32,7 @@ def create_topic(client: Client, name: str, partitions: int, done: Callable[[Any
         done(answer)
 
     operations.asked(client.name, scheduler.now_us + CALL_TIMEOUT_MS * US_PER_MS)
-    client.shared.calls.call(client.any_node(), ask_create_topic(name, partitions), on_answer, CALL_TIMEOUT_MS)
+    client.shared.calls.call(client.any_node(), ask_create_topic(name, partitions, configs or {}), on_answer, CALL_TIMEOUT_MS)
 
 
 class TopicChurner(Client):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from raftlake.sim.clients.base import Client, Shared
 from raftlake.sim.clients.committed_readers import CommittedReader
+from raftlake.sim.clients.configurer import Configurer
 from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.historian import Historian
 from raftlake.sim.clients.idempotent import IdempotentProducer
@@ -39,6 +40,7 @@ def make_clients(shared: Shared) -> list[Client]:
     clients.extend(Operator(shared, f"operator{index}") for index in range(settings.operators))
     clients.extend(Historian(shared, f"historian{index}") for index in range(settings.historians))
     clients.extend(Deleter(shared, f"deleter{index}") for index in range(settings.deleters))
+    clients.extend(Configurer(shared, f"configurer{index}") for index in range(settings.configurers))
     clients.extend(TransactionalProducer(shared, f"transactor{index}", index) for index in range(settings.transactors))
     if settings.transactors:
         clients.append(CommittedReader(shared, "committed"))

@@ -20,6 +20,7 @@ from raftlake.ports.driver import BatchSpan, LogStore, Room, SegmentInfo, Timest
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
+from raftlake.replica.config import SEGMENT_BYTES
 from raftlake.sim.disk.aborted_index import SimulatedAbortedIndex
 from raftlake.sim.disk.decay import Decay
 from raftlake.sim.disk.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
@@ -57,7 +58,8 @@ class MemoryLog:
         self.aborted = SimulatedAbortedIndex(self, disk.machine, disk.space)
         #: Bytes in the last segment; None where that has to be found out.
         self._active_size: int | None = None
-        self._segments = Segments(disk.segment_bytes)
+        self._segments = Segments()
+        self._segment_bytes = disk.segment_bytes
         self.decay = Decay()
 
     # --- LogStore ---
@@ -89,13 +91,18 @@ class MemoryLog:
             size = self._active_size
             if size is None:
                 size = self.segments()[-1].size
-            if size and size + span.size > self._disk.segment_bytes:
+            if size and size + span.size > self._segment_bytes:
                 begun.append(Offset(span.base_offset))
+                self._image.rolled.add(span.base_offset)
                 size = 0
             self._append_one(span, data[position : position + span.size])
             self._active_size = size + span.size
             position += span.size
         return begun
+
+    def limit_segments(self, segment_bytes: int) -> None:
+        """Simulated disks are small, and so are segments: as much smaller than a real node's."""
+        self._segment_bytes = max(1, segment_bytes * self._disk.segment_bytes // SEGMENT_BYTES)
 
     def roll(self) -> Sequence[Offset]:
         self._disk.machine.port_call("roll")

@@ -45,7 +45,7 @@ class LogImage:
     #: `ports.AbortedIndex`, and how many of its entries are durable.
     aborted: list[AbortedTransaction] = field(default_factory=list)
     aborted_synced: int = 0
-    #: Where segments begin that their size alone does not begin.
+    #: Where segments begin: whatever begun them, it is not said again.
     rolled: set[int] = field(default_factory=set)
 
     @property
@@ -72,11 +72,10 @@ class LogImage:
 
 
 class Segments:
-    """Where the segments of a log begin and end: a batch that does not fit any more begins the next one. Worked out once for
-    each batch, because an image only grows, but for its start."""
+    """Where the segments of a log begin and end. Worked out once for each batch, because an image only grows, but for its
+    start."""
 
-    def __init__(self, segment_bytes: int) -> None:
-        self._segment_bytes = segment_bytes
+    def __init__(self) -> None:
         self._closed: list[SegmentInfo] = []
         #: Base offset, size and newest timestamp of the active one.
         self._active = (0, 0, -1)
@@ -92,7 +91,7 @@ class Segments:
         base, size, latest_ms = self._active
         for index in range(count, len(batches)):
             batch = batches[index]
-            if size and (size + len(batch.data) > self._segment_bytes or batch.base in image.rolled):
+            if size and batch.base in image.rolled:
                 self._closed.append(SegmentInfo(Offset(base), Offset(batch.base), size, latest_ms))
                 base, size, latest_ms = batch.base, 0, -1
             size += len(batch.data)

@@ -24,6 +24,8 @@ OPERATED_ONE_IN = 8
 #: Seeds in one of which a client deletes records, and in one of which producers are transactional.
 DELETED_ONE_IN = 6
 TRANSACTED_ONE_IN = 4
+#: Seeds in one of which a client changes the configs of topics.
+CONFIGURED_ONE_IN = 5
 
 
 def stream(seed: int, name: str) -> Random:
@@ -125,6 +127,8 @@ class Settings:
     tier_piece_bytes: int = 4 * 1024 * 1024
     #: Clients that delete old records.
     deleters: int = 0
+    #: Clients that change the configs of topics.
+    configurers: int = 0
     #: Transactional producers; two share a transactional id.
     transactors: int = 0
 
@@ -238,6 +242,8 @@ class Settings:
             settings = replace(settings, retention_ms=choice(-1, 1_000, 4_000))
         if stream(seed, "settings of deleters").randrange(DELETED_ONE_IN) == 0:
             settings = replace(settings, deleters=1, segment_bytes=300)
+        if stream(seed, "settings of configurers").randrange(CONFIGURED_ONE_IN) == 0:
+            settings = replace(settings, configurers=1, segment_bytes=300)
         rng = stream(seed, "settings of transactions")
         if rng.randrange(TRANSACTED_ONE_IN) == 0:
             settings = replace(settings, transactors=choice(1, 2, 2, 4), partitions=max(settings.partitions, choice(1, 2, 3)))
@@ -246,7 +252,13 @@ class Settings:
     @property
     def trims(self) -> bool:
         """Whether logs lose their oldest records."""
-        return max(self.retention_bytes, self.local_retention_bytes, self.retention_ms) >= 0 or self.deleters > 0
+        kept = max(self.retention_bytes, self.local_retention_bytes, self.retention_ms)
+        return kept >= 0 or self.deleters > 0 or self.changes_retention
+
+    @property
+    def changes_retention(self) -> bool:
+        """Whether somebody changes what topics keep. The themes are about logs that keep all."""
+        return self.configurers > 0 and self.theme == 0
 
     def lines(self) -> list[str]:
         """One `name=value` per setting, in a fixed order."""
