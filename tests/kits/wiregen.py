@@ -16,6 +16,7 @@ from kio.static.protocol import Entity
 from raftlake.errors import ErrorCode
 from raftlake.wire.api import API_TABLE, ApiKey
 from raftlake.wire.common import LeaderAndEpoch, NodeEndpoint
+from raftlake.wire.durations import moment
 from raftlake.wire.fetch import (
     HIGH_WATERMARK_UNSUPPORTED,
     AbortedTransaction,
@@ -76,6 +77,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.binary(max_size=12),
     "error_code": st.sampled_from(KioErrorCode),
     "timedelta_i32": i32.map(lambda ms: datetime.timedelta(milliseconds=ms)),
+    "datetime_i64": st.integers(-1, 253_402_300_799_999).map(moment),
     "uuid": st.one_of(st.none(), ids.map(lambda raw: uuid.UUID(bytes=raw))),
 }
 

@@ -113,6 +113,7 @@ class Requests:
             values = self._plain[field.metadata["kafka_type"]]
         elif type_ is int:
             bits = {"acks": 16, "isolation_level": 8, "fetch_offset": 64, "read_timestamp_ms": 64, "position": 64}
+            bits |= {"producer_id": 64, "epoch": 16, "decided_at": 64}
             values = numbers(bits.get(field.name, 32))
         else:
             values = self._plain["bool" if type_ is bool else "string" if type_ is str else "id"]

@@ -59,7 +59,7 @@ from raftlake.client.types import (
     Record,
     TopicDescription,
 )
-from raftlake.kv.commands import Delete, Put
+from raftlake.kv.commands import Delete, EndTxn, Put
 from raftlake.wire.quorum import QuorumDescription, ReplicaDescription
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "ClientConfig",
     "ClusterDescription",
     "Delete",
+    "EndTxn",
     "FetchedBytes",
     "IsolationLevel",
     "KvConflict",

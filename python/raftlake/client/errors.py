@@ -44,13 +44,16 @@ class OffsetOutOfRange(RequestRejected):
 class KvConflict(RaftlakeError):
     """A condition of a key-value write did not hold; nothing was changed.
 
-    `current` maps each key whose condition failed to the version it has now (0: it does not exist).
+    `current` maps each key whose condition failed to the version it has now (0: it does not exist). `refused` maps each
+    producer whose transaction cannot end as it was asked to the reason.
     """
 
-    def __init__(self, current: Mapping[str, int]) -> None:
-        found = ", ".join(f"{key!r} is at version {version}" for key, version in current.items())
-        super().__init__(f"condition failed: {found or 'the key has another version'}")
+    def __init__(self, current: Mapping[str, int], refused: Mapping[int, str] | None = None) -> None:
+        found = [f"{key!r} is at version {version}" for key, version in current.items()]
+        found += (refused or {}).values()
+        super().__init__(f"condition failed: {', '.join(found) or 'the key has another version'}")
         self.current = dict(current)
+        self.refused = dict(refused or {})
 
     @property
     def current_version(self) -> int:
@@ -58,7 +61,7 @@ class KvConflict(RaftlakeError):
         return next(iter(self.current.values()), 0)
 
     def __reduce__(self) -> tuple[type[KvConflict], tuple[object, ...]]:
-        return KvConflict, (self.current,)
+        return KvConflict, (self.current, self.refused)
 
 
 class NoRoom(RequestRejected):

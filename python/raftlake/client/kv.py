@@ -12,7 +12,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 from urllib.parse import quote
 
 import httpx
@@ -39,7 +39,7 @@ from raftlake.client.kv_answers import (
 from raftlake.client.sse import ServerSentEvents
 from raftlake.client.types import KvEntry, KvEvent, KvPage
 from raftlake.errors import ErrorCode, InvalidInput, RaftlakeError, RequestRejected, WireError
-from raftlake.kv.commands import ABSENT, ANY, Delete, Put
+from raftlake.kv.commands import ABSENT, ANY, Delete, EndTxn, Put
 
 _JSON = {"content-type": "application/json"}
 #: A node sends at least a comment in this time while a watch is open.
@@ -108,9 +108,11 @@ class AsyncKv:
             raise refusal_of(answer)
         return page_of(answer)
 
-    async def txn(self, compare: Mapping[str, int], ops: Sequence[Put | Delete], *, timeout_ms: float | None = None) -> int:
+    async def txn(
+        self, compare: Mapping[str, int], ops: Sequence[Put | Delete | EndTxn], *, timeout_ms: float | None = None
+    ) -> int:
         """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: must not exist, -1:
-        must exist); else KvConflict and no change."""
+        must exist) and every transaction of a producer (`EndTxn`) can end so; else KvConflict and no change."""
         body = {
             "compare": [{"key": key, "version": version} for key, version in compare.items()],
             "ops": [_operation(operation) for operation in ops],
@@ -299,10 +301,21 @@ def _condition(if_version: int | None) -> dict[str, str]:
     return {"If-Match": "*" if if_version == ANY else f'"{if_version}"'}
 
 
-def _operation(operation: Put | Delete) -> dict[str, dict[str, str]]:
-    if isinstance(operation, Put):
-        return {"put": {"key": operation.key, "value": base64.b64encode(operation.value).decode("ascii")}}
-    return {"delete": {"key": operation.key}}
+def _operation(operation: Put | Delete | EndTxn) -> dict[str, dict[str, str | int]]:
+    match operation:
+        case Put(key=key, value=value):
+            return {"put": {"key": key, "value": base64.b64encode(value).decode("ascii")}}
+        case Delete(key=key):
+            return {"delete": {"key": key}}
+        case EndTxn():
+            fields: dict[str, str | int] = {
+                "producer_id": operation.producer_id,
+                "epoch": operation.epoch,
+                "commit": operation.commit,
+            }
+            return {"end_txn": fields}
+        case _:
+            assert_never(operation)
 
 
 async def _wait_as_told(answer: httpx.Response, deadline: Deadline) -> None:

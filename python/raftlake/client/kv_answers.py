@@ -90,16 +90,20 @@ def refusal_of(answer: httpx.Response) -> RequestRejected:
 
 
 def conflict_of(answer: httpx.Response) -> KvConflict:
-    """Of one key (`key`, `version`) or of the compares of a transaction (`failed`)."""
+    """Of one key (`key`, `version`), of the compares of a transaction (`failed`) and of its ends (`refused`)."""
     body = json_of(answer)
     failed = body.get("failed", [body])
     try:
         current = {row["key"]: row["version"] for row in failed}
+        refused = {row["producer_id"]: row["reason"] for row in body.get("refused", ())}
     except (KeyError, TypeError):
-        current = {}
-    if not current or not all(type(key) is str and type(version) is int for key, version in current.items()):
+        current, refused = {}, {}
+    is_sound = all(type(key) is str and type(version) is int for key, version in current.items()) and all(
+        type(producer_id) is int and type(reason) is str for producer_id, reason in refused.items()
+    )
+    if not (current or refused) or not is_sound:
         raise WireError(f"{answer.request.url} answered 412 without the versions in the way")
-    return KvConflict(current)
+    return KvConflict(current, refused)
 
 
 def unknown_write(method: str, path: str, told: str) -> UnknownOutcome:

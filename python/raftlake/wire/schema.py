@@ -22,11 +22,12 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.static.protocol import Entity
 
 from raftlake.errors import InvariantViolation, WireError
-from raftlake.wire.durations import milliseconds, to_milliseconds
+from raftlake.wire.durations import milliseconds, moment, moment_to_milliseconds, to_milliseconds
 from raftlake.wire.ids import id_from_kio, id_to_kio
 from raftlake.wire.primitives import (
     I16,
     I32,
+    I64,
     ID_BYTES,
     read_id,
     read_nullable_bytes,
@@ -215,6 +216,8 @@ def _value_codec(field: dataclasses.Field[Value], type_: Value, flexible: bool, 
             return _ERROR_CODE
         case "timedelta_i32":
             return _TIMEDELTA
+        case "datetime_i64" if not nullable:
+            return _MOMENT
         case _ if kafka_type in _NUMBERS and not nullable:
             return _number_codec(_NUMBERS[kafka_type])
         case _:
@@ -311,6 +314,15 @@ def _write_timedelta(out: bytearray, value: Value) -> None:
     out += I32.pack(to_milliseconds(value))
 
 
+def _read_moment(view: memoryview, position: int) -> tuple[Value, int]:
+    (ms,) = I64.unpack_from(view, position)
+    return moment(ms), position + 8
+
+
+def _write_moment(out: bytearray, value: Value) -> None:
+    out += I64.pack(moment_to_milliseconds(value))
+
+
 def _read_id(view: memoryview, position: int) -> tuple[Value, int]:
     raw, position = read_id(view, position)
     return id_to_kio(raw), position
@@ -323,4 +335,5 @@ def _write_id(out: bytearray, value: Value) -> None:
 _BOOL = Codec(_read_bool, _write_bool, 1)
 _ERROR_CODE = Codec(_read_error_code, _write_error_code, 2)
 _TIMEDELTA = Codec(_read_timedelta, _write_timedelta, 4)
+_MOMENT = Codec(_read_moment, _write_moment, 8)
 _ID = Codec(_read_id, _write_id, ID_BYTES)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import pickle
 
 import pytest
 
 from clientkit_kv import Answer, Front, answer_all, kv_test
-from raftlake.client import AsyncClient, Client, Delete, KvConflict, KvEvent, Put
+from raftlake.client import AsyncClient, Client, Delete, EndTxn, KvConflict, KvEvent, Put
 from raftlake.client.sse import ServerSentEvent, ServerSentEvents
 from raftlake.client.sync_kv import Kv
 from raftlake.errors import ErrorCode, InvalidInput, RequestRejected, UnknownOutcome
@@ -60,6 +61,29 @@ def test_a_redirected_write_goes_to_the_leader_and_so_do_the_next_ones() -> None
         versions = [await client.kv.put("k", b"v") for _ in range(3)]
         assert versions == [5, 6, 7]
         assert len(one.requests) <= 1
+
+    kv_test(test)
+
+
+def test_transactions_of_producers_end_in_a_transaction_and_a_refusal_names_the_producers() -> None:
+    async def test(client: AsyncClient, one: Front, two: Front) -> None:
+        refused = [{"producer_id": 7, "reason": "the producer 7 has the epoch 2, not 1"}]
+        told = {"error": "x", "succeeded": False, "failed": [], "refused": refused}
+        both = {**told, "failed": [{"key": "k", "version": 3}]}
+        answers = [(200, {"etag": '"5"'}, b"{}")] + [(412, {}, json.dumps(body).encode()) for body in (told, both)]
+        answer_all(one, two, *answers)
+        ops = [EndTxn(7, 1, True), Put("k", b"v"), EndTxn(8, 0, False)]
+        assert await client.kv.txn({}, ops) == 5
+        sent = json.loads([*one.requests, *two.requests][0][2])
+        assert [op["end_txn"] for op in sent["ops"] if "end_txn" in op] == [
+            {"producer_id": 7, "epoch": 1, "commit": True},
+            {"producer_id": 8, "epoch": 0, "commit": False},
+        ]
+        for current in ({}, {"k": 3}):
+            with pytest.raises(KvConflict, match="producer 7 has the epoch 2, not 1") as caught:
+                await client.kv.txn({"k": 1}, ops)
+            assert (caught.value.current, caught.value.refused) == (current, {7: refused[0]["reason"]})
+            assert pickle.loads(pickle.dumps(caught.value)).refused == caught.value.refused
 
     kv_test(test)
 

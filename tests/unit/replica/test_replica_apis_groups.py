@@ -59,6 +59,7 @@ def test_all_nodes_name_the_leader_of_the_metadata_log_as_the_coordinator_of_tra
     cluster: Cluster, version: int
 ) -> None:
     leader = cluster.leader().config
+    cluster.run(3_000, until=lambda: all(len(node.membership.nodes()) == 3 for node in cluster.nodes.values()))
     for node in cluster.nodes.values():
         found = _find_coordinator(cluster, version, TRANSACTION, node)
         told = (int(found.error_code), found.node_id, found.host, found.port)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import struct
 import uuid
 
 import pytest
+from kio.serial.readers import read_datetime_i64
 
 from raftlake.errors import ErrorCode, InvariantViolation, WireError
-from raftlake.wire.durations import milliseconds, to_milliseconds
+from raftlake.wire.durations import milliseconds, moment, moment_to_milliseconds, to_milliseconds
 from raftlake.wire.ids import ZERO_ID, id_from_kio, id_from_text, id_to_kio, id_to_text, table_of, table_uri
 from raftlake.wire.primitives import (
     TAGS_MAX,
@@ -165,3 +167,12 @@ def test_what_has_no_form_on_the_wire_is_our_own_mistake() -> None:
 def test_error_codes() -> None:
     assert error_code(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_code(-1) is error_code(31_000) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_moments_are_kios_and_end_with_the_year_9999() -> None:
+    for ms in (0, 1, 1_700_000_000_123):
+        assert moment(ms) == read_datetime_i64(struct.pack(">q", ms), 0)[0]
+        assert moment_to_milliseconds(moment(ms)) == ms
+    assert [moment_to_milliseconds(moment(ms)) for ms in (-1, 253_402_300_799_999)] == [-1, 253_402_300_799_999]
+    assert moment(2**63 - 1) == moment(253_402_300_799_999)
+    assert moment(-(2**63)) == moment(-1)

@@ -7,7 +7,6 @@ TxnOffsetCommit (28) are refused for good, as there are no consumer groups (`gro
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from raftlake.replica.refused_for_good import COMMIT, TRANSACTIONS
 from raftlake.replica.services import Services
 from raftlake.replica.transaction_entry import ID_BYTES_MAX, Transaction, TransactionState
 from raftlake.replica.transactions.requests import AddPartitions, Answer, End, InitProducer, Request
-from raftlake.wire.durations import milliseconds
+from raftlake.wire.durations import milliseconds, moment
 
 #: The first versions whose clients know PRODUCER_FENCED.
 INIT_FENCED_FROM, OTHERS_FENCED_FROM = 4, 2
@@ -29,9 +28,6 @@ LISTED_MAX = 10_000
 LOOKS_AT_ONCE = 1_000
 #: Ids that one request may describe: each may tell 2,000 partitions.
 DESCRIBED_MAX = 100
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-#: The year 9999: no later time can be told.
-_TIME_MS_MAX = 253_402_300_799_000
 _STATES = frozenset(state.value for state in TransactionState)
 
 Done = Callable[[Answer], None]
@@ -196,14 +192,14 @@ def _described(node: Services, answers: Answers, transactional_id: str, found: T
         name = node.names.resolve_topic(topic_id)
         if name is not None:
             topics.setdefault(name, []).append(index)
-    started_ms = -1 if found is None or found.is_idle else min(found.started_ms, _TIME_MS_MAX)
+    started_ms = -1 if found is None or found.is_idle else found.started_ms
     return answers.make(
         "TransactionState",
         error_code=kafka_error(error),
         transactional_id=transactional_id,
         transaction_state="" if found is None else found.state.value,
         transaction_timeout=milliseconds(0 if found is None else found.timeout_ms),
-        transaction_start_time=_EPOCH + datetime.timedelta(milliseconds=started_ms),
+        transaction_start_time=moment(started_ms),
         producer_id=-1 if found is None else found.producer_id,
         producer_epoch=-1 if found is None else found.epoch,
         topics=tuple(answers.make("TopicData", topic=name, partitions=tuple(indexes)) for name, indexes in topics.items()),

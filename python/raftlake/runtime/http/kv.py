@@ -46,6 +46,7 @@ TXN_BODY_BYTES_MAX = TXN_BYTES_MAX * 3 // 2
 BODY_BYTES_AT_ONCE = 4 * 1024
 #: What a 412 says, so that it cannot be taken for the answer to a write that happened.
 CONDITION_FAILED = "condition failed"
+END_REFUSED = "a transaction cannot end so; nothing changed"
 #: Bodies of all requests under way together.
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _CONSISTENCY = ("linearizable", "stale")
@@ -144,7 +145,9 @@ class KvHandlers:
             body = json_bytes({"succeeded": True, "version": result.offset})
             return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
         failed = [{"key": key, "version": version} for key, version in result.current]
-        body = json_bytes({"error": CONDITION_FAILED, "succeeded": False, "failed": failed})
+        refused = [{"producer_id": producer_id, "reason": reason} for producer_id, reason in result.refused]
+        told = {"error": CONDITION_FAILED if failed else END_REFUSED, "succeeded": False, "failed": failed}
+        body = json_bytes(told if not refused else {**told, "refused": refused})
         return Response(412, body, offset=result.offset + 1)
 
     def _written(self, key: str, result: TxnResult) -> Response:

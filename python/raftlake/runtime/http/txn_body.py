@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.kv.commands import COMPARES_MAX, OPERATIONS_MAX, Compare, Delete, Put, Txn
+from raftlake.kv.commands import COMPARES_MAX, OPERATIONS_MAX, Compare, Delete, EndTxn, Put, Txn
 from raftlake.kv.keys import is_reserved
 from raftlake.runtime.http.base import HttpError
 
@@ -39,7 +39,9 @@ def parse_txn(body: bytes) -> Generator[None, None, Txn]:
     yield
     if not isinstance(fields, dict) or not fields.keys() <= {"compare", "ops"} or "ops" not in fields:
         raise HttpError(
-            400, 'the body must be {"compare":[{"key","version"}],"ops":[{"put":{"key","value"}},{"delete":{"key"}}]}'
+            400,
+            'the body must be {"compare":[{"key","version"}],"ops":[{"put":{"key","value"}},{"delete":{"key"}},'
+            '{"end_txn":{"producer_id","epoch","commit"}}]}',
         )
     compares = [_parse_compare(entry, index) for index, entry in enumerate(_rows(fields, "compare"))]
     ops = [_parse_op(entry, index) for index, entry in enumerate(_rows(fields, "ops"))]
@@ -101,11 +103,13 @@ def _parse_compare(entry: object, index: int) -> Compare:
     return rejected_as_400(lambda: Compare(key, version), where)
 
 
-def _parse_op(entry: object, index: int) -> Put | Delete:
+def _parse_op(entry: object, index: int) -> Put | Delete | EndTxn:
     where = f"ops[{index}]"
-    if not isinstance(entry, dict) or len(entry) != 1 or not entry.keys() <= {"put", "delete"}:
-        raise HttpError(400, f'{where} must be {{"put": {{...}}}} or {{"delete": {{...}}}}')
+    if not isinstance(entry, dict) or len(entry) != 1 or not entry.keys() <= {"put", "delete", "end_txn"}:
+        raise HttpError(400, f'{where} must be {{"put": {{...}}}}, {{"delete": {{...}}}} or {{"end_txn": {{...}}}}')
     ((kind, fields),) = entry.items()
+    if kind == "end_txn":
+        return _parse_end(fields, where)
     if not isinstance(fields, dict) or not isinstance(key := fields.get("key"), str):
         raise HttpError(400, f"{where}: {kind} needs a key, a string")
     if is_reserved(key):
@@ -116,6 +120,15 @@ def _parse_op(entry: object, index: int) -> Put | Delete:
         return rejected_as_400(lambda: Delete(key), where)
     value = _parse_value(fields, where)
     return rejected_as_400(lambda: Put(key, value), where)
+
+
+def _parse_end(fields: object, where: str) -> EndTxn:
+    if not isinstance(fields, dict) or fields.keys() != {"producer_id", "epoch", "commit"}:
+        raise HttpError(400, f"{where}: end_txn takes a producer_id, its epoch and commit, and nothing else")
+    producer_id, epoch, commit = fields["producer_id"], fields["epoch"], fields["commit"]
+    if type(producer_id) is not int or type(epoch) is not int or type(commit) is not bool:
+        raise HttpError(400, f"{where}: producer_id and epoch are whole numbers, and commit is true or false")
+    return rejected_as_400(lambda: EndTxn(producer_id, epoch, commit), where)
 
 
 def _parse_value(fields: dict[str, object], where: str) -> bytes:

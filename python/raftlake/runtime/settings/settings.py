@@ -83,6 +83,9 @@ class Settings:
     local_retention_ms: int
     producer_id_expiration_ms: int
     producer_ids_max: int
+    transaction_timeout_ms_max: int
+    transactional_id_expiration_ms: int
+    transactional_ids_max: int
     snapshot_bytes_between: int
     snapshot_interval_ms: int
     snapshot_fetch_bytes_max: int
@@ -146,6 +149,9 @@ class Settings:
             local_retention_ms=self.local_retention_ms,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             producer_ids_max=self.producer_ids_max,
+            transaction_timeout_ms_max=self.transaction_timeout_ms_max,
+            transactional_id_expiration_ms=self.transactional_id_expiration_ms,
+            transactional_ids_max=self.transactional_ids_max,
             snapshot_bytes_between=self.snapshot_bytes_between,
             snapshot_interval_ms=self.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.snapshot_fetch_bytes_max,
@@ -248,6 +254,9 @@ def _build(reader: _Reader) -> Settings:
         local_retention_ms=_local_retention(reader, "retention.ms"),
         producer_id_expiration_ms=reader.number("producer.id.expiration.ms"),
         producer_ids_max=reader.number("producer.ids.max"),
+        transaction_timeout_ms_max=reader.number("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=reader.number("transactional.id.expiration.ms"),
+        transactional_ids_max=reader.number("transactional.ids.max"),
         snapshot_bytes_between=reader.number("metadata.log.max.record.bytes.between.snapshots"),
         snapshot_interval_ms=reader.number("metadata.log.max.snapshot.interval.ms"),
         snapshot_fetch_bytes_max=reader.number("quorum.fetch.snapshot.max.bytes"),
