@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from configkit import BROKER, alter, created, described, schema
+from raftlake.replica.apis import configs
+from raftlake.replica.config import METADATA_TOPIC
 from raftlake.wire.api import ApiKey, RequestHeader, encode_response
 from replica_cluster import Cluster
 
@@ -87,6 +89,24 @@ def test_a_node_tells_its_own_settings(cluster: Cluster) -> None:
     told = described(cluster, str(node.config.node_id), node, kind=BROKER)
     assert told["auto.create.topics.enable"].value == "false" and told["log.segment.bytes"].value == "134217728"
     assert all(config.read_only for config in told.values())
+
+
+def test_one_answer_tells_of_so_many_topics(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of ten thousand would keep the node for seconds."""
+    monkeypatch.setattr(configs, "TOPICS_TOLD_MAX", 1)
+    made = schema("describe_configs", 4)
+    resources = tuple(
+        made.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((2, "none"), (2, "t"), (2, "plain"), (BROKER, "1"), (2, "none-either"))
+    )
+    request = made.DescribeConfigsRequest(resources=resources)
+    results = cluster.ask(cluster.leader(), ApiKey.DESCRIBE_CONFIGS, request, version=4).results
+    assert [int(each.error_code) for each in results] == [3, 0, 42, 0, 3]
+    assert results[2].configs == () and "in another one" in results[2].error_message
+
+
+def test_nobody_sets_configs_of_the_quorums_own_log(cluster: Cluster) -> None:
+    assert all(config.read_only for config in described(cluster, METADATA_TOPIC).values())
 
 
 def test_another_topics_configs_are_not_told(cluster: Cluster) -> None:
