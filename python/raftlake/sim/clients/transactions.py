@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from raftlake.errors import ErrorCode
+from raftlake.kv.commands import EndTxn, Put, Txn
 from raftlake.raft.types import NodeId
+from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
 from raftlake.sim.clients.calls import Ask, CallFailure
 from raftlake.sim.clients.messages import ask_produce, produced
@@ -26,7 +28,7 @@ from raftlake.sim.clients.transaction_messages import (
     granted,
 )
 from raftlake.sim.histories.transactions import Transaction
-from raftlake.sim.oracle import Append
+from raftlake.sim.oracle import MARK_PREFIX, Append
 from raftlake.wire.batches import Record, build_batch
 
 #: Clients of one transactional id.
@@ -57,7 +59,7 @@ class TransactionalProducer(Client):
         self._coordinator: NodeId | None = None
         self._leaders: dict[int, NodeId] = {}
         self._producer_id, self._epoch = -1, -1
-        self._incarnations = self._begun = self._values_made = 0
+        self._incarnations = self._begun = self._values_made = self._marks = 0
         #: Of this epoch, by partition: the next sequence; and the records of this incarnation.
         self._sequences: dict[int, int] = {}
         self._records: dict[int, int] = {}
@@ -203,7 +205,7 @@ class TransactionalProducer(Client):
     def _end_somehow(self) -> None:
         what = self.rng.randrange(10)
         if what < 7:
-            self._next = partial(self._end, commit=what < 5)
+            self._next = self._end_by_key if what < 2 else partial(self._end, commit=what < 5)
             self._next()
         elif what == 7:
             # Only whoever comes next ends it.
@@ -231,3 +233,35 @@ class TransactionalProducer(Client):
             self.succeed()
 
         self._ask(ask, on_answer)
+
+    def _end_by_key(self) -> None:
+        """Commit beside a put of a key, in one command of the key-value space, at any node."""
+        transaction, oracle = self._transaction, self.shared.oracle
+        transaction.commit_was_asked = True
+        self._marks += 1
+        mark, floor = f"{self.name}-{self._marks}".encode(), oracle.kv_floor
+        decision = EndTxn(self._producer_id, self._epoch, commit=True)
+        txn = Txn(compares=(), ops=(Put(MARK_PREFIX + self.name, mark), decision))
+        oracle.kv_write_sent(mark, txn)
+
+        def on_outcome(answer: Any) -> None:
+            if answer is CallFailure.REFUSED or (
+                isinstance(answer, ProposeOutcome) and answer.status in (ProposeStatus.REFUSED, ProposeStatus.NOT_LEADER)
+            ):
+                oracle.kv_write_refused(mark)
+            if not isinstance(answer, ProposeOutcome) or answer.status is not ProposeStatus.DONE or answer.result is None:
+                self.give_up()
+                return
+            oracle.kv_write_answered(mark, txn, answer.result, floor)
+            if not answer.result.succeeded:
+                self._go_on_after(ErrorCode.INVALID_TXN_STATE)
+                return
+            transaction.outcome = True
+            self.say(f"{transaction.name} is committed beside {mark.decode()}")
+            self.shared.operations.coverage.note("transaction committed beside a key")
+            self._next = self._begin_transaction
+            self.succeed()
+
+        self.shared.calls.call(
+            self.any_node(), lambda node, reply: node.kv.propose_anywhere(txn, reply), on_outcome, CALL_TIMEOUT_MS
+        )
