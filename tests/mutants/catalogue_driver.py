@@ -163,7 +163,13 @@ PRODUCERS_AND_STATE = (
     Mutant(
         name="duplicate-after-failover",
         source="KIP-98: a follower knows the sequences of what it replicates",
-        edits=(Edit(PARTITION, "            self._facts.remember(batch.payload.header, now_ms)\n", "            pass\n"),),
+        edits=(
+            Edit(
+                PARTITION,
+                "            self._facts.remember(batch.payload.header, now_ms, batch.payload.marker)\n",
+                "            pass\n",
+            ),
+        ),
     ),
     Mutant(
         name="sequences-not-checked",
@@ -199,8 +205,8 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 "raftlake.replica.partition.start_points",
-                "            self.producers.restore(rows)\n",
-                "            self.producers.restore(rows if log.start_offset == 0 else [])\n",
+                "            self.producers.restore(rows, notes.ended)\n",
+                "            self.producers.restore(rows if log.start_offset == 0 else [], notes.ended)\n",
             ),
         ),
     ),

@@ -191,8 +191,8 @@ HOSTILE_SPOILT = (
         edits=(
             Edit(
                 "raftlake.replica.kv.recent_results",
-                "result if result.ignored else None if",
-                "None if",
+                "result if result.ignored or result.refused else None if",
+                "result if result.refused else None if",
             ),
         ),
         by_tests=True,

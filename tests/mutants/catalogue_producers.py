@@ -96,7 +96,7 @@ EPOCHS = (
         source="KIP-360: the first batch of a new epoch repeats nothing, be its sequences those of an old one",
         by_tests=True,
         places=(RULES,),
-        edits=(Edit(STATE, "        if _epoch(old) == _epoch(rows):\n", "        if old:\n"),),
+        edits=(Edit(STATE, "        if _epoch(kept) == _epoch(rows):\n", "        if kept:\n"),),
     ),
     Mutant(
         name="new-epoch-goes-on-with-zero-alone",

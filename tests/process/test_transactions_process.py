@@ -1,4 +1,4 @@
-"""Transactions of librdkafka on real nodes: committed, aborted, fenced, timed out, over killed coordinators and leaders."""
+"""Transactions of librdkafka on real nodes, over killed coordinators and leaders."""
 
 from __future__ import annotations
 
@@ -92,49 +92,6 @@ def read_all(quorum: LocalQuorum, topic: str, partitions: int, isolation: str = 
     finally:
         consumer.close()
     return found
-
-
-def test_readers_see_committed_transactions_only(own_quorum: LocalQuorum) -> None:
-    with Client(own_quorum.bootstrap_servers) as client:
-        client.create_topic("t", partitions=2)
-    producer = new_producer(own_quorum, "one")
-    send(producer, "t", {0: [b"a", b"b"], 1: [b"c"]})
-    assert read_all(own_quorum, "t", 2) == {0: [], 1: []}
-    again(lambda: producer.commit_transaction(CALL_SECONDS))
-    committed = {0: [b"a", b"b"], 1: [b"c"]}
-    wait_until(lambda: read_all(own_quorum, "t", 2) == committed, "the commit is seen")
-    send(producer, "t", {0: [b"x"], 1: [b"y", b"z"]})
-    again(lambda: producer.abort_transaction(CALL_SECONDS))
-    send(producer, "t", {1: [b"d"]})
-    again(lambda: producer.commit_transaction(CALL_SECONDS))
-    wait_until(lambda: read_all(own_quorum, "t", 2) == {0: [b"a", b"b"], 1: [b"c", b"d"]}, "the third transaction is seen")
-    everything = {0: [b"a", b"b", b"x"], 1: [b"c", b"y", b"z", b"d"]}
-    assert read_all(own_quorum, "t", 2, "read_uncommitted") == everything
-
-
-def test_a_zombie_is_fenced_and_its_transaction_aborted(own_quorum: LocalQuorum) -> None:
-    with Client(own_quorum.bootstrap_servers) as client:
-        client.create_topic("t")
-    zombie = new_producer(own_quorum, "same")
-    send(zombie, "t", {0: [b"of the zombie"]})
-    newer = new_producer(own_quorum, "same")
-    with pytest.raises(KafkaException) as caught:
-        zombie.commit_transaction(CALL_SECONDS)
-    assert caught.value.args[0].fatal() and caught.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
-    send(newer, "t", {0: [b"of the newer one"]})
-    again(lambda: newer.commit_transaction(CALL_SECONDS))
-    wait_until(lambda: read_all(own_quorum, "t", 1) == {0: [b"of the newer one"]}, "the newer transaction alone is seen")
-
-
-def test_a_transaction_that_is_left_open_holds_readers_until_its_timeout(own_quorum: LocalQuorum) -> None:
-    with Client(own_quorum.bootstrap_servers) as client:
-        client.create_topic("t")
-        left = new_producer(own_quorum, "left", timeout_ms=3_000)
-        send(left, "t", {0: [b"left"]})
-        client.append("t", b"behind it")
-    wait_until(lambda: read_all(own_quorum, "t", 1) == {0: [b"behind it"]}, "the timeout has aborted what was left open")
-    with pytest.raises(KafkaException):
-        left.commit_transaction(CALL_SECONDS)
 
 
 class Worker:

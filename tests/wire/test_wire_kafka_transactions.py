@@ -1,10 +1,11 @@
-"""Kafka's own transactional producer and tools (4.3.1, Java) against our nodes, and what librdkafka wrote, read by Java."""
+"""Kafka's own transactional producer and `kafka-transactions` (4.3.1, Java) at a quorum of ours."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -15,48 +16,98 @@ from waitkit import wait_until
 pytestmark = pytest.mark.java
 
 NewTopicName = Callable[..., str]
-Tool = Callable[..., subprocess.CompletedProcess[str]]
+Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 
-PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
-TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
+TOOL = "org.apache.kafka.tools.TransactionsCommand"
+STORY = """
+import java.time.Duration;
+import java.util.*;
+import org.apache.kafka.clients.consumer.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.*;
+import org.apache.kafka.common.serialization.*;
+public class Story {
+    static KafkaProducer<String, String> producer(String servers, String id) {
+        var made = new KafkaProducer<String, String>(Map.of("bootstrap.servers", servers, "transactional.id", id),
+            new StringSerializer(), new StringSerializer());
+        made.initTransactions();
+        return made;
+    }
+    public static void main(String[] args) throws Exception {
+        var servers = args[0];
+        var topic = args[1];
+        var first = producer(servers, topic);
+        long began = System.nanoTime();
+        for (int number = 0; number < 20; number++) {
+            first.beginTransaction();
+            for (int partition = 0; partition < 2; partition++)
+                first.send(new ProducerRecord<>(topic, partition, null, (number % 2 == 0 ? "kept" : "lost") + number));
+            if (number % 2 == 0) first.commitTransaction(); else first.abortTransaction();
+        }
+        System.out.println("transactions ms=" + (System.nanoTime() - began) / 1_000_000);
+        first.beginTransaction();
+        first.send(new ProducerRecord<>(topic, 0, null, "lost-late"));
+        first.flush();
+        var second = producer(servers, topic);
+        try {
+            first.send(new ProducerRecord<>(topic, 0, null, "lost-later"));
+            first.commitTransaction();
+            System.out.println("not fenced");
+        } catch (ProducerFencedException | InvalidProducerEpochException fenced) {
+            System.out.println("fenced");
+        }
+        second.beginTransaction();
+        second.send(new ProducerRecord<>(topic, 0, null, "kept-last"));
+        second.commitTransaction();
+        var open = producer(servers, topic + "-open");
+        open.beginTransaction();
+        open.send(new ProducerRecord<>(topic, 1, null, "lost-open"));
+        open.flush();
+        var consumer = new KafkaConsumer<String, String>(
+            Map.of("bootstrap.servers", servers, "isolation.level", "read_committed"),
+            new StringDeserializer(), new StringDeserializer());
+        consumer.assign(List.of(new TopicPartition(topic, 0), new TopicPartition(topic, 1)));
+        consumer.seekToBeginning(consumer.assignment());
+        var values = new ArrayList<String>();
+        for (int polls = 0; polls < 20 && values.size() < 21; polls++)
+            for (var each : consumer.poll(Duration.ofMillis(500))) values.add(each.value());
+        for (var each : consumer.poll(Duration.ofMillis(1000))) values.add(each.value());
+        Collections.sort(values);
+        System.out.println("read " + String.join(" ", values));
+        // The transaction stays open when the process ends.
+        Runtime.getRuntime().halt(0);
+    }
+}
+"""
 
 
-def consume(tool: Tool, quorum: LocalQuorum, topic: str, count: int, isolation: str) -> list[str]:
-    at = ("--bootstrap-server", quorum.bootstrap_servers, "--topic", topic, "--partition", "0", "--offset", "earliest")
-    more = ("--max-messages", str(count), "--timeout-ms", "20000", "--isolation-level", isolation)
-    return tool(CONSOLE_CONSUMER, *at, *more).stdout.split()
+def test_kafkas_producer_commits_aborts_and_is_fenced_and_its_tool_sees_it(
+    quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool, tmp_path: Path
+) -> None:
+    topic = new_topic(partitions=2)
+    story = tmp_path / "Story.java"
+    story.write_text(STORY)
+    told = kafka_tool(str(story), quorum.bootstrap_servers, topic).stdout
+    assert "\nfenced" in told, told
+    committed = sorted([f"kept{number}" for number in range(0, 20, 2) for _ in range(2)] + ["kept-last"])
+    assert f"read {' '.join(committed)}\n" in told, told
 
-
-def test_java_writes_transactions_and_reads_them(quorum: LocalQuorum, kafka_tool: Tool, new_topic: NewTopicName) -> None:
-    topic = new_topic()
     at = ("--bootstrap-server", quorum.bootstrap_servers)
-    work = ("--topic", topic, "--num-records", "1000", "--record-size", "100", "--throughput", "2000")
-    done = kafka_tool(PERFORMANCE, *at, *work, "--transactional-id", "java", "--transaction-duration-ms", "50")
-    assert "1000 records sent" in done.stdout
-    assert len(consume(kafka_tool, quorum, topic, 1000, "read_committed")) == 1000
-    listed = kafka_tool(TRANSACTIONS, *at, "list").stdout
-    assert re.search(r"^java\s+\d+\s+\d+\s+(CompleteCommit|PrepareCommit|Empty)", listed, flags=re.MULTILINE), listed
-
-
-def test_java_consumers_skip_what_was_aborted(quorum: LocalQuorum, kafka_tool: Tool, new_topic: NewTopicName) -> None:
-    topic = new_topic()
-    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "transactional.id": f"of-{topic}", "linger.ms": 0})
-    producer.init_transactions(30)
-    for value, commits in ((b"a", True), (b"x", False), (b"b", True), (b"y", False), (b"c", True)):
-        producer.begin_transaction()
-        producer.produce(topic, value, partition=0)
-        producer.flush(30)
-        (producer.commit_transaction if commits else producer.abort_transaction)(30)
-    assert consume(kafka_tool, quorum, topic, 3, "read_committed") == ["a", "b", "c"]
-    assert consume(kafka_tool, quorum, topic, 5, "read_uncommitted") == ["a", "x", "b", "y", "c"]
+    listed = kafka_tool(TOOL, *at, "list").stdout.splitlines()
+    rows = {fields[0]: fields[-1] for line in listed[1:] if (fields := line.split())}
+    assert (rows[topic], rows[f"{topic}-open"]) == ("CompleteCommit", "Ongoing")
+    assert len([line for line in listed if line.startswith(f"{topic} ")]) == 1, "one node coordinates"
+    (described,) = kafka_tool(TOOL, *at, "describe", "--transactional-id", f"{topic}-open").stdout.splitlines()[1:]
+    assert f"{topic}-1" in described and "Ongoing" in described
+    hanging = kafka_tool(TOOL, *at, "find-hanging", "--topic", topic, "--max-transaction-timeout", "15").stdout
+    assert hanging.splitlines()[1:] == [], "it is open, and does not hang"
 
 
 def open_at(tool: Tool, quorum: LocalQuorum, topic: str) -> list[str]:
     """Where the open transactions of partition 0 begin."""
     at = ("--bootstrap-server", quorum.bootstrap_servers)
-    output = tool(TRANSACTIONS, *at, "describe-producers", "--topic", topic, "--partition", "0").stdout
+    output = tool(TOOL, *at, "describe-producers", "--topic", topic, "--partition", "0").stdout
     last = [line.split()[-1] for line in output.splitlines() if re.match(r"\d", line)]
     assert last, output
     return [offset for offset in last if offset.isdigit()]
@@ -73,11 +124,11 @@ def test_kafka_transactions_describes_and_ends_what_is_open(
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
     producer.flush(30)
-    described = kafka_tool(TRANSACTIONS, *at, "describe", "--transactional-id", name).stdout
+    described = kafka_tool(TOOL, *at, "describe", "--transactional-id", name).stdout
     assert "Ongoing" in described and f"{topic}-0" in described, described
     (start,) = open_at(kafka_tool, quorum, topic)
     # It does not hang: its coordinator knows it, and ends it as a whole.
-    refused = kafka_tool(TRANSACTIONS, *at, "abort", "--topic", topic, "--partition", "0", "--start-offset", start, check=False)
+    refused = kafka_tool(TOOL, *at, "abort", "--topic", topic, "--partition", "0", "--start-offset", start, check=False)
     assert refused.returncode != 0 and open_at(kafka_tool, quorum, topic) == [start]
-    kafka_tool(TRANSACTIONS, *at, "forceTerminateTransaction", "--transactionalId", name)
+    kafka_tool(TOOL, *at, "forceTerminateTransaction", "--transactionalId", name)
     wait_until(lambda: not open_at(kafka_tool, quorum, topic), "the transaction is aborted", seconds=60)

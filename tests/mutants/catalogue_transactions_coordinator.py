@@ -1,0 +1,252 @@
+"""Bugs planted in the coordinator of transactions: decisions, markers on their way, time limits, and who is answered what."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_work import mutant
+
+ENDS = ("unit/kv/test_kv_end_txn.py", "unit/replica/test_replica_transaction_index.py")
+ENTRY = ("unit/replica/test_replica_transaction_entry.py",)
+RULED = ("unit/replica/test_replica_transaction_index.py",)
+REQUESTS = ("unit/replica/test_replica_transactions_requests.py",)
+COORDINATED = ("unit/replica/test_replica_transactions_coordinator.py",)
+DELIVERED = ("unit/replica/test_replica_transactions_delivery.py",)
+DUE = ("unit/replica/test_replica_transactions_deadlines.py",)
+SERVED = ("unit/replica/test_replica_transactions_service.py",)
+DESK = ("unit/replica/test_replica_transactions_desk.py",)
+ASKED = ("unit/replica/test_replica_apis_transactions.py",)
+HTTP = ("unit/runtime/test_runtime_http_kv_end_txn.py",)
+
+TRANSACTIONS_COORDINATOR = (
+    mutant(
+        "an-end-that-cannot-be-does-not-keep-the-rest-from-happening",
+        "the progress of a program is noted, and its transaction is not committed",
+        "raftlake.kv.machine",
+        "        if current or refused:\n",
+        "        if current:\n",
+        ENDS,
+    ),
+    mutant(
+        "a-failed-compare-does-not-keep-transactions-from-ending",
+        "a transaction is committed whose program lost the race",
+        "raftlake.kv.machine",
+        "        if current or refused:\n",
+        "        if refused:\n",
+        ENDS,
+    ),
+    mutant(
+        "the-result-of-a-refused-end-is-kept-as-a-success",
+        "who waits at another node is told that the transaction ended",
+        "raftlake.replica.kv.recent_results",
+        "if result.ignored or result.refused else",
+        "if result.ignored else",
+        ("unit/replica/test_replica_kv_recent_results.py",),
+    ),
+    mutant(
+        "an-end-is-decided-whatever-the-epoch",
+        "a producer that was replaced commits what its successor writes",
+        "raftlake.replica.transaction_index",
+        "        if standing.epoch != ending.epoch:\n",
+        "        if standing.epoch < ending.epoch:\n",
+        RULED,
+    ),
+    mutant(
+        "a-decision-is-turned-round",
+        "one partition commits what another one aborts",
+        "raftlake.replica.transaction_index",
+        "    _S.PREPARE_COMMIT: frozenset({_S.PREPARE_COMMIT, ",
+        "    _S.PREPARE_COMMIT: frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT, _S.COMPLETE_ABORT, ",
+        RULED,
+    ),
+    mutant(
+        "a-producer-id-changes-hands",
+        "two transactional ids end each other's transactions",
+        "raftlake.replica.transaction_index",
+        "        if self._keys.get(found.producer_id, key) != key:\n",
+        "        if False:\n",
+        RULED,
+    ),
+    mutant(
+        "a-partition-leaves-an-ongoing-transaction",
+        "its records stay open, and readers of committed records wait for ever",
+        "raftlake.replica.transaction_index",
+        "else found.partitions >= before.partitions",
+        "else True",
+        RULED,
+    ),
+    mutant(
+        "two-transactional-ids-have-one-key",
+        "a long id and the name of its hash are one transaction",
+        "raftlake.replica.transaction_entry",
+        '.replace("~", "%7E")',
+        "",
+        ENTRY,
+    ),
+    mutant(
+        "the-next-transaction-begins-before-the-markers-of-the-last",
+        "a late marker ends the wrong transaction",
+        "raftlake.replica.transactions.requests",
+        "        if standing.is_prepared:\n            return Wait()\n        known",
+        "        known",
+        REQUESTS,
+    ),
+    mutant(
+        "a-repeated-request-of-a-producer-counts-its-epoch-on",
+        "the answer that got lost named another epoch than the one that came",
+        "raftlake.replica.transactions.requests",
+        "        if is_retry and standing.epoch <= EPOCH_EXHAUSTED:\n",
+        "        if is_retry and standing.epoch < 0:\n",
+        REQUESTS,
+    ),
+    mutant(
+        "a-time-limit-does-not-fence",
+        "a producer whose transaction was aborted goes on in the next one",
+        "raftlake.replica.transactions.requests",
+        "fenced = replace(standing.decided(False), epoch=standing.epoch + 1, updated_ms=wall_ms)",
+        "fenced = replace(standing.decided(False), updated_ms=wall_ms)",
+        REQUESTS,
+    ),
+    mutant(
+        "an-epoch-beyond-the-last-is-given-out",
+        "the epoch of the next abort would not fit into its record",
+        "raftlake.replica.transactions.requests",
+        "        if standing.epoch >= EPOCH_EXHAUSTED:\n",
+        "        if standing.epoch > EPOCH_EXHAUSTED:\n",
+        REQUESTS,
+    ),
+    mutant(
+        "an-answer-rests-on-old-keys",
+        "a coordinator that was replaced without knowing it refuses what its successor took",
+        "raftlake.replica.transactions.coordinator",
+        "                if held.is_proven:\n",
+        "                if True:\n",
+        COORDINATED,
+    ),
+    mutant(
+        "markers-of-an-older-decision-complete-a-transaction",
+        "it is complete while partitions still hold its records open",
+        "raftlake.replica.transactions.coordinator",
+        "        if entry.version == lane.marked_version and standing is not None:\n",
+        "        if lane.marked_version and standing is not None and standing.is_prepared:\n",
+        COORDINATED,
+    ),
+    mutant(
+        "a-change-that-was-not-made-is-answered-as-made",
+        "a producer writes to a partition that its transaction does not have",
+        "raftlake.replica.transactions.coordinator",
+        "        elif result.succeeded and told is not None:\n",
+        "        elif told is not None:\n",
+        COORDINATED,
+    ),
+    mutant(
+        "what-waits-stays-where-nobody-coordinates",
+        "producers hear nothing until their own time limit",
+        "raftlake.replica.transactions.coordinator",
+        "                if held.timer is not None and not held.is_asking:\n",
+        "                if False:\n",
+        COORDINATED,
+    ),
+    mutant(
+        "a-transaction-is-complete-with-its-first-marker",
+        "the next coordinator writes no marker where one is missing",
+        "raftlake.replica.transactions.delivery",
+        "        delivery.missing.discard(part)\n        if not delivery.missing:\n",
+        "        delivery.missing.discard(part)\n        if True:\n",
+        DELIVERED,
+    ),
+    mutant(
+        "a-marker-that-failed-counts-as-written",
+        "the partition keeps the transaction open for ever",
+        "raftlake.replica.transactions.delivery",
+        "        if error is not ErrorCode.NONE and self._group(*part) is not None:\n",
+        "        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._group(*part) is not None:\n",
+        DELIVERED,
+    ),
+    mutant(
+        "a-deleted-topic-keeps-transactions-open",
+        "a marker for a partition that is not there is tried again for ever",
+        "raftlake.replica.transactions.delivery",
+        "        if topic_id not in self._state.topic_ids:\n            return None\n",
+        "",
+        DELIVERED,
+    ),
+    mutant(
+        "the-partition-does-not-wait-for-the-decision",
+        "a leader that has not applied the decision answers that nothing is to be written",
+        "raftlake.replica.transactions.delivery",
+        "delivery.marker, Offset(delivery.version + 1), partial",
+        "delivery.marker, Offset(delivery.version), partial",
+        DELIVERED,
+    ),
+    mutant(
+        "a-completion-that-was-lost-is-not-found-again",
+        "a transaction whose last command was lost stays decided, and its producer waits for ever",
+        "raftlake.replica.transactions.service",
+        "                self._look_at(self._decided)\n",
+        "                pass\n",
+        SERVED,
+    ),
+    mutant(
+        "who-coordinates-no-more-goes-on-delivering",
+        "two nodes write the same markers, and the old one never stops",
+        "raftlake.replica.transactions.service",
+        "        self.delivery.drop_all()\n",
+        "",
+        SERVED,
+    ),
+    mutant(
+        "each-partition-gives-a-transaction-more-time",
+        "a producer that adds partitions now and then holds readers up for ever",
+        "raftlake.replica.transactions.deadlines",
+        "        if known is None or known.identity != identity:\n",
+        "        if True:\n",
+        DUE,
+    ),
+    mutant(
+        "the-next-transaction-has-the-time-of-the-last",
+        "a short transaction is aborted for the one before it",
+        "raftlake.replica.transactions.deadlines",
+        "        if known is None or known.identity != identity:\n",
+        "        if known is None:\n",
+        DUE,
+    ),
+    mutant(
+        "a-clock-that-was-set-forgets-ids",
+        "producers lose their ids because a node's clock was wrong for a while",
+        "raftlake.replica.transactions.deadlines",
+        "        if abs(between_ms - self._between_clocks_ms) > DRIFT_MS_MAX:\n",
+        "        if False:\n",
+        DUE,
+    ),
+    mutant(
+        "a-slow-partition-keeps-the-answer-for-all",
+        "the coordinator takes the node for dead, and drops the connection",
+        "raftlake.replica.transactions.desk",
+        "        timer = self._engine.timers.schedule(self._engine.now_ms + ANSWER_MS, self._end)\n",
+        "        timer = self._engine.timers.schedule(self._engine.now_ms + 1_000 * ANSWER_MS, self._end)\n",
+        DESK,
+    ),
+    mutant(
+        "an-unknown-topic-is-added-with-the-known-ones",
+        "a transaction waits for the markers of a partition that is not there",
+        "raftlake.replica.apis.transactions",
+        "    if unknown:\n",
+        "    if len(unknown) == len(asked):\n",
+        ASKED,
+    ),
+    mutant(
+        "old-clients-are-told-an-error-that-they-do-not-know",
+        "librdkafka takes PRODUCER_FENCED in an old version for an unknown error",
+        "raftlake.replica.apis.transactions",
+        "        if answer.error is ErrorCode.PRODUCER_FENCED and version < fenced_from:\n",
+        "        if False:\n",
+        ASKED,
+    ),
+    mutant(
+        "a-refusal-over-http-names-no-producer",
+        "a program that ends ten transactions does not learn which one was in the way",
+        "raftlake.runtime.http.kv",
+        '        body = json_bytes(told if not refused else {**told, "refused": refused})\n',
+        "        body = json_bytes(told)\n",
+        HTTP,
+    ),
+)
