@@ -74,6 +74,8 @@ TESTED_IN: dict[str, str] = {
     "raftlake.runtime.loop": "unit/runtime/test_runtime_log.py",
     "raftlake.runtime.http.base": "unit/runtime/test_runtime_http_front.py",
     "raftlake.runtime.http.ops": "unit/runtime/test_runtime_http_front_quorum.py",
+    "raftlake.sim.clients.committed_readers": "unit/sim/test_sim_clients_transactions.py",
+    "raftlake.sim.clients.transaction_messages": "unit/sim/test_sim_clients_transactions.py",
     "raftlake.runtime.peers.control": "property/test_runtime_peers_codec.py",
     "raftlake.runtime.listener.router": "unit/runtime/test_runtime_listener_connection.py",
     "raftlake.runtime.settings.names": "unit/runtime/test_runtime_settings.py",

@@ -222,7 +222,8 @@ PRODUCER_IDS = (
         "raftlake.replica.apis.producers",
         "    node.producer_ids.take(\n",
         "    if getattr(request, 'producer_id', -1) >= 0:\n"
-        "        answer(ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)\n        return\n    node.producer_ids.take(\n",
+        "        answer(ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)\n        return\n"
+        "    node.producer_ids.take(\n",
         ("unit/replica/test_replica_apis_topics_producers.py",),
     ),
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from raftlake.errors import ErrorCode
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import ProducerStates
 from raftlake.replica.transactions import markers as markers_module
 from raftlake.sim.clients.committed_readers import BELOW_STABLE, STABLE_STAYS, CommittedReader
+from raftlake.sim.clients.transaction_messages import added_errors, coordinator_of, granted
 from raftlake.sim.clients.transactions import TransactionalProducer
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults.faults import Settings
@@ -40,6 +43,19 @@ def test_some_seeds_have_transactions_over_several_partitions() -> None:
     drawn = [Settings.draw(seed) for seed in range(80)]
     found = [settings for settings in drawn if settings.transactors]
     assert 10 < len(found) < 40 and any(settings.partitions > 2 for settings in found)
+
+
+def test_what_an_answer_says_of_a_transaction() -> None:
+    coordinator = SimpleNamespace(node_id=2, error_code=0)
+    assert coordinator_of(SimpleNamespace(coordinators=(coordinator,))) == 2
+    coordinator.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator_of(SimpleNamespace(coordinators=(coordinator,))) is None
+    init = SimpleNamespace(error_code=ErrorCode.PRODUCER_FENCED, producer_id=7, producer_epoch=3)
+    assert granted(init) == (ErrorCode.PRODUCER_FENCED, 7, 3)
+    parts = [SimpleNamespace(partition_error_code=code) for code in (0, ErrorCode.INVALID_TXN_STATE)]
+    topics = [SimpleNamespace(results_by_partition=parts[:1]), SimpleNamespace(results_by_partition=parts[1:])]
+    added = added_errors(SimpleNamespace(results_by_topic_v3_and_below=topics))
+    assert added == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
 
 
 def broken(patch: pytest.MonkeyPatch, where: Any, name: str, instead: Any) -> str:
