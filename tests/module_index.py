@@ -60,6 +60,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.replica.aside.later_turns": "unit/runtime/test_runtime_aside.py",
     "raftlake.replica.node": "unit/replica/test_replica_disk_alone.py",
     "raftlake.replica.kv.refused_keys": "property/test_replica_hostile_keys.py",
+    "raftlake.replica.partition.pending": "unit/replica/test_replica_partition_admitted.py",
     "raftlake.replica.partition.snapshot_files": "unit/replica/test_replica_snapshots.py",
     "raftlake.replica.snapshots.transfer": "unit/replica/test_replica_snapshots.py",
     "raftlake.replica.tiering.read_tally": "unit/replica/test_replica_tiering_remote_reads.py",

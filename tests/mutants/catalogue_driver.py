@@ -94,7 +94,7 @@ ORDER_OF_EFFECTS = (
         edits=(
             Edit(
                 "raftlake.replica.apis.shown_records",
-                "partition.read_shown(Offset(offset), partition.high_watermark, size_max)",
+                "partition.read_shown(Offset(offset), limit, size_max)",
                 "partition.read_shown(Offset(offset), partition.log.end_offset, size_max)",
             ),
         ),

@@ -166,8 +166,8 @@ LIST_OFFSETS = (
         "damaged-batch-answers-a-search",
         "a CRC that does not match was taken for records that a producer had spoilt",
         SEARCHES,
-        "        data = partition.read_intact(found.offset, Offset(high_watermark), 1)\n",
-        "        data = partition.log.read(found.offset, Offset(high_watermark), 1)\n",
+        "        data = partition.read_intact(found.offset, end, 1)\n",
+        "        data = partition.log.read(found.offset, end, 1)\n",
         SEARCHED,
     ),
     mutant(

@@ -81,7 +81,7 @@ SHOWN_BATCHES = (
         "empty-batches-alone-at-the-end-of-a-segment",
         "rskafka goes on behind its last record, and asked for the same offset for ever",
         READ,
-        "        if end is None or end >= partition.high_watermark:\n            break\n",
+        "        if end is None or end >= limit:\n            break\n",
         "        break\n",
         GIVEN,
     ),

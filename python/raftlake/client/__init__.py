@@ -16,7 +16,7 @@ Reading order:
 - `producer`, `partitioner`: `AsyncProducer`, which makes the batches; the partition of a record.
 - `sender`, `produce_answer`: the appends to one partition, in order and retried; the meaning of each answer.
 - `lanes`, `stall_watch`: producer ids and their sequences; the detection of a leader that answers no append.
-- `reader`: raw batches, records and offsets, from the leader or from a follower.
+- `reader`: raw batches, records and offsets, from the leader or from a follower. `aborted`: which batches it leaves out.
 - `admin`, `partition_admin`, `voters`: topics and the cluster; partitions and deleted records; changes of voters (KIP-853).
 - `kv`, `kv_answers`, `sse`: the key-value space over HTTP; the meaning of its answers; server-sent events.
 

@@ -264,7 +264,8 @@ class ParkedFetch:
             log_start_offset=remote_log.start_offset(partition),
             aborted_transactions=[] if self._is_committed else None,
         )
-        if error is not ErrorCode.NONE or (part.fetch_offset == high_watermark and not partition.is_serving):
+        is_at_end = part.fetch_offset == high_watermark
+        if error is not ErrorCode.NONE or (is_at_end and not partition.is_serving):
             # ListOffsets tells clients the epoch of the record at that offset. A follower may not have that record yet.
             return result
         result.error, result.diverging_epoch = _divergence(remote_log, partition, part)

@@ -286,8 +286,8 @@ class Partition:
     def _refuse_transaction(self, pending: PendingAppend, error: ErrorCode) -> None:
         if error in (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS):
             # It comes again, and before what is behind it.
-            first = pending.headers[0]
-            self.producers.send_back(first.producer_id, first.producer_epoch, first.base_sequence)
+            header = pending.headers[0]
+            self.producers.send_back(header.producer_id, header.producer_epoch, header.base_sequence)
         pending.done(error, -1)
 
     def end_hold(self, producer_id: int) -> bool:
