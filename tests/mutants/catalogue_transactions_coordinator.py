@@ -42,6 +42,14 @@ TRANSACTIONS_COORDINATOR = (
         ("unit/replica/test_replica_kv_recent_results.py",),
     ),
     mutant(
+        "transactional-ids-fill-the-room-of-the-quorum",
+        "clients that make ids keep nodes from telling their addresses",
+        "raftlake.kv.quota",
+        "        if not key.startswith(TRANSACTIONS_PREFIX):\n",
+        "        if True:\n",
+        ENDS,
+    ),
+    mutant(
         "an-end-is-decided-whatever-the-epoch",
         "a producer that was replaced commits what its successor writes",
         "raftlake.replica.transaction_index",
