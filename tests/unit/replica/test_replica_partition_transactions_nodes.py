@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginekit import ORDERS, Ground
+from enginekit import ORDERS, AnyTransaction, Ground
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, Offset
@@ -36,6 +36,8 @@ class Orders:
         """Have the leader append a batch; where it begins, once it is committed everywhere."""
         node, answers = self.cluster.leader(self.group), Answers()
         partition = node.partitions[self.group]
+        # No key tells of these transactions.
+        node.verification.judge = AnyTransaction().judge  # type: ignore[method-assign]
 
         def queue() -> None:
             partition.appending.append(pending(data, answers))
@@ -152,7 +154,7 @@ def test_a_marker_is_taken_whatever_sequences_and_room_are(led: tuple[Ground, Pa
     partition.producers._tally.ids_max = 1
     for producer_id in (7, 7, 12):
         partition.appending.append(pending(marker_batch(producer_id), answers))
-    admitted = partition.admit(lambda group, done: done(True), "the disk is full")
+    admitted = partition.admit(lambda group, done: done(True), "the disk is full", gate=AnyTransaction())
     assert len(admitted) == 3 and [error for error, _ in answers] == [ErrorCode.NONE]
     assert partition.producers.open_transactions == {}
 
@@ -162,7 +164,7 @@ def test_a_transaction_that_is_not_written_yet_is_known(led: tuple[Ground, Parti
     _, partition = led
     end = partition.log.end_offset
     partition.appending.append(pending(data_batch(7, 0), []))
-    partition.admit(lambda group, done: done(True))
+    partition.admit(lambda group, done: done(True), gate=AnyTransaction())
     assert partition.producers.open_transaction(7) == end == partition.log.end_offset
     assert partition.last_stable_offset == partition.high_watermark == end
 
