@@ -148,7 +148,9 @@ class _RangeReader:
             if self._table is None:
                 from pyspark_raftlake.table_reader import TableReader
 
-                self._table = TableReader(task.table, self._range, include_headers=task.include_headers)
+                self._table = TableReader(
+                    task.table, self._range, include_headers=task.include_headers, reads_committed=task.reads_committed
+                )
             for behind, batch in self._table.rows(position, self._range.end):
                 yield behind, [] if batch is None else [batch]
         except LostRows as lost:

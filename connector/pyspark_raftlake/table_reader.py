@@ -16,7 +16,7 @@ from pyspark_raftlake.errors import LostRows
 from pyspark_raftlake.ranges import OffsetRange
 from pyspark_raftlake.seam import ALL_TIMES, FileIndex, Shown
 from pyspark_raftlake.tables import TablePiece, open_history
-from raftlake.arrow.records import KIND_DATA, record_schema
+from raftlake.arrow.records import KIND_ABORTED, KIND_DATA, record_schema
 from raftlake.tier.reader import FileProblem, Store, TableFile, TopicHistory, read_files, store_of, time_ranges
 
 #: Rows of one Arrow batch, at most. Spark pays for each batch.
@@ -24,7 +24,11 @@ ROWS_TOGETHER = 131_072
 
 
 class TableReader:
-    def __init__(self, piece: TablePiece, partition: OffsetRange, *, include_headers: bool) -> None:
+    def __init__(
+        self, piece: TablePiece, partition: OffsetRange, *, include_headers: bool, reads_committed: bool = True
+    ) -> None:
+        """`reads_committed`: without the records of aborted transactions."""
+        self._kinds = pa.array([KIND_DATA] if reads_committed else [KIND_DATA, KIND_ABORTED], pa.int8())
         self._piece = piece
         self._partition = partition
         self._schema = record_schema(include_headers)
@@ -94,7 +98,7 @@ class TableReader:
 
     def _records(self, batch: Any) -> Any | None:
         """The records of clients with the columns of the source."""
-        is_record = pc.equal(batch.column("kind"), pa.scalar(KIND_DATA, pa.int8()))
+        is_record = pc.is_in(batch.column("kind"), value_set=self._kinds)
         if not pc.all(is_record).as_py():
             batch = batch.filter(is_record)
         if not batch.num_rows:

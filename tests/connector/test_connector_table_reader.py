@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from connector.fakelog import FakeQuorum
-from contract.tier_contract import GROUP
+from contract.tier_contract import GROUP, data_batch, request_for
 from historykit import END, SEGMENTS, batch_of, fill, root_of
 from pyspark_raftlake import reader, table_reader
 from pyspark_raftlake.errors import DataLoss, LostRows
@@ -30,9 +30,12 @@ from pyspark_raftlake.table_reader import TableReader
 from pyspark_raftlake.tables import TablePiece, TablePlace
 from raftlake.arrow.records import record_schema
 from raftlake.errors import CorruptBatch, ErrorCode, RequestRejected, WrongState
+from raftlake.ports.tier import Lineage, RemoteSegment
 from raftlake.tier.calls import TierSettings
+from raftlake.tier.delta_table import DeltaTier
 from raftlake.tier.failures import TierProblem
 from raftlake.tier.reader import TopicHistory
+from raftlake.wire.aborted_index import AbortedTransaction
 from tierkit import local_settings
 
 #: Offset 0 of the history is a control record.
@@ -355,3 +358,16 @@ def test_without_the_package_the_nodes_serve(settings: TierSettings, monkeypatch
     assert offsets(log_of(), task(piece)) == [*DATA, END, END + 1, END + 2]
     with pytest.raises(ImportError):
         offsets(log_of(), task(piece, reads_log=False))
+
+
+def test_records_of_aborted_transactions_are_for_those_who_read_what_is_not_committed(settings: TierSettings) -> None:
+    more = data_batch(END, 9, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    request = request_for(more, "more", 9, Lineage(GROUP._replace(partition=2), 0))
+    aborted = (AbortedTransaction(7, END, END + 3, END + 4),)
+    assert isinstance(DeltaTier(settings).copy(replace(request, aborted=aborted)), RemoteSegment)
+    piece, whole = piece_of(settings, 0, END + 3), range_of(0, END + 3)
+    committed = TableReader(piece, whole, include_headers=False).rows(0, END + 3)
+    assert flat([(b, [] if rows is None else rows.column("offset").to_pylist()) for b, rows in committed]) == DATA
+    every = TableReader(piece, whole, include_headers=False, reads_committed=False).rows(0, END + 3)
+    found = flat([(b, [] if rows is None else rows.column("offset").to_pylist()) for b, rows in every])
+    assert found == [*DATA, END, END + 1, END + 2]

@@ -14,6 +14,7 @@ OFFSETS = "raftlake.replica.apis.offsets"
 SEARCHES = "raftlake.replica.aside.time_searches"
 PRODUCE = "raftlake.replica.apis.produce"
 DESCRIBE = "raftlake.replica.apis.describe_producers"
+SEGMENT = "raftlake.arrow.segment"
 REMOTE_ABORTED = "raftlake.replica.tiering.remote_aborted"
 PIECE = "raftlake.replica.tiering.piece_transactions"
 ABORTED = "raftlake.client.aborted"
@@ -361,5 +362,45 @@ TRANSACTIONS_AT_PARTITIONS = (
         "            if latest[partition] < end:\n",
         "            if False:\n",
         CLIENT,
+    ),
+    Mutant(
+        name="aborted-records-are-data-in-the-table",
+        source="Spark reads history straight from the table: it showed what was aborted",
+        by_tests=True,
+        places=("unit/arrow/test_arrow_segment.py",),
+        edits=(Edit(SEGMENT, "return KIND_ABORTED if index >= 0", "return KIND_DATA if index >= 0"),),
+    ),
+    Mutant(
+        name="aborted-transaction-of-a-producer-goes-on-behind-its-marker",
+        source="the next transaction of the same producer was committed",
+        by_tests=True,
+        places=("unit/arrow/test_arrow_segment.py",),
+        edits=(Edit(SEGMENT, "header.base_offset < aborted[index][1] else", "True else"),),
+    ),
+    Mutant(
+        name="copy-tells-nothing-of-aborted-transactions",
+        source="the leader knows them, the process beside it does not",
+        by_tests=True,
+        places=("unit/replica/test_replica_tiering_copier.py",),
+        edits=(
+            Edit(
+                "raftlake.replica.tiering.copier",
+                "tuple(partition.aborted(copying.base_offset, copying.end_offset))",
+                "tuple(partition.aborted(copying.base_offset, copying.base_offset))",
+            ),
+        ),
+    ),
+    Mutant(
+        name="history-shows-aborted-records-to-all",
+        source="kafka.isolation.level is read_committed unless somebody asks for the other",
+        by_tests=True,
+        places=("connector/test_connector_table_reader.py",),
+        edits=(
+            Edit(
+                "pyspark_raftlake.table_reader",
+                "[KIND_DATA] if reads_committed else [KIND_DATA, KIND_ABORTED]",
+                "[KIND_DATA, KIND_ABORTED]",
+            ),
+        ),
     ),
 )

@@ -8,16 +8,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import waitkit
 from leaderkit import leader_of
 from raftlake import Client, LocalQuorum
+from raftlake.tier.reader import TopicHistory
+from raftlake.tier.verify import verify_table
 
 pytestmark = pytest.mark.process
 wait_until = partial(waitkit.wait_until, seconds=60)
 CALL_SECONDS = 30
+EARLIEST_LOCAL = -4
 
 
 @pytest.fixture
@@ -169,3 +173,39 @@ def test_transactions_stay_whole_while_nodes_are_killed(own_quorum: LocalQuorum,
     numbers = [int(value) for value in seen[0]]
     assert seen[0] == seen[1] and len(set(numbers)) == len(numbers)
     assert committed <= set(numbers) <= committed | worker.unknown
+
+
+def test_history_keeps_apart_what_was_aborted(tmp_path: Path) -> None:
+    """The table of a topic counts each record, by its kind; consumers of old offsets are given the committed ones."""
+    tables = tmp_path / "tables"
+    settings = {
+        "tier.uri": str(tables),
+        "tier.target.lag.ms": "1000",
+        "tier.flush.bytes": "65536",
+        "local.retention.bytes": "100000",
+    }
+    with LocalQuorum(nodes=3, data_dir=tmp_path / "nodes", settings=settings) as quorum:
+        with Client(quorum.bootstrap_servers) as client:
+            client.create_topic("t")
+            producer = new_producer(quorum, "one")
+            for number in range(12):
+                commits = number % 3 != 2
+                send(producer, "t", {0: [b"%d-%d-" % (number, n) + bytes(3_000) for n in range(20)]})
+                again(partial(producer.commit_transaction if commits else producer.abort_transaction, CALL_SECONDS))
+            (table,) = wait_until(lambda: list(tables.glob("t-*")), "there is a table")
+
+            def kinds() -> dict[int, int]:
+                found = pl.scan_delta(str(table)).group_by("kind").len().collect()
+                return dict(found.iter_rows())
+
+            def is_whole() -> bool:
+                found = kinds()
+                return (found.get(0), found.get(2)) == (160, 80)
+
+            wait_until(is_whole, "the table holds all transactions")
+            wait_until(lambda: client.list_offsets("t", {0: EARLIEST_LOCAL})[0] > 0, "local logs are trimmed")
+            report = verify_table(TopicHistory(str(table)))
+            assert report.findings == () and [part.aborted for part in report.partitions] == [80]
+        committed = [b"%d-%d-" % (number, n) for number in range(12) for n in range(20) if number % 3 != 2]
+        assert [value[: value.rindex(b"-") + 1] for value in read_all(quorum, "t", 1)[0]] == committed
+        assert len(read_all(quorum, "t", 1, "read_uncommitted")[0]) == 240

@@ -9,7 +9,15 @@ from __future__ import annotations
 from raftlake.arrow.decode import DECODED_BYTES_MAX, HEADERS_TYPE, decode_to_arrow, record_schema
 from raftlake.arrow.encode import BATCH_BYTES_MAX, encode_from_arrow
 from raftlake.arrow.loading import LOADER, PLAIN_ROWS_MAX, KernelLoader
-from raftlake.arrow.segment import KIND_CONTROL, KIND_DATA, NOT_CANONICAL, SegmentDecoder, decode_segment, segment_schema
+from raftlake.arrow.segment import (
+    KIND_ABORTED,
+    KIND_CONTROL,
+    KIND_DATA,
+    NOT_CANONICAL,
+    SegmentDecoder,
+    decode_segment,
+    segment_schema,
+)
 from raftlake.arrow.segment_batches import ENCODED_COLUMNS, encode_segment
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "DECODED_BYTES_MAX",
     "ENCODED_COLUMNS",
     "HEADERS_TYPE",
+    "KIND_ABORTED",
     "KIND_CONTROL",
     "KIND_DATA",
     "LOADER",

@@ -10,7 +10,8 @@ example, or a number in more bytes than it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from raftlake.arrow.decode import (
 from raftlake.arrow.loading import LOADER, KernelLoader
 from raftlake.arrow.segment_batches import BatchPlace, encode_rows
 from raftlake.errors import CorruptBatch
+from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.batch_header import BatchHeader, iterate_headers, parse_header
 from raftlake.wire.batch_records import Record, decode_batch
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX
@@ -43,7 +45,8 @@ NOT_CANONICAL = 1 << 16
 PIECE_BYTES = 64 << 20
 PIECE_ROWS = 1_000_000
 
-KIND_DATA, KIND_CONTROL = 0, 1
+#: Records of clients; control records; records of clients whose transaction was aborted.
+KIND_DATA, KIND_CONTROL, KIND_ABORTED = 0, 1, 2
 
 _BATCH_COLUMNS: list[Arrow] = [
     pa.field("kind", pa.int8()),
@@ -75,6 +78,7 @@ class SegmentDecoder:
         segment_id: str,
         incarnation: int,
         base_offset: int,
+        aborted: Iterable[AbortedTransaction] = (),
         decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
         piece_bytes: int = PIECE_BYTES,
         piece_rows: int = PIECE_ROWS,
@@ -84,6 +88,10 @@ class SegmentDecoder:
         self._partition = partition
         self._segment_id = segment_id
         self._incarnation = incarnation
+        #: By producer id, each from its first record to its marker.
+        self._aborted: dict[int, list[tuple[int, int]]] = {}
+        for each in sorted(aborted, key=lambda each: each.first_offset):
+            self._aborted.setdefault(each.producer_id, []).append((each.first_offset, each.last_offset))
         self._decompressed_bytes_max = decompressed_bytes_max
         self._piece_bytes = piece_bytes
         self._piece_rows = piece_rows
@@ -166,7 +174,7 @@ class SegmentDecoder:
         counts = np.array([header.record_count for header in headers])
         by_batch = _ByBatch(counts)
         columns = [
-            by_batch.spread([KIND_CONTROL if header.is_control else KIND_DATA for header in headers], np.int8),
+            by_batch.spread([self._kind(header) for header in headers], np.int8),
             by_batch.spread([header.leader_epoch for header in headers], np.int32),
             by_batch.spread([header.base_offset for header in headers], np.int64),
             by_batch.spread([_signed(header.crc, 32) for header in headers], np.int32),
@@ -179,6 +187,16 @@ class SegmentDecoder:
         ]
         return pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=segment_schema())
 
+    def _kind(self, header: BatchHeader) -> int:
+        if header.is_control:
+            return KIND_CONTROL
+        aborted = self._aborted.get(header.producer_id) if header.is_transactional else None
+        if not aborted:
+            return KIND_DATA
+        # A producer has one transaction at a time, so they do not overlap.
+        index = bisect_right(aborted, (header.base_offset, OFFSET_MAX)) - 1
+        return KIND_ABORTED if index >= 0 and header.base_offset < aborted[index][1] else KIND_DATA
+
 
 def decode_segment(
     batches: BytesLike,
@@ -189,6 +207,7 @@ def decode_segment(
     incarnation: int,
     base_offset: int,
     end_offset: int,
+    aborted: Iterable[AbortedTransaction] = (),
     piece_bytes: int = PIECE_BYTES,
     piece_rows: int = PIECE_ROWS,
     loader: KernelLoader = LOADER,
@@ -201,6 +220,7 @@ def decode_segment(
         segment_id=segment_id,
         incarnation=incarnation,
         base_offset=base_offset,
+        aborted=aborted,
         piece_bytes=piece_bytes,
         piece_rows=piece_rows,
         loader=loader,

@@ -292,7 +292,7 @@ def _print_report(report: TableReport) -> None:
 
     what = "unreadable" if report.topic is None else f"topic {report.topic}, version {report.version}"
     print(f"{report.table} ({what})")
-    headers = ["Partition", "StartOffset", "EndOffset", "Rows", "Files", "Segments", "Batches", "CrcChecked"]
+    headers = ["Partition", "StartOffset", "EndOffset", "Rows", "Files", "Segments", "Batches", "CrcChecked", "AbortedRows"]
     facts = [part_facts(part) for part in report.partitions]
     if facts:
         print_table(headers, [[_cell(value) for value in part.values()] for part in facts])

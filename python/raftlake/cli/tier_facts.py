@@ -245,6 +245,7 @@ def part_facts(part: PartitionReport) -> dict[str, int | None]:
         "segments": part.segments,
         "batches": part.batches,
         "checkedBatches": part.checked_batches,
+        "abortedRows": part.aborted,
     }
 
 

@@ -44,6 +44,7 @@ from typing import Protocol
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Offset
+from raftlake.wire.aborted_index import AbortedTransaction
 
 #: Record times that a tier can hold, and as many before 1970: the columns of tables have microseconds in 64 bits. That is the
 #: year 294,000.
@@ -111,6 +112,8 @@ class CopyRequest:
     sources: tuple[BatchSource, ...]
     #: What a replica has to know that begins at `end_offset`: kept beside the rows, its meaning is the driver's.
     auxiliary: bytes
+    #: The aborted transactions with records in the range. No transaction that begins below its end is undecided.
+    aborted: tuple[AbortedTransaction, ...] = ()
     #: Copies of the lineage were shown before. A tier that knows of none has lost its table.
     is_continued: bool = False
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raftlake.arrow.records import KIND_CONTROL, LOADER, NOT_CANONICAL, KernelLoader, encode_segment
+from raftlake.arrow.records import KIND_ABORTED, KIND_CONTROL, LOADER, NOT_CANONICAL, KernelLoader, encode_segment
 from raftlake.errors import RequestRejected, WireError
 from raftlake.tier.failures import words_of
 from raftlake.tier.findings import Findings, Kind
 from raftlake.tier.ordered_rows import Rows
-from raftlake.wire.batch_header import CODEC_MASK, CONTROL_BIT, parse_header
+from raftlake.wire.batch_header import CODEC_MASK, CONTROL_BIT, TRANSACTIONAL_BIT, parse_header
 
 #: pyarrow ships no types.
 Arrow: TypeAlias = Any
@@ -82,6 +82,8 @@ class PartitionCheck:
         #: Ranges of offsets whose absence is told already: their file cannot be read. Both ends belong to them.
         self.excused: list[tuple[int, int]] = []
         self.rows = self.batches = self.checked_batches = self.segments = 0
+        #: Rows of aborted transactions.
+        self.aborted = 0
         self.first: int | None = None
         #: The offset behind the last row.
         self.next: int | None = None
@@ -157,6 +159,8 @@ class PartitionCheck:
             self._tell_first(piece, wrong, lambda row, name=name: f"{name} is another one than in the row before, in one batch")
         wrong = np.flatnonzero((piece["kind"] == KIND_CONTROL) != ((piece["batch_attributes"] & CONTROL_BIT) != 0))
         self._tell_first(piece, wrong, lambda row: "kind and batch_attributes disagree whether it is a control record")
+        wrong = np.flatnonzero((piece["kind"] == KIND_ABORTED) & ((piece["batch_attributes"] & TRANSACTIONAL_BIT) == 0))
+        self._tell_first(piece, wrong, lambda row: "kind says that its transaction was aborted, and its batch had none")
         wrong = np.flatnonzero(~np.asarray(pc.equal(piece.batch.column("topic"), self._topic).fill_null(False)))
         self._tell_first(piece, wrong, lambda row: f"the row is of another topic than {self._topic}", Kind.FOREIGN)
         for name, row in piece.nulls.items():
@@ -172,6 +176,7 @@ class PartitionCheck:
     def _note(self, piece: _Piece) -> None:
         offsets = piece["offset"]
         self.rows += len(offsets)
+        self.aborted += int((piece["kind"] == KIND_ABORTED).sum())
         self.first = int(offsets[0]) if self.first is None else self.first
         self.next = int(offsets[-1]) + 1
         for incarnation in np.unique(piece["incarnation"]).tolist():

@@ -73,6 +73,7 @@ def write_segment(store: Store, request: CopyRequest, loader: KernelLoader = LOA
         segment_id=request.segment_id,
         incarnation=lineage.incarnation,
         base_offset=request.base_offset,
+        aborted=request.aborted,
         loader=loader,
     )
     ranges = Ranges("timestamp", "kind", "leader_epoch")

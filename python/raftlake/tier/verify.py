@@ -53,6 +53,8 @@ class PartitionReport:
     batches: int
     #: Those whose CRC was made again.
     checked_batches: int
+    #: Rows of aborted transactions.
+    aborted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +176,7 @@ class _Verifier:
             segments=rows.segments,
             batches=rows.batches,
             checked_batches=rows.checked_batches,
+            aborted=rows.aborted,
         )
 
     def _note(self, file: str | None) -> None:

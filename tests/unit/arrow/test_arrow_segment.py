@@ -8,11 +8,22 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from raftlake.arrow.records import NOT_CANONICAL, KernelLoader, SegmentDecoder, decode_segment, encode_segment, segment_schema
+from raftlake.arrow.records import (
+    KIND_ABORTED,
+    KIND_CONTROL,
+    NOT_CANONICAL,
+    KernelLoader,
+    SegmentDecoder,
+    decode_segment,
+    encode_segment,
+    segment_schema,
+)
 from raftlake.errors import CorruptBatch
+from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.batches import Record, assemble_batch, build_batch, parse_header, stamp
 from raftlake.wire.control import leader_change_batch
 from recordways import both_ways
+from transactionkit import marker_batch
 
 
 def rows_of(segment: bytes | bytearray, loader: KernelLoader, **more: Any) -> list[pa.RecordBatch]:
@@ -250,3 +261,29 @@ def test_large_numbers_of_rows_are_encoded_in_parts(loader: KernelLoader, monkey
 
 def test_no_rows_are_no_batches() -> None:
     assert list(encode_segment(segment_schema().empty_table())) == []
+
+
+@both_ways
+def test_records_of_aborted_transactions_have_a_kind_of_their_own(loader: KernelLoader) -> None:
+    """From the first record of each to its marker, of its producer alone, and not what is outside of a transaction."""
+    of_9 = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
+    batches = [
+        batch_at(20, base_sequence=0, **of_9),
+        batch_at(22, base_sequence=0, producer_id=8, producer_epoch=0, transactional=True),
+        batch_at(24, base_sequence=0, producer_id=9, producer_epoch=0),
+        marker_batch(9, base_offset=26),
+        batch_at(27, base_sequence=2, **of_9),
+        marker_batch(9, commit=True, base_offset=29),
+        batch_at(30, base_sequence=4, **of_9),
+    ]
+    # The first one begins in an earlier segment, the last one ends in a later one; those of others have the same offsets.
+    aborted = [
+        AbortedTransaction(9, 30, 40, 41),
+        AbortedTransaction(9, 5, 26, 27),
+        AbortedTransaction(7, 0, 100, 101),
+    ]
+    table = table_of(b"".join(map(bytes, batches)), loader, base_offset=20, aborted=aborted)
+    kinds = dict(zip(table["offset"].to_pylist(), table["kind"].to_pylist(), strict=True))
+    assert {offset for offset, kind in kinds.items() if kind == KIND_ABORTED} == {20, 21, 30, 31}
+    assert {offset for offset, kind in kinds.items() if kind == KIND_CONTROL} == {26, 29}
+    assert b"".join(encode_segment(table, loader)) == b"".join(map(bytes, batches))

@@ -221,7 +221,7 @@ def test_a_whole_table(settings: TierSettings) -> None:
     fill(settings, (2, 0))
     lines = run("verify", str(root_of(settings))).splitlines()
     assert lines[0] == f"{root_of(settings)} (topic flights, version 8)"
-    assert lines[2].split() == ["0", "0", str(END), str(END), "4", "4", "9", "8"]
+    assert lines[2].split() == ["0", "0", str(END), str(END), "4", "4", "9", "8", "0"]
     assert lines[3].split()[0] == "2" and lines[4] == "all is well"
     facts = json.loads(run("verify", "--tier-uri", settings.uri, "--json"))
     assert facts["ok"] is True

@@ -42,6 +42,12 @@ class World:
         self.ground.append(self.partition, *[b"x"] * records)
         self.partition.roll()
 
+    def append(self, batch: bytearray) -> None:
+        """One batch or marker, committed."""
+        pending = PendingAppend(batch, tuple(iterate_headers(batch)), 1 << 40, lambda *_: None, True)
+        self.partition.appending.append(pending)
+        self.ground.append_waiting(self.partition)
+
     def go_on(self, later_ms: int = 0) -> None:
         self.ground.time.ms += later_ms
         self.ground.engine.begin_input()
@@ -501,3 +507,25 @@ def test_a_copy_is_not_made_twice_under_one_name_after_its_key_was_held(world: W
     world.tier.claimed(LineageEnd(segment_of(request)))
     world.keys.commit()
     assert world.tiered.end_offset == 3 and world.tiered.safe_offset == 0 and world.tiered.is_held
+
+
+def test_a_copy_tells_which_of_its_transactions_are_aborted(world: World) -> None:
+    """Those with records in it: one that began before, one that ends behind it; not the committed one."""
+    for batch in (data_batch(7, 0), data_batch(8, 0), data_batch(9, 0)):
+        world.append(batch)
+    world.partition.roll()
+    world.append(marker_batch(8, commit=True))
+    world.append(marker_batch(7))
+    world.append(data_batch(8, 1))
+    world.append(marker_batch(9))
+    world.partition.roll()
+    world.append(marker_batch(8))
+    world.partition.roll()
+    assert world.partition.last_stable_offset == world.partition.log.end_offset
+    for told in ([], [7, 9], [7, 9, 8], [8]):
+        world.go_on()
+        world.keys.commit()
+        request, _ = world.tier.copies[0]
+        assert [each.producer_id for each in request.aborted] == told
+        world.tier.copied()
+        world.keys.commit()

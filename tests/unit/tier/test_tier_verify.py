@@ -25,6 +25,7 @@ from raftlake.tier.reader import TopicHistory
 from raftlake.tier.schema import table_uri
 from raftlake.tier.store import Store
 from raftlake.tier.verify import PartitionReport, Progress, QuorumKeys, verify_table
+from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.ids import id_to_text
 from tierkit import local_settings, put_foreign_table
 
@@ -64,6 +65,14 @@ def test_a_whole_table_has_no_findings_and_all_of_it_was_read(settings: TierSett
     assert (report.topic, report.version) == (GROUP.topic, 2 * len(SEGMENTS))
     assert {progress.file for progress in seen} >= {"partition=2/p2s0.parquet", "partition=0/p0s3.parquet", None}
     assert (seen[-1].partition, seen[-1].rows, seen[-1].rows_total) == (2, END, END)
+
+
+def test_rows_of_aborted_transactions_are_counted(settings: TierSettings) -> None:
+    more = data_batch(END, 9, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    request = replace(request_for(more, "more", 9, lineage()), aborted=(AbortedTransaction(7, END, END + 3, END + 4),))
+    assert isinstance(DeltaTier(settings).copy(request), RemoteSegment)
+    report = verify_table(TopicHistory(str(root_of(settings))))
+    assert report.findings == () and [part.aborted for part in report.partitions] == [0, 3]
 
 
 @pytest.mark.parametrize("how", ["compact", "z_order offset", "z_order timestamp", "z_order value"])
@@ -150,6 +159,7 @@ DAMAGE: dict[str, tuple[Callable[[Any], Any], list[tuple[str, int | None]]]] = {
     "a producer differs in a batch": (lambda rows: with_value(rows, "producer_id", 9, 6), [("batch", 9)]),
     "a base offset is another one": (lambda rows: with_value(rows, "batch_base_offset", 9, 8), [("batch", 9), ("crc", 7)]),
     "a number is none of a batch": (lambda rows: of_batch(rows, "producer_epoch", 7, 40_000), [("crc", 7)]),
+    "a transaction that never was is aborted": (lambda rows: of_batch(rows, "kind", 7, 2), [("batch", 7)]),
     "a control record is data": (lambda rows: with_value(rows, "kind", 0, 0), [("batch", 0)]),
     "a topic is another one": (lambda rows: with_value(rows, "topic", 9, "trains"), [("foreign", 9)]),
     "a CRC is null": (lambda rows: with_value(rows, "batch_crc", 22, None), [("batch", 23), ("foreign", 22), ("crc", 22)]),

@@ -132,6 +132,7 @@ class Copier(Step):
             epochs=epochs_within(partition.log.epochs, Range(copying.base_offset, copying.end_offset)),
             sources=tuple(source for source in sources if source is not None),
             auxiliary=known,
+            aborted=tuple(partition.aborted(copying.base_offset, copying.end_offset)),
             is_continued=tiered.end_offset > tiered.start_offset,
         )
         self._is_busy = True
