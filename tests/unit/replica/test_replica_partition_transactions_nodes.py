@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from enginekit import ORDERS, Ground
+from enginekit import ORDERS, AnyTransaction, Ground
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition.partition import Partition, PendingAppend, split_batches
+from raftlake.replica.partition.partition import Partition, split_batches
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.batches import iterate_headers, leader_change_batch
 from replica_cluster import Cluster, batch
@@ -38,6 +39,8 @@ class Orders:
         partition = node.partitions[self.group]
 
         def queue() -> None:
+            # The keys of the quorum know none of these transactions.
+            node.turn._gate = AnyTransaction()
             partition.appending.append(pending(data, answers))
             node.engine.mark_appending(partition)
 
@@ -162,7 +165,7 @@ def test_a_transaction_that_is_not_written_yet_is_known(led: tuple[Ground, Parti
     _, partition = led
     end = partition.log.end_offset
     partition.appending.append(pending(data_batch(7, 0), []))
-    partition.admit(lambda group, done: done(True))
+    partition.admit(lambda group, done: done(True), gate=AnyTransaction())
     assert partition.producers.open_transaction(7) == end == partition.log.end_offset
     assert partition.last_stable_offset == partition.high_watermark == end
 
