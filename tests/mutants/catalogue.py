@@ -45,6 +45,7 @@ from tests.mutants.catalogue_tier_review import TIER_REVIEW
 from tests.mutants.catalogue_tier_told import TIER_TOLD
 from tests.mutants.catalogue_tiering import TIERING_BUGS
 from tests.mutants.catalogue_transactions_at_partitions import TRANSACTIONS_AT_PARTITIONS
+from tests.mutants.catalogue_transactions_coordinator import TRANSACTIONS_COORDINATOR
 from tests.mutants.catalogue_transactions_log import TRANSACTIONS_LOG
 from tests.mutants.plant import Mutant
 
@@ -75,6 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SHOWN_BATCHES,
     *TIERING_BUGS,
     *TRANSACTIONS_AT_PARTITIONS,
+    *TRANSACTIONS_COORDINATOR,
     *TIER_FOLLOWER_BUGS,
     *TIER_ADOPTION,
     *TIER_ADOPT_DELTA,

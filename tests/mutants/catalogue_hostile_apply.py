@@ -135,8 +135,8 @@ GATE = (
         edits=(
             Edit(
                 PROPOSALS,
-                "not any(is_reserved(operation.key) for operation in txn.ops)",
-                "not any(is_reserved(operation.key) for operation in txn.ops[:1])",
+                "not any(is_reserved(change.key) for change in txn.changes)",
+                "not any(is_reserved(change.key) for change in txn.changes[:1])",
             ),
         ),
         by_tests=True,

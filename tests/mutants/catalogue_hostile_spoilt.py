@@ -191,7 +191,7 @@ HOSTILE_SPOILT = (
         edits=(
             Edit(
                 "raftlake.replica.kv.recent_results",
-                "result if result.ignored else None if",
+                "result if result.ignored or result.refused else None if",
                 "None if",
             ),
         ),

@@ -220,9 +220,10 @@ PRODUCER_IDS = (
         "named-producer-id-given-out-again",
         "ids and epochs can be guessed: asking must move nobody's epoch",
         "raftlake.replica.apis.producers",
-        "    ids.take(\n",
+        "    node.producer_ids.take(\n",
         "    if getattr(request, 'producer_id', -1) >= 0:\n"
-        "        answer(ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)\n        return\n    ids.take(\n",
+        "        answer(ErrorCode.NONE, request.producer_id, request.producer_epoch + 1)\n        return\n"
+        "    node.producer_ids.take(\n",
         ("unit/replica/test_replica_apis_topics_producers.py",),
     ),
 )

@@ -1,4 +1,4 @@
-"""What librdkafka (confluent-kafka) is refused: consumer groups, transactions, and a topic that is named twice."""
+"""What librdkafka (confluent-kafka) is refused: consumer groups, also in transactions, and a topic that is named twice."""
 
 from __future__ import annotations
 
@@ -84,11 +84,19 @@ def test_a_consumer_that_assigns_hears_nothing_of_groups(quorum: LocalQuorum, ne
         consumer.close()
 
 
-def test_a_transactional_producer_fails_at_once_and_is_told_why(quorum: LocalQuorum) -> None:
-    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "transactional.id": "billing"})
-    with pytest.raises(KafkaException, match="no consumer groups and no transactions: assign partitions") as refused:
+def test_offsets_of_a_group_in_a_transaction_are_refused(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    consumer = Consumer({"bootstrap.servers": quorum.bootstrap_servers, "group.id": "billing"})
+    producer = Producer({"bootstrap.servers": quorum.bootstrap_servers, "transactional.id": topic})
+    try:
         producer.init_transactions(30)
-    assert refused.value.args[0].fatal()
+        producer.begin_transaction()
+        with pytest.raises(KafkaException) as refused:
+            producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], consumer.consumer_group_metadata(), 30)
+        assert refused.value.args[0].code() == KafkaError.INVALID_REQUEST
+        assert not refused.value.args[0].retriable()
+    finally:
+        consumer.close()
 
 
 @pytest.mark.parametrize("others", [[], ["single"]])

@@ -12,7 +12,6 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import (
     InvalidRequestError,
     TopicAlreadyExistsError,
-    TransactionalIdAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 
@@ -212,10 +211,26 @@ def test_a_consumer_with_a_group_id_that_assigns_reads_and_keeps_no_offsets(
         consumer.close(autocommit=False)
 
 
-def test_a_transactional_producer_fails_at_once(quorum: LocalQuorum) -> None:
-    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), transactional_id="billing")
+def test_a_transactional_producer_commits_and_aborts(quorum: LocalQuorum, new_topic: NewTopicName) -> None:
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=quorum.bootstrap_servers.split(","), transactional_id=topic)
     try:
-        with pytest.raises(TransactionalIdAuthorizationFailedError):
-            producer.init_transactions()
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send(topic, b"%d" % number, partition=0).get(timeout=30)
+            if number % 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
     finally:
         producer.close(timeout=10)
+    with Client(quorum.bootstrap_servers) as client:
+        end = client.read_stable_offset(topic, [0])[0]
+        values: list[bytes | None] = []
+        offset = 0
+        while offset < end:
+            records = client.read(topic, 0, offset)
+            values += [record.value for record in records]
+            offset = records[-1].offset + 1 if records else end
+    assert values == [b"0", b"2"]

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raftlake.kv.commands import Put, Txn
-from raftlake.kv.keys import is_reserved
+from raftlake.kv.keys import TRANSACTIONS_PREFIX, is_reserved
 from raftlake.kv.keyspace import entry_bytes
 
 #: Beyond the quota, for the quorum's own keys (addresses, topics, producer ids): clients cannot keep it from working.
 OWN_ROOM_BYTES = 64 << 20
-#: What the end of a transaction adds to the value of its key, at most: a longer word for the state.
-END_GROWTH_BYTES = 16
+#: What a step of a transaction adds to the value of its key, at most, if no partition is added: longer words, more digits.
+END_GROWTH_BYTES = 64
 #: Percent of the quota at which somebody should be told.
 LEVELS = (85, 95)
 #: A level is told again once the space has been so many percent below it.
@@ -66,7 +66,7 @@ class Quota:
         after = [(op.key, entry_bytes(op.key, len(op.value)) if isinstance(op, Put) else 0) for op in txn.changes]
         growth = sum(size - self._floor(sizes, key) for key, size in after) + END_GROWTH_BYTES * len(txn.endings)
         # A transaction ends in a space that clients have filled, but for what the command puts beside.
-        is_own = any(is_reserved(key) for key, _ in after) or not after
+        is_own = any(self._is_own(sizes, key, size) for key, size in after) or not after
         limit = self.bytes_max + (self._own_room if is_own else 0)
         if growth > 0 and sizes.size + self.under_way + growth > limit:
             return None
@@ -80,6 +80,13 @@ class Quota:
         reservation = Reservation(max(growth, 0), tuple(key for key, _ in after))
         self.under_way += reservation.growth
         return reservation
+
+    def _is_own(self, sizes: Sizes, key: str, size: int) -> bool:
+        """Whether a change may go beyond the quota. New transactional ids and partitions may not: clients name these."""
+        if not key.startswith(TRANSACTIONS_PREFIX):
+            return is_reserved(key)
+        before = sizes.size_of(key)
+        return size == 0 or (before > 0 and size - before <= END_GROWTH_BYTES)
 
     def _floor(self, sizes: Sizes, key: str) -> int:
         """The least that the key may count for when the next command is applied."""

@@ -145,3 +145,28 @@ def test_an_end_passes_a_full_key_space_and_takes_no_other_change_with_it() -> N
     assert full.reserve(machine, Txn((), (EndTxn(7, 0, True), Put("new", b"")))) is None
     full.release(reservation)
     assert full.under_way == 0
+
+
+def test_what_clients_name_of_transactions_counts_to_their_quota_and_the_steps_of_one_pass() -> None:
+    """New ids and many partitions would fill the room that the quorum has for itself."""
+    machine = StateMachine()
+    applied(machine, Txn((), (Put(KEYS[7], b"x" * 100),)))
+    full = Quota(machine.size, own_room=10_000)
+
+    def passes(key: str, size: int) -> bool:
+        reservation = full.reserve(machine, Txn((), (Put(key, b"x" * size),)))
+        if reservation is not None:
+            full.release(reservation)
+        return reservation is not None
+
+    assert [passes(KEYS[7], size) for size in (0, 100, 100 + END_GROWTH_BYTES, 101 + END_GROWTH_BYTES)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert [passes(KEYS[8], size) for size in (0, 1, 100)] == [False, False, False]
+    assert full.reserve(machine, Txn((), (Delete(KEYS[7]),))) is not None
+    assert passes("/raftlake/topics/t", 1_000)
+    roomy = Quota(machine.size + 1_000, own_room=0)
+    assert roomy.reserve(machine, Txn((), (Put(KEYS[8], b"x" * 500),))) is not None

@@ -462,3 +462,25 @@ def test_the_answers_of_all_versions_are_of_kafkas_schemas(cluster: Cluster) -> 
         producer.producer_id, producer.epoch = answers[0].producer_id, answers[0].producer_epoch
         assert producer.add(group, version=min(version, 3)) is E.NONE
         assert producer.end(version=version) is E.NONE
+
+
+def test_a_full_key_space_takes_no_new_id_and_ends_what_is_open() -> None:
+    cluster = Cluster(kv_quota_bytes=20_000)
+    (group,) = cluster.create_topic("t")
+    told: list[Any] = []
+    cluster.leader().refused_for_good.listeners.append(told.append)
+    producer, slow = begun(cluster), begun(cluster, "slow", timeout_ms=5_000)
+    for each in (producer, slow):
+        assert each.add(group) is E.NONE
+        assert each.produce(group, each.transactional_id.encode()) is E.NONE
+    outcomes: list[ProposeOutcome] = []
+    left = 20_000 - cluster.leader().kv.machine.size - 150
+    cluster.leader().kv.propose(Txn((), (Put("users", bytes(left)),)), outcomes.append)
+    cluster.run(5_000, until=lambda: bool(outcomes))
+    assert TxnProducer(cluster, "x" * 300).init() is E.POLICY_VIOLATION
+    assert ["kv.quota.bytes" in each.why for each in told] == [True]
+    assert producer.end() is E.NONE
+    producer.settle("CompleteCommit")
+    slow.settle("CompleteAbort")
+    assert producer.init() is E.NONE
+    assert committed_values(cluster, group) == [b"tx"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
-from raftlake.kv.commands import Compare, Delete, Put, Txn, encode, put
-from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, PRODUCERS_NEXT_KEY, node_key, topic_key
+from raftlake.kv.commands import Compare, Delete, EndTxn, Put, Txn, encode, put
+from raftlake.kv.keys import CLUSTER_KEY, INCARNATION_KEY, PRODUCERS_NEXT_KEY, TRANSACTIONS_PREFIX, node_key, topic_key
 from raftlake.ports.driver import ListenerUse, Origin, PeerConnection
 from raftlake.ports.peer_rpcs import ProposeReply, ProposeRpc
 from raftlake.raft.types import NodeId
@@ -74,6 +74,8 @@ RESERVED = [
     put(INCARNATION_KEY, b"{}"),
     put("/raftlake/topics/../../../pwned", b"{}"),
     put("/raftlake/anything", b""),
+    put(TRANSACTIONS_PREFIX + "a", b"{}"),
+    Txn((), (EndTxn(1, 0, True), Put("/raftlake/anything", b""))),
     put("/raftlake", b""),
     Txn((), (Delete(node_key(1)),)),
     Txn((), (Put("mine", b"1"), Delete(topic_key("t")))),
@@ -105,6 +107,16 @@ def test_users_keys_may_be_written_by_all_of_them(cluster: Cluster, origin: Orig
         assert forward(cluster, framed(put("/raftlakes", b"1")), origin=origin) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("origin", Origin)
+def test_transactions_of_producers_may_be_ended_by_all_of_them(cluster: Cluster, origin: Origin) -> None:
+    """Whether one can be is judged as the command is applied."""
+    outcome = propose(cluster, Txn((), (Put("mine", b"1"), EndTxn(1, 0, True))), origin)
+    assert outcome.result is not None
+    assert [producer_id for producer_id, _ in outcome.result.refused] == [1]
+    if origin in WHERE:
+        assert forward(cluster, framed(Txn((), (EndTxn(1, 0, True),))), origin=origin) is ErrorCode.NONE
+
+
 SPOILT_BY_PEERS = [
     ("another node's addresses", put(node_key(3), ADDRESSES, 0)),
     ("addresses that are none", put(node_key(2), b"{}", 0)),
@@ -114,6 +126,9 @@ SPOILT_BY_PEERS = [
     ("a condition on another key", Txn((Compare("mine", 0),), (Put(node_key(2), ADDRESSES),))),
     ("two keys", Txn((Compare(node_key(2), 0),), (Put(node_key(2), ADDRESSES), Put("mine", b"")))),
     ("an incarnation", put(INCARNATION_KEY, b"{}", 0)),
+    ("a transaction", put(TRANSACTIONS_PREFIX + "a", b"{}", 0)),
+    ("a transaction deleted", Txn((Compare(TRANSACTIONS_PREFIX + "a", 5),), (Delete(TRANSACTIONS_PREFIX + "a"),))),
+    ("an end beside its own address", Txn((Compare(node_key(2), 0),), (EndTxn(1, 0, True), Put(node_key(2), ADDRESSES)))),
     ("a key that no node writes", put("/raftlake/anything", b"", 0)),
     ("another cluster", put(CLUSTER_KEY, cluster_value(id_to_text(TOPIC_ID)), 1)),
     ("no cluster", put(CLUSTER_KEY, b"{}", 1)),

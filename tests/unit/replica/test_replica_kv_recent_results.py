@@ -26,3 +26,10 @@ def test_offsets_may_be_missing() -> None:
     for offset in (3, 7, 8):
         results.note(result(offset))
     assert [results.get(offset) is not None for offset in (3, 4, 7, 8)] == [True, False, True, True]
+
+
+def test_an_end_of_a_transaction_that_was_refused_is_no_success() -> None:
+    results = RecentResults(kept_min=2)
+    refused = TxnResult(succeeded=False, offset=3, refused=((7, "why"),))
+    results.note(refused)
+    assert results.get(3) == refused

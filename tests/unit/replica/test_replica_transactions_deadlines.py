@@ -68,7 +68,17 @@ def test_a_transaction_is_aborted_when_its_time_is_over_and_no_sooner() -> None:
     assert world.standing("b") == "PrepareAbort/1"
 
 
-def test_more_partitions_do_not_give_more_time_and_the_next_transaction_has_its_own() -> None:
+def test_more_partitions_do_not_give_more_time() -> None:
+    world = World()
+    world.put(ONGOING)
+    world.pass_ms(900)
+    world.put(replace(ONGOING, partitions=frozenset({(bytes(range(1, 17)), 0)}), updated_ms=5))
+    world.pass_ms(100)
+    world.commit_all()
+    assert world.standing() == "PrepareAbort/1"
+
+
+def test_the_next_transaction_has_a_time_of_its_own() -> None:
     world = World()
     world.put(ONGOING)
     world.pass_ms(900)

@@ -14,7 +14,14 @@ from raftlake.storage.descriptors import spares
 from raftlake.wire import api
 from raftlake.wire.api import API_TABLE, ApiKey, cold_messages
 
-HOT = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT, ApiKey.READ_OFFSET, ApiKey.FIND_QUORUM}
+HOT = {
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.READ_OFFSET,
+    ApiKey.FIND_QUORUM,
+    ApiKey.WRITE_MARKERS,
+}
 
 
 SELDOM = "kio.schema.end_quorum_epoch"

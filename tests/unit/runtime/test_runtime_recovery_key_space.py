@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from raftlake.kv.commands import Compare, Delete, Put, Txn, encode, put
+from raftlake.kv.commands import Compare, Delete, EndTxn, Put, Txn, encode, put
 from raftlake.kv.keys import start_key, tier_key
 from raftlake.kv.machine import StateMachine
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.replica import transaction_entry
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.partition.snapshot_files import SnapshotMaker
 from raftlake.replica.reserved import RecordStart
 from raftlake.replica.reserved_rules import ReservedRules
+from raftlake.replica.transaction_entry import Transaction, TransactionState, transaction_key
 from raftlake.runtime.recovery.key_space import copied_partitions, key_space, starts_within
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.tier.entries import Tiered, encode_tiered
@@ -58,6 +60,24 @@ def test_the_last_word_of_the_log_counts(survivor: Path) -> None:
 def test_a_change_whose_condition_failed_does_not_count(survivor: Path) -> None:
     command(survivor, put(KEY, tiered(9)), Txn((Compare(KEY, 77),), (Put(KEY, tiered(40)),)))
     assert found_in(survivor) == {0: 9}
+
+
+def test_transactions_are_as_their_last_command_left_them(survivor: Path) -> None:
+    ongoing = Transaction(transactional_id="a", producer_id=7, epoch=2, timeout_ms=1_000, state=TransactionState.ONGOING)
+    key = transaction_key("a")
+    command(
+        survivor, put(key, transaction_entry.encode(ongoing)), Txn((), (EndTxn(7, 1, True),)), Txn((), (EndTxn(7, 2, False),))
+    )
+    logs = FileLogDirectory(survivor, post=None)
+    try:
+        machine = key_space(logs)
+    finally:
+        logs.close()
+    assert isinstance(machine.rules, ReservedRules)
+    assert machine.rules.transactions.of(7) == ongoing.decided(False)
+    entry = machine.get(key)
+    assert entry is not None
+    assert transaction_entry.decode(key, entry.value) == ongoing.decided(False)
 
 
 def test_keys_of_a_snapshot_count_and_the_log_behind_it(survivor: Path) -> None:
