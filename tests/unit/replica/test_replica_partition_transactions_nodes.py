@@ -9,7 +9,8 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition.partition import Partition, PendingAppend, split_batches
+from raftlake.replica.partition.partition import Partition, split_batches
+from raftlake.replica.partition.pending import PendingAppend
 from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.batches import iterate_headers, leader_change_batch
 from replica_cluster import Cluster, batch
@@ -40,6 +41,8 @@ class Orders:
         node.verification.judge = AnyTransaction().judge  # type: ignore[method-assign]
 
         def queue() -> None:
+            # The keys of the quorum know none of these transactions.
+            node.turn._gate = AnyTransaction()
             partition.appending.append(pending(data, answers))
             node.engine.mark_appending(partition)
 

@@ -257,7 +257,7 @@ class Partition:
             if duplicate is not None:
                 self._wait_for(duplicate.end_offset, duplicate.base_offset, pending)
                 continue
-            if first.is_transactional or self.producers.transactions.is_used:
+            if _has_sequence(first) and (first.is_transactional or self.producers.transactions.is_used):
                 error = may_append(self.producers, first)
                 if error is None:
                     error = gate.judge(self, pending)
