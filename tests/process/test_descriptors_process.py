@@ -27,6 +27,7 @@ from raftlake import Client
 from raftlake.runtime.format import format_data_dir
 from raftlake.runtime.free_ports import free_ports
 from raftlake.wire.api import API_TABLE, ApiKey, encode_request, request_type
+from raftlake.wire.write_markers import WriteMarkersRequest
 from runtime_fakes import fetch_of, find, produce_of
 
 pytestmark = [
@@ -119,7 +120,12 @@ def blank(kind: Any, kafka_type: str = "") -> Any:
     return {**others, "error_code": KioErrorCode.none}.get(kafka_type, 0)
 
 
-HOT: dict[ApiKey, Any] = {ApiKey.PRODUCE: produce_of(b""), ApiKey.FETCH: fetch_of(), ApiKey.FIND_QUORUM: find()}
+HOT: dict[ApiKey, Any] = {
+    ApiKey.PRODUCE: produce_of(b""),
+    ApiKey.FETCH: fetch_of(),
+    ApiKey.FIND_QUORUM: find(),
+    ApiKey.WRITE_MARKERS: WriteMarkersRequest(cluster_id=None, markers=[]),
+}
 
 
 def ask(node: Node, key: ApiKey, version: int) -> bool:
