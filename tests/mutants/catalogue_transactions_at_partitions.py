@@ -215,7 +215,7 @@ TRANSACTIONS_AT_PARTITIONS = (
         "committed-reader-is-shown-what-is-not-decided",
         "read_committed ends at the last stable offset",
         FETCH,
-        "end = Offset(stable_end if self._is_committed else high_watermark)",
+        "end = Offset(stable if self._is_committed else high_watermark)",
         "end = high_watermark",
         READS,
     ),
@@ -255,7 +255,7 @@ TRANSACTIONS_AT_PARTITIONS = (
         "latest-offset-of-committed-readers-is-the-high-watermark",
         "KIP-98: ListOffsets with an isolation level",
         OFFSETS,
-        "end_of = _stable_end if is_committed else committed_end",
+        "end_of = partial(stable_end, node.remote_log) if is_committed else committed_end",
         "end_of = committed_end",
         READS,
     ),
@@ -362,6 +362,19 @@ TRANSACTIONS_AT_PARTITIONS = (
         "            if latest[partition] < end:\n",
         "            if False:\n",
         CLIENT,
+    ),
+    Mutant(
+        name="stable-end-before-the-deleted-records",
+        source="DeleteRecords over an open transaction, and a restart: LATEST was below EARLIEST, and consumers saw no end",
+        by_tests=True,
+        places=READS,
+        edits=(
+            Edit(
+                OFFSETS,
+                "max(partition.last_stable_offset, remote_log.deleted_below(partition))",
+                "partition.last_stable_offset",
+            ),
+        ),
     ),
     Mutant(
         name="aborted-records-are-data-in-the-table",

@@ -77,14 +77,14 @@ def require_count(described: TopicDescription, partitions: int | None) -> None:
 
 
 def parse_configs(given: list[str] | None) -> dict[str, str]:
-    """The configs of `--config NAME=VALUE`. Raises ConfigError."""
+    """The configs of `--config NAME=VALUE`. Raises typer.BadParameter."""
     found: dict[str, str] = {}
     for each in given or []:
         name, separator, value = each.partition("=")
         if not separator or not name.strip():
-            raise ConfigError(f"--config {each}: accepted is NAME=VALUE")
+            raise typer.BadParameter(f"--config {each}: accepted is NAME=VALUE")
         if name.strip() in found:
-            raise ConfigError(f"--config {name.strip()} is given more than once")
+            raise typer.BadParameter(f"--config {name.strip()} is given more than once")
         found[name.strip()] = value.strip()
     return found
 
@@ -116,7 +116,7 @@ def alter(
     """Change a topic's configs, or add partitions and wait until all of them have leaders."""
     configs, deleted = parse_configs(config), delete_config or []
     if partitions is None and not configs and not deleted:
-        raise ConfigError("nothing to change: accepted are --partitions, --config and --delete-config")
+        raise typer.BadParameter("nothing to change: accepted are --partitions, --config and --delete-config")
     with connect(bootstrap_server, timeout_ms) as client:
         if configs or deleted:
             client.alter_topic_configs(topic, configs, delete=deleted)

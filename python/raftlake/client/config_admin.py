@@ -15,7 +15,7 @@ from raftlake.client.admin import Admin
 from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX
-from raftlake.errors import ErrorCode, RequestRejected, WireError, code_of
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, WireError, code_of
 from raftlake.wire.api import ApiKey
 
 ALTER_CONFIGS_VERSION = 1
@@ -78,12 +78,26 @@ class ConfigAdmin:
 
 
 def alter_configs_request(topic: str, configs: Mapping[str, str], delete: Iterable[str]) -> Any:
-    """The request for one topic."""
+    """The request for one topic. Raises ConfigError for a name or a value that is no text."""
+    delete = tuple(delete)
+    for name, value in (*configs.items(), *((each, "") for each in delete)):
+        if not (_is_text(name) and _is_text(value)):
+            raise ConfigError(f"configs of topic {topic!r}: {name!r} with the value {value!r} is no text that can be sent")
     schema: Any = importlib.import_module(f"kio.schema.incremental_alter_configs.v{ALTER_CONFIGS_VERSION}.request")
     changes = [schema.AlterableConfig(name=name, config_operation=SET, value=value) for name, value in configs.items()]
     changes += [schema.AlterableConfig(name=name, config_operation=DELETE, value=None) for name in delete]
     resource = schema.AlterConfigsResource(resource_type=protocol.TOPIC_RESOURCE, resource_name=topic, configs=tuple(changes))
     return schema.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
+def _is_text(found: object) -> bool:
+    if not isinstance(found, str):
+        return False
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def alter_configs_result(answer: Any) -> tuple[ErrorCode, str]:

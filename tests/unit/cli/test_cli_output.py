@@ -305,12 +305,23 @@ def test_changes_of_topics(monkeypatch: pytest.MonkeyPatch, command: str, done: 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("create t --if-not-exists --partitions 3", "exists with 2 partitions, not 3"),
-        ("delete-records t --partition 2 --offset 7", "topic 't' has 2 partitions, not 2"),
         ("alter t", "nothing to change"),
         ("alter t --config a", "--config a: accepted is NAME=VALUE"),
         ("create t --config =5", "--config =5: accepted is NAME=VALUE"),
         ("create t --config a=5 --config a=6", "--config a is given more than once"),
+    ],
+)
+def test_wrong_usage_of_configs_is_no_error_of_the_quorum(monkeypatch: pytest.MonkeyPatch, command: str, said: str) -> None:
+    monkeypatch.setattr(cli_topics, "connect", lambda *_: Quorum())
+    outcome = CliRunner().invoke(cli.app, ["topics", *command.split()])
+    assert outcome.exit_code == 2 and said in " ".join(outcome.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("create t --if-not-exists --partitions 3", "exists with 2 partitions, not 3"),
+        ("delete-records t --partition 2 --offset 7", "topic 't' has 2 partitions, not 2"),
         (
             "create t --if-not-exists --config retention.ms=6 --config segment.ms=7",
             "exists with retention.ms=5, no segment.ms: `raftlake topics alter t --config retention.ms=6 --config segment",

@@ -13,7 +13,7 @@ from clientkit import DROP, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE
 from raftlake.client import AsyncClient
 from raftlake.client.config_admin import TOPICS_AT_ONCE, alter_configs_request, alter_configs_result, own_configs_of
-from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError
+from raftlake.errors import ConfigError, ErrorCode, RequestRejected, UnknownOutcome, WireError
 from raftlake.wire.api import ApiKey, encode_request
 
 TOLD: Any = importlib.import_module("kio.schema.describe_configs.v4.response")
@@ -164,3 +164,12 @@ def test_the_request_can_be_sent() -> None:
     request = alter_configs_request("t", {"retention.ms": "5"}, ["segment.ms"])
     assert encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, 1, "c", request)
     assert own_configs_of(TOLD.DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=())) == {}
+
+
+@pytest.mark.parametrize(
+    ("configs", "delete"),
+    [({"segment.ms": 5000}, ()), ({"retention.ms": "5", "segment.ms": "\ud800"}, ()), ({"\ud800": "5"}, ()), ({}, ["a", 7])],
+)
+def test_what_is_no_text_is_named_before_anything_is_sent(configs: Any, delete: Any) -> None:
+    with pytest.raises(ConfigError, match="is no text that can be sent"):
+        alter_configs_request("t", configs, delete)

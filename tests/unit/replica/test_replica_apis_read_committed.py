@@ -68,6 +68,28 @@ def list_offset(cluster: Cluster, group: GroupId, timestamp: int, *, isolation: 
     return found.offset, getattr(found, "timestamp", -1)
 
 
+def test_what_is_committed_ends_not_before_the_deleted_records(cluster: Cluster, group: GroupId) -> None:
+    """An open transaction may have begun among them. A consumer at the new start is told that it is at the end."""
+    found = begin(cluster, group)
+    produce(cluster, group, records(b"a", b"b", sequence=0))
+    cluster.produce(group, batch(b"behind"))
+    schema: Any = importlib.import_module("kio.schema.delete_records.v2.request")
+    asked = schema.DeleteRecordsPartition(partition_index=group.partition, offset=3)
+    topic = schema.DeleteRecordsTopic(name=group.topic, partitions=(asked,))
+    request = schema.DeleteRecordsRequest(topics=(topic,), timeout=datetime.timedelta(seconds=5))
+    cluster.ask(cluster.leader(group), ApiKey.DELETE_RECORDS, request, version=2, wait_ms=10_000)
+    produce(cluster, group, records(b"c", sequence=2))
+    settle(cluster, group)
+    assert list_offset(cluster, group, EARLIEST, isolation=1)[0] == list_offset(cluster, group, LATEST, isolation=1)[0] == 3
+    for node in cluster.nodes.values():
+        cluster.run(1_000)
+        answer = fetch_committed(cluster, node, group, 3)
+        assert (answer.log_start_offset, answer.last_stable_offset, offsets(answer.records)) == (3, 3, [])
+    end(cluster, found, group, commit=True)
+    assert list_offset(cluster, group, LATEST, isolation=1)[0] == list_offset(cluster, group, LATEST, isolation=0)[0]
+    assert offsets(fetch_committed(cluster, cluster.leader(group), group, 3).records)[:2] == [3, 4]
+
+
 def test_records_end_at_the_last_stable_offset_at_every_node(cluster: Cluster, group: GroupId) -> None:
     cluster.produce(group, batch(b"before"))
     found = begin(cluster, group)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NO_LEADER, Epoch, Offset
-from raftlake.replica.apis.offsets import READ_COMMITTED, fence
+from raftlake.replica.apis.offsets import READ_COMMITTED, fence, stable_end
 from raftlake.replica.apis.shown_records import read_shown
 from raftlake.replica.config import ClientContext
 from raftlake.replica.partition.partition import Partition
@@ -162,7 +162,7 @@ class ParkedFetch:
         """Where what this consumer may be given ends, exclusively."""
         if not self._is_committed or self._is_unsettled:
             return partition.high_watermark
-        return min(partition.high_watermark, partition.last_stable_offset)
+        return stable_end(self._node.remote_log, partition)
 
     def _end_pause(self) -> None:
         self._parked.in_vain -= 1
@@ -254,13 +254,13 @@ class ParkedFetch:
         if error is ErrorCode.OFFSET_NOT_AVAILABLE:
             return FetchPartitionResult(part.index, error)
         high_watermark = partition.high_watermark
-        stable_end = min(high_watermark, partition.last_stable_offset)
-        end = Offset(stable_end if self._is_committed else high_watermark)
+        stable = stable_end(remote_log, partition)
+        end = Offset(stable if self._is_committed else high_watermark)
         result = FetchPartitionResult(
             part.index,
             error,
             high_watermark=high_watermark,
-            last_stable_offset=stable_end,
+            last_stable_offset=stable,
             log_start_offset=remote_log.start_offset(partition),
             aborted_transactions=[] if self._is_committed else None,
         )

@@ -105,7 +105,7 @@ def _ask(
     done: Callable[[FoundOffset], None],
 ) -> None:
     serving = partial(_serving, node, group, getattr(asked, "current_leader_epoch", -1))
-    end_of = _stable_end if is_committed else committed_end
+    end_of = partial(stable_end, node.remote_log) if is_committed else committed_end
     if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
         node.time_searches.ask(together, Question(group, asked.timestamp, serving, done, end_of))
         return
@@ -116,8 +116,11 @@ def _ask(
         done(_find_end(node.remote_log, partition, asked.timestamp, end_of(partition)))
 
 
-def _stable_end(partition: Partition) -> Offset:
-    return min(partition.high_watermark, partition.last_stable_offset)
+def stable_end(remote_log: RemoteLog, partition: Partition) -> Offset:
+    """Where what transactions have committed ends here, for consumers. It is not before the first record that is not deleted,
+    though a transaction that is still open may have begun there."""
+    begun = max(partition.last_stable_offset, remote_log.deleted_below(partition))
+    return min(partition.high_watermark, begun)
 
 
 def _serving(node: Services, group: GroupId, current_leader_epoch: int) -> Partition | ErrorCode:
