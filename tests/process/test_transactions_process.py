@@ -182,6 +182,7 @@ def test_history_keeps_apart_what_was_aborted(tmp_path: Path) -> None:
         "tier.uri": str(tables),
         "tier.target.lag.ms": "1000",
         "tier.flush.bytes": "65536",
+        "log.segment.bytes": "65536",
         "local.retention.bytes": "100000",
     }
     with LocalQuorum(nodes=3, data_dir=tmp_path / "nodes", settings=settings) as quorum:
@@ -192,7 +193,9 @@ def test_history_keeps_apart_what_was_aborted(tmp_path: Path) -> None:
                 commits = number % 3 != 2
                 send(producer, "t", {0: [b"%d-%d-" % (number, n) + bytes(3_000) for n in range(20)]})
                 again(partial(producer.commit_transaction if commits else producer.abort_transaction, CALL_SECONDS))
-            (table,) = wait_until(lambda: list(tables.glob("t-*")), "there is a table")
+            # A directory is no table before the first commit.
+            commit, *_ = wait_until(lambda: list(tables.glob("t-*/_delta_log/*.json")), "there is a table")
+            table = commit.parent.parent
 
             def kinds() -> dict[int, int]:
                 found = pl.scan_delta(str(table)).group_by("kind").len().collect()
