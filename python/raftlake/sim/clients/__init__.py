@@ -1,4 +1,4 @@
-"""The simulated clients of a run: producers, readers, clients of the key-value space, operators,
+"""The simulated clients of a run: producers, transactional producers, readers, clients of the key-value space, operators,
 clients that delete records, and clients that change configs.
 
 Reading order:
