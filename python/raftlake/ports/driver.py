@@ -136,6 +136,43 @@ class AbortedIndex(Protocol):
         """Drop the entries whose markers are at or above `end_offset`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """One pass of compaction over a log, from its start. Times are milliseconds since 1970."""
+
+    #: Keys are collected from here on. What lies below was compacted before.
+    dirty_from: Offset
+    #: Exclusive: the end of a closed segment. All below is committed, and each transaction below is decided.
+    until: Offset
+    now_ms: int
+    #: For so long a tombstone, or a marker, is kept after the pass that finds it first.
+    delete_retention_ms: int
+    #: No tombstone and no marker at or above it is removed.
+    tombstones_below: Offset
+    #: The aborted transactions whose markers are in the log below `until`.
+    aborted: tuple[AbortedTransaction, ...]
+    #: The last offsets of the newest batches of known producers. These batches stay, perhaps without records.
+    last_batches: frozenset[Offset]
+    #: The pass ends at the batch where it knows so many keys.
+    keys_max: int
+    #: Neighbouring segments become one where they fit in so many bytes.
+    segment_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What one pass did."""
+
+    #: Each key has one value below, the newest. Tombstones may be there that wait for their time.
+    clean_until: Offset
+    #: Of the segments that were rewritten.
+    bytes_before: int
+    bytes_after: int
+    records_removed: int
+    #: When the next tombstone or marker may go, in milliseconds since 1970; None where none waits.
+    next_horizon_ms: int | None
+
+
 class LogStore(Protocol):
     """The log of one group: whole record batches (v2) with contiguous offsets. `end_offset` is exclusive.
 
@@ -176,7 +213,7 @@ class LogStore(Protocol):
     def read(self, start: Offset, limit: Offset, size_max: int) -> bytes:
         """Whole batches, beginning with the batch that contains `start`. No batch ends above `limit`. Returns at most
         `size_max` bytes, but at least one batch where one below `limit` exists; else b"". `start` lies in [start_offset,
-        end_offset].
+        end_offset]. A batch that compaction left without records may begin below `start`. It is cut to begin there.
         """
 
     def truncate_to(self, end_offset: Offset) -> None:
@@ -208,6 +245,18 @@ class LogStore(Protocol):
     def locate(self, start: Offset, end: Offset) -> BatchSource | None:
         """Where the batches of [start, end), of one closed segment, are to be read; None where start or end lies amid a batch.
         Nothing of it changes before the segment is deleted."""
+
+    @property
+    def compacted_until(self) -> Offset | None:
+        """What the last pass of `compact` told, and None where there was none. After a restart it may be lower. A cut or a
+        reset lowers it durably first."""
+
+    def compact(self, request: Compaction, done: Callable[[Compacted | StorageError | None], None]) -> None:
+        """Begin a pass over the closed segments. Later, on the driver's thread, call `done` once. None: the pass was given up,
+        since the log was cut, reset, deleted, closed or trimmed meanwhile. After an error the log goes on as it is. At each
+        moment, and after a crash, each segment is as before the pass or as after it. A segment changes only after those below
+        it. One log of a directory is compacted at a time. Offsets stay without gaps, and keep their leader epochs: what was
+        removed leaves batches without records."""
 
     def scrub(self, size_max: int) -> int:
         """Check about `size_max` bytes of the closed segments, from where the last call ended, and return how many were read.
