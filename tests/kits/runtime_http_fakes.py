@@ -17,6 +17,7 @@ from raftlake.kv.commands import Txn, encode
 from raftlake.kv.machine import StateMachine
 from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.raft.types import ReplicaKey
+from raftlake.replica.compaction.compactor import CompactionCounts
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.partition.producer_state import ProducerTally
@@ -98,6 +99,7 @@ class FakeHttpNode:
         self.partitions: dict[Any, Any] = {}
         self.reports = SimpleNamespace(role_listeners=[], refused_epochs=0, alarms={})
         self.disk = SimpleNamespace(warnings=(), free_bytes=7, limit_bytes=5, is_low=False, is_full=True)
+        self.compactor = SimpleNamespace(counts=CompactionCounts(), dirtiest=0.0)
         self.tiering = SimpleNamespace(is_on=False, warnings=())
         self.remote_log_aux = SimpleNamespace(counts=AuxCounts())
         self.read_tally = SimpleNamespace(reads=0, bytes=0, hits=0, searches=0, failures=0, unreadable=UnreadableParts())

@@ -65,7 +65,7 @@ def test_kafka_configs_adds_deletes_and_shows_configs(
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ("cleanup.policy=compact", "does not compact"),
+        ("cleanup.policy=keep", "accepted is delete, compact"),
         ("min.insync.replicas=3", "from 1 to 2, the majority"),
         ("color=red", "color is not known here"),
     ],

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_LEADER
+from raftlake.replica.compaction.compactor import Compactor
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.tiering.read_tally import ReadTally
 from raftlake.replica.tiering.remote_log_aux import AuxCounts
@@ -212,6 +213,7 @@ class NodeMetrics:
         yield GaugeMetricFamily("raftlake_disk_low", "1 while less is free", value=disk.is_low)
         full = "1 while nothing is fetched because a write found no room"
         yield GaugeMetricFamily("raftlake_disk_full", full, value=disk.is_full)
+        yield from _compaction(self._node.compactor)
         if self._node.tiering.is_on:
             yield from _tier(self._node.tiering)
             yield from _recoveries(self._node.remote_log_aux.counts)
@@ -223,6 +225,17 @@ class NodeMetrics:
         yield CounterMetricFamily("raftlake_refused_proposals", unasked, value=self._node.kv.gate.count)
         leaps = "Epochs of other nodes that were not taken in, since they leap too far"
         yield CounterMetricFamily("raftlake_refused_epochs", leaps, value=self._node.reports.refused_epochs)
+
+
+def _compaction(compactor: Compactor) -> Iterator[Metric]:
+    """What this node has done with the logs of compacted topics."""
+    counts = compactor.counts
+    ratio = "Largest part of a log that waits to be compacted, 0 to 1"
+    yield GaugeMetricFamily("raftlake_compaction_dirty_ratio_max", ratio, value=compactor.dirtiest)
+    yield CounterMetricFamily("raftlake_compaction_passes", "Passes over logs that were compacted", value=counts.passes)
+    yield CounterMetricFamily("raftlake_compaction_failures", "Passes that failed", value=counts.failures)
+    yield CounterMetricFamily("raftlake_compaction_removed_records", "Records removed", value=counts.records_removed)
+    yield CounterMetricFamily("raftlake_compaction_removed_bytes", "Bytes removed from logs", value=counts.bytes_removed)
 
 
 def _tier(tiering: Tiering) -> Iterator[Metric]:

@@ -84,7 +84,7 @@ def test_every_version_of_a_creation_is_answered(cluster: Cluster, version: int)
 @pytest.mark.parametrize(
     ("configs", "why"),
     [
-        ({"cleanup.policy": "compact"}, "does not compact"),
+        ({"cleanup.policy": "keep"}, "accepted is delete, compact"),
         ({"retention.ms": "5", "color": "red"}, "color is not known here"),
         ({"retention.ms": "-7"}, "retention.ms=-7: accepted is"),
         ({"retention.ms": None}, "Null value not supported for : retention.ms"),

@@ -25,6 +25,9 @@ def test_the_source_of_a_value_is_told(cluster: Cluster) -> None:
     told = described(cluster, "t")
     assert {name: (config.value, int(config.config_source)) for name, config in told.items()} == {
         "cleanup.policy": ("delete", DEFAULT),
+        "delete.retention.ms": ("86400000", DEFAULT),
+        "min.cleanable.dirty.ratio": ("0.5", DEFAULT),
+        "min.compaction.lag.ms": ("0", DEFAULT),
         "compression.type": ("producer", DEFAULT),
         "local.retention.bytes": ("-2", DEFAULT),
         "local.retention.ms": ("-2", DEFAULT),

@@ -128,8 +128,8 @@ def described(cluster: Cluster, *asked: tuple[int, str, tuple[str, ...] | None])
 def test_configs_are_told_once_with_all_that_is_asked_of_them(cluster: Cluster) -> None:
     some = [(2, "a", ("retention.ms",)), (2, "b", ()), (2, "a", ("retention.bytes", "none"))]
     assert described(cluster, *some) == [("a", {"retention.ms", "retention.bytes"}), ("b", set())]
-    assert described(cluster, *some, (2, "a", None)) == [("a", 11), ("b", set())]
-    assert described(cluster, (2, "a", None), *some) == [("a", 11), ("b", set())]
+    assert described(cluster, *some, (2, "a", None)) == [("a", 14), ("b", set())]
+    assert described(cluster, (2, "a", None), *some) == [("a", 14), ("b", set())]
     assert len(described(cluster, *[(4, "", None)] * 1_000)) == 1
 
 

@@ -12,6 +12,7 @@ import pytest
 from crc32c import crc32c
 
 from asidekit import Held, hold, result, send
+from configkit import alter, created
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.replica.aside.allowance import Allowance
@@ -19,11 +20,13 @@ from raftlake.replica.aside.record_checks import (
     DECOMPRESSED_BYTES_MIN,
     DECOMPRESSED_TIMES_MAX,
     INLINE_BYTES,
+    KEYED_INLINE_BYTES,
     RequestBudget,
 )
 from raftlake.runtime.aside import ThreadAside
 from raftlake.wire import compression
 from raftlake.wire.api import ApiKey
+from raftlake.wire.batch_records import Record, build_batch
 from raftlake.wire.batches import decode_records
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX
 from raftlake.wire.produce import ProducePartition, ProduceRequest, ProduceTopic
@@ -322,3 +325,34 @@ def test_a_partition_that_stands_in_a_request_twice_is_refused_and_the_others_ar
     found = [(part.index, part.error) for topic in answers[0].topics for part in topic.partitions]
     expected = {0: ErrorCode.INVALID_REQUEST, 1: ErrorCode.NONE}
     assert found == [(index, expected[index]) for _ in names for index in indexes]
+
+
+# --- compacted topics ------------------------------------------------------------------------------------------------------
+
+
+def test_many_keys_are_not_looked_at_inline() -> None:
+    """Each record is walked twice."""
+    budget = RequestBudget(1000)
+    large, small = batch(bytes(KEYED_INLINE_BYTES)), batch(bytes(KEYED_INLINE_BYTES - 100))
+    assert budget.check(large, Allowance()) is not None
+    assert budget.check(large, Allowance(), needs_keys=True) is None
+    for inline in (Allowance(), None):
+        with pytest.raises(RequestRejected, match="record 0 of 1: Compacted topic cannot accept message without key"):
+            budget.check(small, inline, needs_keys=True)
+
+
+@pytest.mark.parametrize("size", [1, KEYED_INLINE_BYTES])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_compacted_topic_takes_no_record_without_a_key(cluster: Cluster, size: int, compression: str) -> None:
+    """At once and aside, in the second batch as in the first."""
+    (group,) = created(cluster, "compacted", cleanup_policy="compact")
+    (plain,) = created(cluster, "plain")
+    keyless = batch(bytes(size), b"x", compression=compression)
+    good = build_batch([Record(key=b"k", value=bytes(size))], timestamp_ms=1, compression=compression)
+    assert cluster.produce(plain, keyless).error is ErrorCode.NONE
+    assert cluster.produce(group, keyless).error is ErrorCode.INVALID_RECORD
+    assert cluster.produce(group, bytearray(good + keyless)).error is ErrorCode.INVALID_RECORD
+    answer = cluster.produce(group, good)
+    assert (answer.error, answer.base_offset) == (ErrorCode.NONE, 1)
+    alter(cluster, "compacted", cleanup_policy="delete")
+    assert cluster.produce(group, keyless).error is ErrorCode.NONE

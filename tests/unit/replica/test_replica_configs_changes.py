@@ -6,7 +6,7 @@ import pytest
 
 from configkit import around
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.replica.configs.changes import Change, Operation, altered, replaced, require_once
+from raftlake.replica.configs.changes import Change, Operation, altered, replaced, require_once, require_same_log
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 BEFORE = {"retention.ms": "5", "segment.bytes": "20000"}
@@ -33,7 +33,13 @@ def test_all_at_once_leaves_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("operation", "value", "after"),
-    [(APPEND, "delete", "delete"), (APPEND, "", "delete"), (SUBTRACT, "compact", "delete"), (SUBTRACT, "", "delete")],
+    [
+        (APPEND, "delete", "delete"),
+        (APPEND, "", "delete"),
+        (APPEND, "compact", "compact,delete"),
+        (SUBTRACT, "compact", "delete"),
+        (SUBTRACT, "", "delete"),
+    ],
 )
 @pytest.mark.parametrize("before", [{}, {"cleanup.policy": "delete"}])
 def test_a_list_is_changed_by_its_entries(before: dict[str, str], operation: Operation, value: str, after: str) -> None:
@@ -44,7 +50,7 @@ def test_a_list_is_changed_by_its_entries(before: dict[str, str], operation: Ope
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (Change("cleanup.policy", APPEND, "compact"), "does not compact"),
+        (Change("cleanup.policy", APPEND, "keep"), "accepted is delete, compact"),
         (Change("cleanup.policy", SUBTRACT, "delete"), "accepted is delete"),
         (Change("retention.ms", APPEND, "1"), "Can't APPEND to key retention.ms because its type is not LIST."),
         (Change("retention.ms", SUBTRACT, "1"), "Can't SUBTRACT to key retention.ms because its type is not LIST."),
@@ -128,3 +134,24 @@ def test_a_change_of_something_else_is_not_refused_for_it() -> None:
     before = {LOCAL: "5", WHOLE: "60"}
     assert altered(before, [Change("segment.ms", SET, "7")], around()) == {**before, "segment.ms": "7"}
     assert altered(before, [Change(LOCAL, DELETE)], around()) == {WHOLE: "60"}
+
+
+# --- compacted topics and the remote tier ------------------------------------------------------------------------------------
+
+PLAIN, COMPACTED, BOTH = {}, {"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(PLAIN, COMPACTED), (BOTH, {"cleanup.policy": "delete"}), (COMPACTED, PLAIN)])
+def test_with_a_tier_a_topic_stays_compacted_or_uncompacted(before: dict[str, str], after: dict[str, str]) -> None:
+    with pytest.raises(
+        RequestRejected, match=r"topic config cleanup\.policy=.*: this node copies topics to a remote tier"
+    ) as caught:
+        require_same_log(before, after, around(is_tiered=True))
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert f"cleanup.policy={after.get('cleanup.policy', 'delete')}:" in caught.value.message
+    require_same_log(before, after, around())
+
+
+@pytest.mark.parametrize(("before", "after"), [(COMPACTED, BOTH), (BOTH, COMPACTED), (PLAIN, {"cleanup.policy": "delete"})])
+def test_with_a_tier_other_changes_of_the_policy_are_taken(before: dict[str, str], after: dict[str, str]) -> None:
+    require_same_log(before, after, around(is_tiered=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from configkit import around
-from raftlake.replica.configs.in_force import NEVER_MS, InForce, in_force
+from raftlake.replica.configs.in_force import NEVER_MS, CompactionRules, InForce, in_force
 
 
 def of(configs: dict[str, str], **settings: int) -> InForce:
@@ -15,6 +15,8 @@ def of(configs: dict[str, str], **settings: int) -> InForce:
 def test_a_topic_that_says_nothing_follows_the_node() -> None:
     found = of({}, retention_bytes=9, retention_ms=8, local_retention_bytes=7, segment_bytes=50_000, message_bytes_max=5_000)
     assert found == InForce(
+        compaction=None,
+        deletes=True,
         retention_bytes=9,
         retention_ms=8,
         local_bytes=7,
@@ -35,9 +37,15 @@ def test_a_topic_says_all_of_it_over_the_node() -> None:
         "segment.bytes": "60000",
         "segment.ms": "50",
         "max.message.bytes": "40",
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.25",
+        "delete.retention.ms": "30",
+        "min.compaction.lag.ms": "20",
         "message.timestamp.type": "LogAppendTime",
     }
     assert of(configs, retention_bytes=9, retention_ms=8, message_bytes_max=5_000) == InForce(
+        compaction=CompactionRules(dirty_ratio=0.25, delete_retention_ms=30, lag_ms=20),
+        deletes=True,
         retention_bytes=90,
         retention_ms=80,
         local_bytes=70,
@@ -80,3 +88,9 @@ def test_junk_counts_as_not_set(junk: str) -> None:
 
 def test_a_limit_above_the_nodes_is_the_nodes() -> None:
     assert of({"max.message.bytes": "6000"}, message_bytes_max=5_000).message_bytes_max == 5_000
+
+
+def test_what_is_only_compacted_is_not_deleted() -> None:
+    found = of({"cleanup.policy": "compact"}, retention_ms=8)
+    assert not found.deletes
+    assert found.compaction == CompactionRules(dirty_ratio=0.5, delete_retention_ms=86_400_000, lag_ms=0)

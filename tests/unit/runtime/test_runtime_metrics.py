@@ -13,6 +13,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import TierError, TierFailure
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import Offset
+from raftlake.replica.compaction.compactor import CompactionCounts
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.tiering.step import TierCounts
 from raftlake.replica.tiering.tiering import TierStatus
@@ -46,6 +47,15 @@ def test_what_is_measured_for_the_node_as_a_whole() -> None:
     assert found["raftlake_kv_quota_bytes", ()] == 1 << 30
     assert (found["raftlake_producer_ids", ()], found["raftlake_producer_ids_max", ()]) == (0, 1_000_000)
     assert found["raftlake_process_resident_memory_bytes", ()] > 0
+
+
+def test_what_compaction_has_removed() -> None:
+    metrics, node, _ = build()
+    counts = CompactionCounts(passes=4, failures=3, records_removed=200, bytes_removed=1_000)
+    node.compactor = SimpleNamespace(counts=counts, dirtiest=0.25)  # type: ignore[attr-defined]
+    found = {name.removeprefix("raftlake_compaction_"): value for (name, _), value in samples(metrics).items()}
+    told = [found[f"{name}_total"] for name in ("passes", "failures", "removed_records", "removed_bytes")]
+    assert (told, found["dirty_ratio_max"]) == ([4, 3, 200, 1_000], 0.25)
 
 
 def test_what_consumers_had_from_the_tier() -> None:

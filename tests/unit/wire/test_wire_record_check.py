@@ -10,7 +10,7 @@ from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.wire.batch_records import Record, build_batch
 from raftlake.wire.batches import HEADER_BYTES
 from raftlake.wire.primitives import write_varlong
-from raftlake.wire.record_check import BLOCK_RECORDS, RECORDS_MAX, TOGETHER_MIN, require_records
+from raftlake.wire.record_check import BLOCK_RECORDS, COPIED_BYTES_MAX, RECORDS_MAX, TOGETHER_MIN, require_keys, require_records
 
 MANY = TOGETHER_MIN + 10
 #: More than one block, and a last one that is not full.
@@ -147,3 +147,41 @@ def test_times_and_numbers_may_be_written_in_more_bytes_than_they_need() -> None
     for count in (1, MANY):
         wide = framed(body_of(0, timestamp=b"\x80" * 9 + b"\x00", delta=b"\x80\x80\x80\x80\x00", key=b"\x81\x80\x80\x00"))
         require_records(wide + payload_of(count)[len(framed(body_of(0))) :], count)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------------
+
+
+def keyed(count: int, without: int | None = None, *, timestamp: bytes = b"\x00", key: bytes = number(1) + b"k") -> bytes:
+    """Records with a key, but for one."""
+    return b"".join(
+        framed(body_of(index, timestamp=timestamp, key=b"\x01" if index == without else key)) for index in range(count)
+    )
+
+
+@pytest.mark.parametrize("timestamp", [b"\x00", number(200), number(-(1 << 40))])
+@pytest.mark.parametrize("key", [b"\x00", number(1) + b"k", number(300) + b"k" * 300])
+def test_records_with_keys_are_taken(timestamp: bytes, key: bytes) -> None:
+    """An empty key is a key. Times and offsets of more than one byte stand before it."""
+    payload = keyed(200, timestamp=timestamp, key=key)
+    require_records(payload, 200)
+    require_keys(payload, 200)
+
+
+@pytest.mark.parametrize("without", [0, 1, 63, 64, 65, 198, 199])
+@pytest.mark.parametrize("timestamp", [b"\x00", number(1 << 40)])
+def test_a_record_without_a_key_is_refused_and_named(without: int, timestamp: bytes) -> None:
+    payload = keyed(200, without, timestamp=timestamp)
+    require_records(payload, 200)
+    with pytest.raises(
+        RequestRejected, match=f"record {without} of 200: Compacted topic cannot accept message without key"
+    ) as caught:
+        require_keys(memoryview(payload), 200)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_a_large_payload_is_looked_at_where_it_is() -> None:
+    large = number(COPIED_BYTES_MAX) + b"k" * COPIED_BYTES_MAX
+    require_keys(keyed(2, key=large), 2)
+    with pytest.raises(RequestRejected, match="record 1 of 2"):
+        require_keys(keyed(2, 1, key=large), 2)
