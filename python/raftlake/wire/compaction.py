@@ -36,7 +36,7 @@ from raftlake.wire.batch_records import assemble_batch
 from raftlake.wire.compression import Compression, compress
 from raftlake.wire.control import read_end_marker
 from raftlake.wire.primitives import BytesLike, read_varlong, write_varlong
-from raftlake.wire.record_slices import RecordSlice, payload_of, slices_of
+from raftlake.wire.record_columns import RecordColumns, read_columns
 
 NO_PRODUCER = -1
 NO_TIMESTAMP = -1
@@ -96,7 +96,7 @@ class KeyMap:
         self._dirty_from = request.dirty_from
         self._keys_max = request.keys_max
         self._digest = blake2b(digest_size=KEY_BYTES_MAX + 1, salt=salt)
-        self._newest: dict[bytes, int] = {}
+        self._newest: dict[bytes | None, int] = {}
         #: Each key has one value below, once the log is rewritten: the end of the last batch that was taken.
         self.clean_until: int = request.dirty_from
 
@@ -112,16 +112,21 @@ class KeyMap:
         if len(self._newest) >= self._keys_max and self.clean_until > self._dirty_from:
             return False
         if header.record_count > 0 and not header.is_control and not self._aborted.hold(header):
-            newest, base, long_key = self._newest, header.base_offset, self._long_key
-            for _, _, _, delta, key, _ in slices_of(payload_of(buffer, header), header):
-                if key is not None:
-                    newest[key if len(key) <= KEY_BYTES_MAX else long_key(key)] = base + delta
+            columns, base = read_columns(buffer, header), header.base_offset
+            known = self._known_as(columns.keys)
+            self._newest.update(zip(known, [base + delta for delta in columns.offset_deltas], strict=True))
+            self._newest.pop(None, None)
         self.clean_until = header.end_offset
         return True
 
-    def newest(self, key: bytes) -> int:
-        """The newest offset of a key, -1 where the dirty part does not hold it."""
-        return self._newest.get(key if len(key) <= KEY_BYTES_MAX else self._long_key(key), -1)
+    def newest(self, keys: list[bytes | None]) -> list[int | None]:
+        """The newest offset of each key, None for a key that the dirty part does not hold."""
+        return list(map(self._newest.get, self._known_as(keys)))
+
+    def _known_as(self, keys: list[bytes | None]) -> list[bytes | None]:
+        if max(map(len, filter(None, keys)), default=0) <= KEY_BYTES_MAX:
+            return keys
+        return [key if key is None or len(key) <= KEY_BYTES_MAX else self._long_key(key) for key in keys]
 
     def _long_key(self, key: bytes) -> bytes:
         digest = self._digest.copy()
@@ -194,40 +199,45 @@ class Rewriter:
         """None where nothing is left of the batch but its offsets."""
         if header.is_transactional:
             self._in_transaction.add(header.producer_id)
-        kept: list[RecordSlice] = []
-        payload = b""
-        if header.record_count > 0 and not self._aborted.hold(header):
-            payload = payload_of(buffer, header)
-            kept = self._kept(payload, header)
-        removed = max(header.record_count, 0) - len(kept)
+        if header.record_count <= 0:
+            return self._without_records(header)
+        if self._aborted.hold(header):
+            self.records_removed += header.record_count
+            return self._without_records(header)
+        columns = read_columns(buffer, header)
+        kept = self._kept(columns, header)
+        removed = header.record_count - len(kept)
         self.records_removed += removed
         if not kept:
-            is_needed = header.producer_id != NO_PRODUCER and header.last_offset in self._request.last_batches
-            return _without_records(header) if is_needed else None
+            return self._without_records(header)
         horizon = header.delete_horizon_ms
-        holds_tombstone = any(record.is_tombstone for record in kept)
-        is_dirty = self._request.dirty_from <= header.base_offset and header.end_offset <= self._keys.clean_until
-        if holds_tombstone and horizon is None and is_dirty:
-            self._await(self._horizon_ms)
-            return _with_horizon(header, payload, kept, self._horizon_ms)
-        if holds_tombstone and horizon is not None:
+        if True in columns.tombstones and any(columns.tombstones[index] for index in kept):
+            is_dirty = self._request.dirty_from <= header.base_offset and header.end_offset <= self._keys.clean_until
+            if horizon is None and is_dirty:
+                self._await(self._horizon_ms)
+                return _with_horizon(header, columns, kept, self._horizon_ms)
             self._await(horizon)
         if not removed:
             return bytes(memoryview(buffer)[header.position : header.end_position])
-        return _with_records(header, payload, kept)
+        return _with_records(header, columns, kept)
 
-    def _kept(self, payload: bytes, header: BatchHeader) -> list[RecordSlice]:
-        base, newest = header.base_offset, self._keys.newest
-        horizon = header.delete_horizon_ms
-        #: Tombstones of the batch at or above this delta stay.
-        staying = 0
-        if horizon is not None and horizon <= self._request.now_ms:
-            staying = self._request.tombstones_below - base
-        return [
-            record
-            for record in slices_of(payload, header)
-            if record[4] is not None and newest(record[4]) <= base + record[3] and (not record[5] or record[3] >= staying)
+    def _without_records(self, header: BatchHeader) -> bytes | None:
+        is_needed = header.producer_id != NO_PRODUCER and header.last_offset in self._request.last_batches
+        return _header_alone(header) if is_needed else None
+
+    def _kept(self, columns: RecordColumns, header: BatchHeader) -> list[int]:
+        """Which records stay, ascending."""
+        base, horizon = header.base_offset, header.delete_horizon_ms
+        newest = self._keys.newest(columns.keys)
+        kept = [
+            index
+            for index, (key, delta, newer) in enumerate(zip(columns.keys, columns.offset_deltas, newest, strict=True))
+            if key is not None and (newer is None or newer <= base + delta)
         ]
+        if horizon is None or horizon > self._request.now_ms or True not in columns.tombstones:
+            return kept
+        staying_from = self._request.tombstones_below - base
+        return [index for index in kept if not columns.tombstones[index] or columns.offset_deltas[index] >= staying_from]
 
     # --- control -----------------------------------------------------------------------------------------------------
 
@@ -245,17 +255,19 @@ class Rewriter:
             return batch
         horizon = header.delete_horizon_ms
         if horizon is None:
-            payload = payload_of(buffer, header)
+            columns = read_columns(buffer, header)
             self._await(self._horizon_ms)
-            return _with_horizon(header, payload, list(slices_of(payload, header)), self._horizon_ms)
+            return _with_horizon(header, columns, range(len(columns)), self._horizon_ms)
         if horizon <= self._request.now_ms and header.last_offset < self._request.tombstones_below:
             self.records_removed += header.record_count
             return None
         self._await(horizon)
         return batch
 
-    def _await(self, horizon_ms: int) -> None:
-        if horizon_ms > self._request.now_ms and (self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms):
+    def _await(self, horizon_ms: int | None) -> None:
+        if horizon_ms is None or horizon_ms <= self._request.now_ms:
+            return
+        if self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms:
             self.next_horizon_ms = horizon_ms
 
 
@@ -288,7 +300,7 @@ def cut_empty(batch: BytesLike, start: int) -> bytes:
     if header.record_count > 0 or not header.base_offset <= start <= header.last_offset:
         raise InvariantViolation(f"batch at {header.base_offset}: it cannot be cut at {start}")
     before, sequence = start - header.base_offset, header.base_sequence
-    return _without_records(
+    return _header_alone(
         header._replace(
             base_offset=start,
             last_offset_delta=header.last_offset_delta - before,
@@ -297,44 +309,48 @@ def cut_empty(batch: BytesLike, start: int) -> bytes:
     )
 
 
-def _without_records(header: BatchHeader) -> bytes:
+def _header_alone(header: BatchHeader) -> bytes:
     """What tells who wrote the batch, and with which sequence numbers."""
     return _assemble(header, b"", 0, header.attributes & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT), NO_TIMESTAMP, NO_TIMESTAMP)
 
 
-def _with_records(header: BatchHeader, payload: bytes, kept: Sequence[RecordSlice]) -> bytes:
+def _with_records(header: BatchHeader, columns: RecordColumns, kept: Sequence[int]) -> bytes:
     """Only these records of the batch: all of their numbers are as they were."""
+    payload, ends = columns.payload, columns.ends
     pieces: list[bytes] = []
-    start = end = 0
-    for record in kept:
-        if record.start != end:
-            pieces.append(payload[start:end])
-            start = record.start
-        end = record.end
-    pieces.append(payload[start:end])
-    return _assemble(header, b"".join(pieces), len(kept), header.attributes, header.base_timestamp_ms, _time_max(header, kept))
+    first = before = kept[0]
+    for index in kept[1:]:
+        if index != before + 1:
+            pieces.append(payload[ends[first - 1] if first else 0 : ends[before]])
+            first = index
+        before = index
+    pieces.append(payload[ends[first - 1] if first else 0 : ends[before]])
+    times = header.base_timestamp_ms, _time_max(header, columns, kept)
+    return _assemble(header, b"".join(pieces), len(kept), header.attributes, *times)
 
 
-def _with_horizon(header: BatchHeader, payload: bytes, kept: Sequence[RecordSlice], horizon_ms: int) -> bytes:
+def _with_horizon(header: BatchHeader, columns: RecordColumns, kept: Sequence[int], horizon_ms: int) -> bytes:
     """These records, and a delete horizon in place of the base timestamp: their times are told relative to it."""
+    payload, ends = columns.payload, columns.ends
     records = bytearray()
     shift_ms = header.base_timestamp_ms - horizon_ms
-    for record in kept:
+    for index in kept:
         # The length of a record stands before its attributes, one byte, and these before the time.
-        attributes_at = read_varlong(payload, record.start)[1]
+        attributes_at = read_varlong(payload, ends[index - 1] if index else 0)[1]
         behind_time = read_varlong(payload, attributes_at + 1)[1]
         body = bytearray(payload[attributes_at : attributes_at + 1])
-        write_varlong(body, _as_int64(record.time_delta_ms + shift_ms))
-        body += payload[behind_time : record.end]
+        write_varlong(body, _as_int64(columns.time_deltas_ms[index] + shift_ms))
+        body += payload[behind_time : ends[index]]
         write_varlong(records, len(body))
         records += body
-    return _assemble(header, records, len(kept), header.attributes | DELETE_HORIZON_BIT, horizon_ms, _time_max(header, kept))
+    times = horizon_ms, _time_max(header, columns, kept)
+    return _assemble(header, records, len(kept), header.attributes | DELETE_HORIZON_BIT, *times)
 
 
-def _time_max(header: BatchHeader, kept: Sequence[RecordSlice]) -> int:
+def _time_max(header: BatchHeader, columns: RecordColumns, kept: Sequence[int]) -> int:
     if header.is_log_append_time:
         return header.timestamp_ms_max
-    return header.base_timestamp_ms + max(record.time_delta_ms for record in kept)
+    return header.base_timestamp_ms + max([columns.time_deltas_ms[index] for index in kept])
 
 
 def _as_int64(value: int) -> int:
