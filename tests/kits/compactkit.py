@@ -66,7 +66,7 @@ class LogInTheMaking:
 
     def leader_change(self, epoch: int) -> int:
         self.epoch = epoch
-        return self._append(bytes(leader_change_batch(self.end, epoch, 1, [1, 2, 3], [1, 2], NOW_MS)))
+        return self._append(bytes(leader_change_batch(self.end, epoch, NOW_MS, 1, [1, 2, 3], [1, 2])))
 
     def _append(self, batch: bytes) -> int:
         base, self.end = self.end, header_of(batch).end_offset
