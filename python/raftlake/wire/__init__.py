@@ -19,7 +19,9 @@ Reading order:
 - `batch_header`, `batch_records`: the header of a batch and its CRC; records in a batch.
 - `compression`, `control`: the five compression codecs; the control records of Raft, and the markers of transactions.
 - `shown`: batches as consumers are shown them, without the control records of Raft.
-- `record_check`, `record_times`: a check that records are what their header says; a search for a time in a batch.
+- `record_check`, `record_times`, `record_fields`: a check that records are what their header says; a search for a time in a
+  batch; the fields of many records at once.
+- `compaction`, `record_columns`: what compaction makes of the batches of a log; the keys and places of records in a batch.
 - `snapshots`, `producer_snapshot`, `aborted_index`: the bytes of a snapshot file (KIP-630), of Kafka's producer state file,
   and of its index of aborted transactions.
 

@@ -11,28 +11,18 @@ decides and words the refusal.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
 from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.wire.primitives import BytesLike, read_varlong
+from raftlake.wire.record_fields import BLOCK_RECORDS, TOGETHER_MIN, Octets, Positions, RecordFields, record_ends
 
 #: Kafka has no such limit; 8 MiB of the smallest records there are is a little more. It bounds what one batch can cost.
 RECORDS_MAX = 1_000_000
-#: Below this many records numpy's calls cost more than they save.
-TOGETHER_MIN = 48
-#: Records that are looked at together, at most.
-BLOCK_RECORDS = 8_192
-
 #: A payload above this is read where it is.
 COPIED_BYTES_MAX = 1 << 20
 
 _INT32_BYTES_MAX = 5
-
-Positions: TypeAlias = npt.NDArray[np.int64]
-Octets: TypeAlias = npt.NDArray[np.uint8]
 
 
 def require_records(payload: BytesLike, count: int) -> None:
@@ -195,34 +185,12 @@ def _check_together(data: bytes | memoryview, count: int) -> tuple[int, int]:
     octets = np.frombuffer(data, np.uint8)
     first = position = 0
     while first < count:
-        ends = _ends(data, position, min(BLOCK_RECORDS, count - first))
+        ends = record_ends(data, position, min(BLOCK_RECORDS, count - first))
         if not ends or not _is_sound(data, octets, position, np.array(ends, np.int64), first):
             break
         first += len(ends)
         position = ends[-1]
     return first, position
-
-
-def _ends(data: bytes | memoryview, position: int, count: int) -> list[int]:
-    """Where each of `count` records ends by its length; none when one ends outside of the data. Lengths of more than three
-    bytes are left to the careful way."""
-    ends: list[int] = []
-    append = ends.append
-    try:
-        for _ in range(count):
-            byte = data[position]
-            if byte < 0x80:
-                position += 1 + (byte >> 1)
-            else:
-                second = data[position + 1]
-                if second < 0x80:
-                    position += 2 + ((byte & 0x7F | second << 7) >> 1)
-                else:
-                    position += 3 + ((byte & 0x7F | (second & 0x7F) << 7 | data[position + 2] << 14) >> 1)
-            append(position)
-    except IndexError:
-        return []
-    return ends if position <= len(data) else []
 
 
 def _is_sound(data: bytes | memoryview, octets: Octets, position: int, ends: Positions, first: int) -> bool:
@@ -231,7 +199,7 @@ def _is_sound(data: bytes | memoryview, octets: Octets, position: int, ends: Pos
     begins = np.empty_like(ends)
     begins[0] = position
     begins[1:] = ends[:-1]
-    fields = _Fields(octets, begins)
+    fields = RecordFields(octets, begins)
     length = fields.take_int()
     is_sound = (length & 1 == 0) & (fields.positions + (length >> 1) == ends)
     fields.positions += 1
@@ -252,48 +220,3 @@ def _is_sound(data: bytes | memoryview, octets: Octets, position: int, ends: Pos
         except (IndexError, WireError, UnicodeDecodeError):
             return False
     return bool((fields.positions == ends).all())
-
-
-class _Fields:
-    """One field after another of many records. Numbers are taken as they are written: zigzag, so 1 is -1."""
-
-    def __init__(self, octets: Octets, positions: Positions) -> None:
-        self._octets = octets
-        self._last = len(octets) - 1
-        self.positions = positions.copy()
-        #: A number was longer than it may be, or beyond the end of the data.
-        self.is_astray = False
-
-    def take_int(self) -> Positions:
-        octet = self._take()
-        values = (octet & 0x7F).astype(np.int64)
-        longer = np.flatnonzero(octet >= 0x80)
-        for shift in (7, 14, 21):
-            if not len(longer):
-                return values
-            octet = self._take(longer)
-            values[longer] |= (octet & 0x7F).astype(np.int64) << shift
-            longer = longer[octet >= 0x80]
-        self.is_astray |= bool(len(longer))
-        return values
-
-    def skip_varint(self) -> None:
-        longer = np.flatnonzero(self._take() >= 0x80)
-        for _ in range(8):
-            if not len(longer):
-                return
-            longer = longer[self._take(longer) >= 0x80]
-        self.is_astray |= bool(len(longer))
-
-    def _take(self, of: npt.NDArray[np.int64] | None = None) -> Octets:
-        """The octets at the positions (of some records), which move on by one."""
-        positions = self.positions if of is None else self.positions[of]
-        if len(positions) and int(positions.max()) > self._last:
-            self.is_astray = True
-            positions = np.minimum(positions, self._last)
-        octets: Octets = self._octets[positions]
-        if of is None:
-            self.positions += 1
-        else:
-            self.positions[of] += 1
-        return octets
