@@ -149,7 +149,7 @@ class Compaction:
     delete_retention_ms: int
     #: No tombstone and no marker at or above it is removed.
     tombstones_below: Offset
-    #: The aborted transactions whose markers are in the log below `until`.
+    #: The aborted transactions that begin below `until`. The marker of one may stand behind it: see `AbortedIndex.find`.
     aborted: tuple[AbortedTransaction, ...]
     #: The last offsets of the newest batches of known producers. These batches stay, perhaps without records.
     last_batches: frozenset[Offset]

@@ -20,6 +20,7 @@ Reading order:
 - `compression`, `control`: the five compression codecs; the control records of Raft, and the markers of transactions.
 - `shown`: batches as consumers are shown them, without the control records of Raft.
 - `record_check`, `record_times`: a check that records are what their header says; a search for a time in a batch.
+- `compaction`, `record_slices`: what compaction makes of the batches of a log; the records of a batch as slices, with keys.
 - `snapshots`, `producer_snapshot`, `aborted_index`: the bytes of a snapshot file (KIP-630), of Kafka's producer state file,
   and of its index of aborted transactions.
 

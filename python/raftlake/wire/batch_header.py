@@ -30,6 +30,8 @@ CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+#: The base timestamp is the delete horizon of the batch (KIP-534).
+DELETE_HORIZON_BIT = 0x40
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
@@ -101,6 +103,12 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From this time on compaction may remove the tombstones of the batch, or the marker (KIP-534). None where compaction
+        has not set a time. The base timestamp holds the horizon, and the timestamps of the records still are relative to it."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
 
 
 def parse_header(buffer: BytesLike, position: int = 0) -> BatchHeader:

@@ -108,8 +108,10 @@ def assemble_batch(
     producer_epoch: int,
     base_sequence: int,
     record_count: int,
+    last_offset_delta: int | None = None,
 ) -> bytearray:
-    """A batch around an encoded (and, where the attributes say so, compressed) payload of `record_count` records."""
+    """A batch around an encoded (and, where the attributes say so, compressed) payload of `record_count` records. See
+    `seal_batch`."""
     batch = bytearray(HEADER_BYTES)
     batch += payload
     seal_batch(
@@ -123,6 +125,7 @@ def assemble_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=record_count,
+        last_offset_delta=last_offset_delta,
     )
     return batch
 
@@ -139,14 +142,16 @@ def seal_batch(
     producer_epoch: int,
     base_sequence: int,
     record_count: int,
+    last_offset_delta: int | None = None,
 ) -> None:
-    """Write the header of a batch whose payload is already in place, from byte 61 to the end."""
+    """Write the header of a batch whose payload is already in place, from byte 61 to the end. A batch of a compacted log has
+    more offsets than records: then `last_offset_delta` is given."""
     _BEFORE_CRC.pack_into(batch, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch, MAGIC)
     _AFTER_CRC.pack_into(
         batch,
         CRC_START,
         attributes,
-        record_count - 1,
+        record_count - 1 if last_offset_delta is None else last_offset_delta,
         base_timestamp_ms,
         timestamp_ms_max,
         producer_id,
