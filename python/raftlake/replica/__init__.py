@@ -16,6 +16,7 @@ Reading order, from the ground up. Each floor imports only floors above it in th
 - `hosting` (which groups there are), `voters` (who votes, and where nodes are reached), `tiering` (what is copied to the
   remote tier) and `record_deletion` (what follows once records are deleted).
 - `transactions`: the coordinator of all transactional producers.
+- `compaction`: which log is compacted when, and what a pass may remove.
 - `services` (`Services`: what client APIs may call), then `apis` (one module for each subject) and `turn`.
 - `front` (`Front`: everything from outside comes in here) and `node` (`ReplicaNode`: builds and wires all of it).
 

@@ -76,6 +76,10 @@ class NodeConfig:
     local_retention_bytes: int = -2
     local_retention_ms: int = -2
     retention_check_interval_ms: int = 5_000
+    #: After a look that found no log to compact, this long passes before the next one (Kafka's log.cleaner.backoff.ms).
+    cleaner_backoff_ms: int = 15_000
+    #: As many keys one pass of compaction remembers.
+    cleaner_keys_max: int = 1_000_000
     #: A snapshot of the key space is taken after so many bytes of records, or when this long has passed since the last one
     #: and there are any (Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms).
     snapshot_bytes_between: int = 20 * 1024 * 1024

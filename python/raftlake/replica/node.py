@@ -17,6 +17,7 @@ from raftlake.replica.aside.allowance import Allowance
 from raftlake.replica.aside.later_turns import LaterTurns
 from raftlake.replica.aside.record_checks import RecordChecks
 from raftlake.replica.aside.time_searches import TimeSearches
+from raftlake.replica.compaction.compactor import Compactor
 from raftlake.replica.config import ClientContext, NodeConfig
 from raftlake.replica.disk.damage import DamageControl
 from raftlake.replica.disk.findings import Findings
@@ -314,6 +315,7 @@ class ReplicaNode:
             syncer=LogSyncer(engine),
         )
         self.scrub = Scrub(engine, self.findings)
+        self.compactor = Compactor(engine, disk=self.disk, findings=self.findings, producers=self.producers)
         ticking = (
             self.producers.tick,
             self.membership.tick,
@@ -329,6 +331,7 @@ class ReplicaNode:
             self.record_deletion.tick,
             self.transactions.tick,
             SegmentAges(engine, self.disk, self.findings).tick,
+            self.compactor.tick,
         )
         self._housekeeping = Housekeeping(
             engine,

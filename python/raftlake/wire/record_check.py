@@ -52,6 +52,30 @@ def require_records(payload: BytesLike, count: int) -> None:
         _check_each(data, position, first, count)
 
 
+def require_keys(payload: BytesLike, count: int) -> None:
+    """Each of the records, which `require_records` has found sound, has a key. Raises RequestRejected(INVALID_RECORD). It names
+    the first one without a key, in Kafka's words."""
+    data = bytes(payload) if len(payload) <= COPIED_BYTES_MAX else memoryview(payload)
+    position = 0
+    for index in range(count):
+        length, position = read_varlong(data, position)
+        end = position + length
+        position += 1
+        # Time, and offset.
+        while data[position] >= 0x80:
+            position += 1
+        position += 1
+        while data[position] >= 0x80:
+            position += 1
+        # A length of -1.
+        if data[position + 1] == 1:
+            raise RequestRejected(
+                ErrorCode.INVALID_RECORD,
+                f"record {index} of {count}: Compacted topic cannot accept message without key",
+            )
+        position = end
+
+
 # --- few ---------------------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error, once
 from raftlake.replica.apis.configs import RESOURCE_BROKER, RESOURCE_TOPIC, surroundings
 from raftlake.replica.config import METADATA_TOPIC, ClientContext
-from raftlake.replica.configs.changes import Change, Operation, altered, replaced, require_once
+from raftlake.replica.configs.changes import Change, Operation, altered, replaced, require_once, require_same_log
 from raftlake.replica.hosting.topics import require_name
 from raftlake.replica.refused_for_good import ALTER
 from raftlake.replica.reserved import Topic
@@ -103,7 +103,9 @@ class _Alteration:
         edit = self._edit(resource)
 
         def edited(topic: Topic) -> Topic:
-            return topic.with_configs(edit(topic.configs))
+            configs = edit(topic.configs)
+            require_same_log(topic.configs, configs, surroundings(node))
+            return topic.with_configs(configs)
 
         done = partial(self._on_done, resource)
         if self._request.validate_only:

@@ -11,7 +11,7 @@ from typing import Any
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.raft.types import NodeId
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
-from raftlake.replica.configs.definitions import READ_ONLY, ConfigType, Surroundings
+from raftlake.replica.configs.definitions import READ_ONLY, ConfigType, Surroundings, compacts
 from raftlake.replica.configs.described import Described, Source, Synonym, described
 from raftlake.replica.hosting.topics import NO_LEADER_YET
 from raftlake.replica.reserved import Topic, fault_of_spelling
@@ -143,7 +143,7 @@ def _majority(node: Services) -> int:
 
 def _tier_configs(node: Services, topic: Topic) -> Mapping[str, str]:
     """Whether the topic has history in a remote tier, and where readers find it. How a node reaches the store is its secret."""
-    if not node.remote_log.is_on:
+    if not node.remote_log.is_on or compacts(topic.configs):
         return {}
     uri = node.engine.config.tier_uri
     place = {} if uri is None else {"raftlake.tier.table.uri": table_uri(uri, topic.name, topic.topic_id)}

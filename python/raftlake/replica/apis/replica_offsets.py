@@ -1,5 +1,7 @@
 """ListOffsets (2) and OffsetForLeaderEpoch (23) for replicas: what one needs that builds its state from the remote tier.
 
+REPLICATED_END asks how far all replicas are (`compaction.floor`).
+
 The leader answers before its own epoch has committed an entry, unlike to clients: perhaps nothing can be committed without the
 replica that asks. What lies before the local log is committed, whoever leads.
 
@@ -16,6 +18,8 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import LocalStartRpc, OffsetReply, OffsetRpc, PeerReply
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.apis.offsets import Special, fence
+from raftlake.replica.compaction import floor
+from raftlake.replica.compaction.floor import REPLICATED_END
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.services import Services
 from raftlake.replica.tiering.local_start import ANY_EPOCH
@@ -34,6 +38,8 @@ def offset_for_peer(node: Services, rpc: OffsetRpc, reply: Callable[[PeerReply],
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if error is not ErrorCode.NONE:
         reply(OffsetReply(error=error))
+    elif isinstance(rpc, LocalStartRpc) and rpc.timestamp == REPLICATED_END:
+        reply(floor.answer(node.engine, partition))
     elif isinstance(rpc, LocalStartRpc):
         reply(_start(node, partition, rpc.timestamp))
     else:

@@ -31,13 +31,15 @@ from raftlake.wire.batch_header import TooManyBatches, UnreadableBatch
 from raftlake.wire.batches import HEADER_BYTES, BatchHeader, validate
 from raftlake.wire.compression import DECOMPRESSED_BYTES_MAX, PayloadTooLarge, decompress_counting
 from raftlake.wire.primitives import BytesLike
-from raftlake.wire.record_check import require_records
+from raftlake.wire.record_check import require_keys, require_records
 
 DECOMPRESSED_TIMES_MAX = 8
 DECOMPRESSED_BYTES_MIN = 16 << 20
 EXTRA_BATCHES_MAX = 1_000
 #: What a request may hold, uncompressed, to be checked at once: 150,000 of the smallest records, or some 20 ms.
 INLINE_BYTES = 1 << 20
+#: The same for a topic that takes no record without a key: each record is looked at twice.
+KEYED_INLINE_BYTES = 1 << 18
 #: A compressed byte may take as long as so many others.
 PACKED_TIMES = 4
 
@@ -56,7 +58,7 @@ class RequestBudget:
         self._inline_left = INLINE_BYTES
         self.is_aside = False
 
-    def check(self, records: Records, inline: Allowance | None) -> list[BatchHeader] | None:
+    def check(self, records: Records, inline: Allowance | None, *, needs_keys: bool = False) -> list[BatchHeader] | None:
         """The headers of the batches of one partition. None where that would take too long `inline`, at once: nothing but the
         allowance has changed then. Raises RequestRejected."""
         if inline is not None and len(records) > self._inline_left:
@@ -66,10 +68,12 @@ class RequestBudget:
         for header in headers:
             payload = memoryview(records)[header.position + HEADER_BYTES : header.end_position]
             content = self._unpacked(header, payload, inline) if header.is_compressed else self._plain(payload, inline)
-            if content is None:
+            if content is None or (needs_keys and inline is not None and len(content) > KEYED_INLINE_BYTES):
                 self._left, self._inline_left = before
                 return None
             require_records(content, header.record_count)
+            if needs_keys:
+                require_keys(content, header.record_count)
         self._extra_batches_left -= len(headers) - 1
         return headers
 
@@ -172,7 +176,7 @@ class RecordChecks:
 
     def check(self, partition: Partition, asker: Asker, budget: RequestBudget, records: Records, done: Done) -> None:
         """Call `done` now or later; for one partition and connection in the order of the calls."""
-        look = partial(self._look, budget, records)
+        look = partial(self._look, budget, records, needs_keys=partition.is_compacted)
         if not (budget.is_aside or self.line.is_under_way(asker, partition.group) or self._engine.config.is_opaque):
             try:
                 headers = look(inline=self._allowance)
@@ -185,8 +189,10 @@ class RecordChecks:
         budget.is_aside = True
         self.line.add(asker, partition.group, len(records), partial(_attempt, look), done)
 
-    def _look(self, budget: RequestBudget, records: Records, *, inline: Allowance | None) -> list[BatchHeader] | None:
-        headers = budget.check(records, inline)
+    def _look(
+        self, budget: RequestBudget, records: Records, *, needs_keys: bool, inline: Allowance | None
+    ) -> list[BatchHeader] | None:
+        headers = budget.check(records, inline, needs_keys=needs_keys)
         if headers is not None and self._is_tiered:
             for header in headers:
                 _require_times(header)

@@ -10,10 +10,12 @@ from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica.configs.definitions import (
     AS_RETENTION,
     DEFINITIONS,
+    DELETE,
     SHOWN_CHARACTERS_MAX,
     ConfigType,
     Surroundings,
     checked,
+    compacts,
     list_of,
     number_of,
     refusal,
@@ -83,6 +85,18 @@ def altered(before: Mapping[str, str], changes: Sequence[Change], around: Surrou
             value = ",".join(entries)
         after[change.name] = checked(change.name, value, around)
     return _together(after, [change.name for change in changes], around)
+
+
+def require_same_log(before: Mapping[str, str], after: Mapping[str, str], around: Surroundings) -> None:
+    """A table holds each offset of a log, and a compacted log does not (KIP-405). So with a remote tier a topic that exists
+    stays compacted, or uncompacted. Raises RequestRejected(INVALID_CONFIG)."""
+    if around.is_tiered and compacts(before) != compacts(after):
+        kept, made = ("compacted", "without compact") if compacts(before) else ("not compacted", "with compact")
+        why = (
+            f"this node copies topics to a remote tier (tier.uri), but not those that are compacted. This topic is {kept}, and "
+            f"stays so: create another topic {made}"
+        )
+        raise refusal("cleanup.policy", after.get("cleanup.policy", DELETE), why)
 
 
 def _together(configs: dict[str, str], changed: Collection[str], around: Surroundings) -> dict[str, str]:

@@ -22,9 +22,13 @@ SEGMENT_BYTES_MIN = 16 * 1024
 #: What a refusal repeats of a value.
 SHOWN_CHARACTERS_MAX = 100
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
+#: What `cleanup.policy` lists.
+DELETE, COMPACT = "delete", "compact"
+DAY_MS = 86_400_000
 #: `local.retention.*`: as much as `retention.*`.
 AS_RETENTION = -2
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_RATIO = re.compile(r"(?:0|1)(?:\.[0-9]{1,17})?|\.[0-9]{1,17}")
 
 
 class ConfigType(IntEnum):
@@ -34,6 +38,7 @@ class ConfigType(IntEnum):
     STRING = 2
     INT = 3
     LONG = 5
+    DOUBLE = 6
     LIST = 7
 
 
@@ -87,11 +92,16 @@ def _up_to(most: int) -> Callable[[Surroundings], int]:
 
 def _check_cleanup(value: str, _around: Surroundings) -> str:
     policies = list_of(value)
-    if "compact" in policies:
-        raise ValueError("accepted is delete: this release does not compact topics")
-    if policies != ["delete"]:
-        raise ValueError("accepted is delete")
-    return "delete"
+    if not policies or len(set(policies)) < len(policies) or not {COMPACT, DELETE}.issuperset(policies):
+        raise ValueError("accepted is delete, compact, or compact,delete")
+    return ",".join(sorted(policies))
+
+
+def _check_ratio(value: str, _around: Surroundings) -> str:
+    text = value.strip()
+    if _RATIO.fullmatch(text) is None or float(text) > 1:
+        raise ValueError("accepted is a number from 0 to 1, as 0.5")
+    return str(float(text))
 
 
 def _check_compression(value: str, _around: Surroundings) -> str:
@@ -133,6 +143,18 @@ def _retention(name: str, unit: str, documentation: str, of: Callable[[NodeConfi
     )
 
 
+def _fixed(name: str, default: int, low: int, documentation: str) -> Definition:
+    """Milliseconds, whose default no setting changes."""
+    return Definition(
+        name=name,
+        type=ConfigType.LONG,
+        documentation=documentation,
+        check=_numbers("milliseconds", low, _up_to(LONG_MAX)),
+        default=lambda _around: str(default),
+        built_in=lambda _around: str(default),
+    )
+
+
 def _local(name: str, unit: str, of: Callable[[NodeConfig], int]) -> Definition:
     return Definition(
         name=name,
@@ -151,11 +173,11 @@ _ALL = (
     Definition(
         name="cleanup.policy",
         type=ConfigType.LIST,
-        documentation="What becomes of old records. delete: they go when they are too old or too many. This release does not "
-        "compact topics.",
+        documentation="What becomes of old records. delete: they go when they are too old or too many. compact: the newest "
+        "record of each key stays, and older ones go. compact,delete: both.",
         check=_check_cleanup,
-        default=lambda _around: "delete",
-        built_in=lambda _around: "delete",
+        default=lambda _around: DELETE,
+        built_in=lambda _around: DELETE,
     ),
     Definition(
         name="compression.type",
@@ -164,6 +186,13 @@ _ALL = (
         check=_check_compression,
         default=lambda _around: "producer",
         built_in=lambda _around: "producer",
+    ),
+    _fixed(
+        "delete.retention.ms",
+        DAY_MS,
+        0,
+        "With cleanup.policy=compact: how long a tombstone, a record without a value, stays after it was compacted, in "
+        "milliseconds. A reader that takes longer from the start of the log to its end may miss deletions.",
     ),
     _local("local.retention.bytes", "bytes", lambda node: node.local_retention_bytes),
     _local("local.retention.ms", "milliseconds", lambda node: node.local_retention_ms),
@@ -190,6 +219,21 @@ _ALL = (
         check=_check_time,
         default=lambda _around: CREATE_TIME,
         built_in=lambda _around: CREATE_TIME,
+    ),
+    Definition(
+        name="min.cleanable.dirty.ratio",
+        type=ConfigType.DOUBLE,
+        documentation="With cleanup.policy=compact: a log is compacted when this part of its closed segments was not compacted "
+        "yet.",
+        check=_check_ratio,
+        default=lambda _around: "0.5",
+        built_in=lambda _around: "0.5",
+    ),
+    _fixed(
+        "min.compaction.lag.ms",
+        0,
+        0,
+        "With cleanup.policy=compact: a record stays for so long in any case, in milliseconds.",
     ),
     Definition(
         name="min.insync.replicas",
@@ -221,13 +265,11 @@ _ALL = (
         built_in=lambda _around: str(SEGMENT_BYTES),
         setting="log.segment.bytes",
     ),
-    Definition(
-        name="segment.ms",
-        type=ConfigType.LONG,
-        documentation="A segment is closed when it has held records for so long, in milliseconds, also when no record comes.",
-        check=_numbers("milliseconds", 1, _up_to(LONG_MAX)),
-        default=lambda _around: str(LONG_MAX),
-        built_in=lambda _around: str(LONG_MAX),
+    _fixed(
+        "segment.ms",
+        LONG_MAX,
+        1,
+        "A segment is closed when it has held records for so long, in milliseconds, also when no record comes.",
     ),
 )
 #: By name, sorted.
@@ -251,6 +293,11 @@ def checked(name: str, value: str, around: Surroundings) -> str:
         return definition.check(value, around)
     except ValueError as error:
         raise refusal(name, value, str(error)) from error
+
+
+def compacts(configs: Mapping[str, str]) -> bool:
+    """Whether a topic with these configs is compacted."""
+    return COMPACT in list_of(configs.get("cleanup.policy", DELETE))
 
 
 def refusal(name: str, value: str, why: str) -> RequestRejected:

@@ -6,16 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raftlake.replica.config import NodeConfig
-from raftlake.replica.configs.definitions import AS_RETENTION, LOG_APPEND_TIME, LONG_MAX, Surroundings, value_in_force
+from raftlake.replica.configs.definitions import (
+    AS_RETENTION,
+    COMPACT,
+    DELETE,
+    LOG_APPEND_TIME,
+    LONG_MAX,
+    Surroundings,
+    list_of,
+    value_in_force,
+)
 
 #: `segment.ms` of a topic that closes no segment for its age.
 NEVER_MS = LONG_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRules:
+    """How a topic wants to be compacted (KIP-58, KIP-534)."""
+
+    #: A log is compacted from that part of uncompacted bytes on, 0 to 1.
+    dirty_ratio: float
+    #: How long a tombstone stays after the pass that found it.
+    delete_retention_ms: int
+    #: How long a record stays in any case.
+    lag_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
     """Sizes in bytes, times in milliseconds, -1 for "no limit"."""
 
+    #: None: the topic is not compacted.
+    compaction: CompactionRules | None
+    #: Retention deletes old records (cleanup.policy has delete).
+    deletes: bool
     #: What is kept of a partition: with a remote tier of table and local log together.
     retention_bytes: int
     retention_ms: int
@@ -38,7 +63,15 @@ def in_force(configs: Mapping[str, str], node: NodeConfig) -> InForce:
         return int(value_in_force(name, configs, around))
 
     retention_bytes, retention_ms = number("retention.bytes"), number("retention.ms")
+    policies = list_of(value_in_force("cleanup.policy", configs, around))
+    compaction = CompactionRules(
+        dirty_ratio=float(value_in_force("min.cleanable.dirty.ratio", configs, around)),
+        delete_retention_ms=number("delete.retention.ms"),
+        lag_ms=number("min.compaction.lag.ms"),
+    )
     return InForce(
+        compaction=compaction if COMPACT in policies else None,
+        deletes=DELETE in policies,
         retention_bytes=retention_bytes,
         retention_ms=retention_ms,
         local_bytes=_at_most(number("local.retention.bytes"), retention_bytes),

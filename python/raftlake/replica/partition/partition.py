@@ -172,6 +172,13 @@ class Partition:
         above the last stable offset. Raises StorageError."""
         return self._facts.aborted(start, end)
 
+    # --- compaction ---
+
+    @property
+    def is_compacted(self) -> bool:
+        """The topic wants of each key the newest record only, as far as this node has applied the topic's key."""
+        return self.in_force is not None and self.in_force.compaction is not None
+
     # --- producers ---
 
     @property

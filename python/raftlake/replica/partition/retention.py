@@ -28,7 +28,9 @@ class TableBounds:
 
 
 def kept_here(asked: InForce, *, is_tiered: bool) -> Kept:
-    """Without a remote tier the local disks have the only copy, and keep all that is kept."""
+    """Without a remote tier the local disks have the only copy, and keep all that is kept. What is only compacted stays."""
+    if not asked.deletes:
+        return Kept(-1, -1)
     if is_tiered:
         return Kept(asked.local_bytes, asked.local_ms)
     return Kept(asked.retention_bytes, asked.retention_ms)

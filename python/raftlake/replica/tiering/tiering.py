@@ -129,8 +129,8 @@ class Tiering:
             watched.led.close()
 
     def table(self, partition: Partition) -> TableBounds | None:
-        """What the table of a partition holds, as far as this node knows. None: there is no tier."""
-        if self._tier is None:
+        """What the table of a partition holds, as far as this node knows. None: there is no tier, or none for this topic."""
+        if self._tier is None or partition.is_compacted:
             return None
         machine = self._kv.machine
         standing = standing_of(machine, partition)
@@ -146,7 +146,8 @@ class Tiering:
             return
         self._next_look_ms = engine.now_ms + LOOK_INTERVAL_MS
         for group, partition in list(engine.partitions.items()):
-            if group == METADATA_GROUP:
+            if group == METADATA_GROUP or partition.in_force is None or partition.is_compacted:
+                # A table holds each offset, and a compacted log does not (KIP-405).
                 continue
             watched = self._watched.get(group)
             if watched is None or watched.partition is not partition:

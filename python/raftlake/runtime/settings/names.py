@@ -59,6 +59,8 @@ NUMBERS: Mapping[str, Number] = {
     "log.segment.bytes": Number(SEGMENT_BYTES, 16 * 1024, SEGMENT_BYTES_MAX),
     "retention.bytes": Number(-1, -1, _LONG_MAX),
     "retention.ms": Number(-1, -1, _LONG_MAX),
+    "log.cleaner.backoff.ms": Number(15_000, 100, _LONG_MAX),
+    "log.cleaner.dedupe.buffer.size": Number(128 * MIB, MIB, 16 * 1024 * MIB),
     "producer.id.expiration.ms": Number(86_400_000, 1, _LONG_MAX),
     "producer.ids.max": Number(1_000_000, 1, _LONG_MAX),
     "transaction.max.timeout.ms": Number(900_000, 1, 2**31 - 1),

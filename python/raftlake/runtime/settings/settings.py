@@ -43,6 +43,9 @@ T = TypeVar("T")
 #: How long a leader holds the fetch of a replica that has everything.
 REPLICA_FETCH_WAIT_MS_MAX = 500
 
+#: What a key takes in the memory of a pass of compaction: a digest, an offset, and their entry in a dict.
+KEY_BYTES = 160
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -81,6 +84,9 @@ class Settings:
     #: -2: the same.
     local_retention_bytes: int
     local_retention_ms: int
+    cleaner_backoff_ms: int
+    #: Memory that one pass of compaction takes for its keys, in bytes.
+    cleaner_buffer_bytes: int
     producer_id_expiration_ms: int
     producer_ids_max: int
     transaction_timeout_ms_max: int
@@ -149,6 +155,8 @@ class Settings:
             retention_ms=self.retention_ms,
             local_retention_bytes=self.local_retention_bytes,
             local_retention_ms=self.local_retention_ms,
+            cleaner_backoff_ms=self.cleaner_backoff_ms,
+            cleaner_keys_max=self.cleaner_buffer_bytes // KEY_BYTES,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             producer_ids_max=self.producer_ids_max,
             transaction_timeout_ms_max=self.transaction_timeout_ms_max,
@@ -256,6 +264,8 @@ def _build(reader: _Reader) -> Settings:
         retention_ms=reader.number("retention.ms"),
         local_retention_bytes=_local_retention(reader, "retention.bytes"),
         local_retention_ms=_local_retention(reader, "retention.ms"),
+        cleaner_backoff_ms=reader.number("log.cleaner.backoff.ms"),
+        cleaner_buffer_bytes=reader.number("log.cleaner.dedupe.buffer.size"),
         producer_id_expiration_ms=reader.number("producer.id.expiration.ms"),
         producer_ids_max=reader.number("producer.ids.max"),
         transaction_timeout_ms_max=reader.number("transaction.max.timeout.ms"),
