@@ -116,9 +116,7 @@ class Compactor:
 
 
 class _Pass:
-    def __init__(
-        self, compactor: Compactor, log: Log, disk: Disk, request: Compaction, segment_bytes: int, done: Done
-    ) -> None:
+    def __init__(self, compactor: Compactor, log: Log, disk: Disk, request: Compaction, segment_bytes: int, done: Done) -> None:
         self._compactor = compactor
         self._log = log
         self._disk = disk
@@ -225,6 +223,4 @@ class _Pass:
         self._before += sum(len(batch.data) for batch in old)
         self._after += sum(len(batch.data) for batch in new)
         self._log.exchange(old, new, segments[0].end_offset)
-        self._disk.observer.segments_compacted(
-            self._log.group, Installed(request=self._request, before=old, after=new)
-        )
+        self._disk.observer.segments_compacted(self._log.group, Installed(request=self._request, before=old, after=new))

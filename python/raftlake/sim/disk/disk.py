@@ -32,6 +32,8 @@ from raftlake.sim.disk.snapshot_store import SimulatedSnapshots
 from raftlake.sim.disk.space import Space
 from raftlake.sim.disk.start_points import SimulatedStartPoints
 from raftlake.wire.aborted_index import marker_offset_of
+from raftlake.wire.batches import parse_header
+from raftlake.wire.compaction import cut_empty
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 #: What an election state needs for a moment: it replaces the one before.
@@ -157,7 +159,7 @@ class MemoryLog:
                 if chunks:
                     break
                 raise
-            chunks.append(cut_to(data, start) if batch.base < start else data)
+            chunks.append(_cut(batch, start) if batch.base < start and data is batch.data else data)
             size += len(batch.data)
         return b"".join(chunks)
 
@@ -191,6 +193,7 @@ class MemoryLog:
     def advance_start(self, start_offset: Offset) -> Offset:
         self._disk.machine.port_call("advance_start")
         image = self._image
+        start_before = image.start
         for segment in self.segments()[:-1]:
             if segment.end_offset > start_offset:
                 break
@@ -198,7 +201,8 @@ class MemoryLog:
             del image.batches[:count], image.ends[:count]
             image.start = segment.end_offset
         self._active_size = None
-        self._compactor.start_moved()
+        if image.start > start_before:
+            self._compactor.give_up(image.end)
         self.start_points.advance(Offset(image.start))
         self.decay.forget_below(image.start)
         lost = bisect_left(image.aborted, image.start, key=marker_offset_of)
@@ -240,10 +244,9 @@ class MemoryLog:
     def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], kept_end: int) -> None:
         """Compaction put `new` in the place of `old`, durably. See `LogImage.exchange`."""
         # Segments that are synced are the same in each image, unless the log was begun anew in between.
-        lost = [image for image in self._images if not image.exchange(old, new, kept_end)]
-        if self._image in lost:
+        self._images = [image for image in self._images if image.exchange(old, new, kept_end)]
+        if not self._images or self._images[-1] is not self._image:
             raise InvariantViolation(f"{self.group}: no such segments: [{old[0].base}, {old[-1].end})")
-        self._images = [image for image in self._images if image not in lost]
         self._segments = Segments()
         for batch in old:
             self.decay.damaged.pop((batch.base, batch.epoch), None)
@@ -263,8 +266,8 @@ class MemoryLog:
         return targets[0]
 
     def set_aside(self, damage: DamagedData, epoch: Epoch) -> str:
-        """Cut the log before its damage, durably. Of a log that was compacted nothing stays: what peers have of the rest may lack
-        tombstones of what would stay."""
+        """Cut the log before its damage, durably. Of a log that was compacted nothing stays: the rest, as peers have it, may
+        lack tombstones of what would stay."""
         image, reason = self.decay.cut(self._image, damage, epoch)
         if self.compacted_until is not None:
             image = image.cut(0)
@@ -350,6 +353,12 @@ class MemoryLog:
         self._image = image
         self._active_size = None
         self._compactor.crash(rng)
+
+
+def _cut(batch: StoredBatch, start: Offset) -> bytes:
+    """A batch that holds `start`; one without records begins there."""
+    header = parse_header(batch.data)
+    return batch.data if header.record_count or header.is_control else cut_empty(batch.data, start)
 
 
 class SimulatedDisk:

@@ -73,6 +73,18 @@ class _Group:
         return found
 
 
+    def horizons_of_tombstones(self, batches: Iterable[StoredBatch], end: int, now_ms: int) -> list[int]:
+        """The delete horizons that are not over, of batches with tombstones that end at or below `end`."""
+        headers = [(batch, parse_header(batch.data)) for batch in batches if batch.end <= end]
+        return [
+            header.base_timestamp_ms
+            for batch, header in headers
+            if header.attributes & HORIZON_BIT
+            and header.base_timestamp_ms > now_ms
+            and any(record.value is None for record in self.records(batch))
+        ]
+
+
 class CompactionRules(Invariant):
     promise = "compaction removes only what nobody needs"
 
@@ -112,12 +124,8 @@ class CompactionRules(Invariant):
             for record in known.records(batch):
                 if record.key is None or newest.get(record.key) != record.offset:
                     raise self._unclean(f"node {node_id} {group}: {record} is left below {end}; {request}")
-        ahead = [
-            header.base_timestamp_ms
-            for header in (parse_header(batch.data) for batch in log.batches if batch.end <= end)
-            if header.attributes & HORIZON_BIT and header.base_timestamp_ms > request.now_ms
-        ]
-        if (compacted.next_horizon_ms or 0) != min(ahead, default=0):
+        ahead = known.horizons_of_tombstones(log.batches, end, request.now_ms)
+        if ahead and (compacted.next_horizon_ms is None or compacted.next_horizon_ms > min(ahead)):
             raise self._unclean(f"node {node_id} {group}: {compacted.next_horizon_ms} is told of the horizons {ahead}")
 
     def _unclean(self, detail: str) -> Violation:
@@ -199,12 +207,12 @@ class _Judge:
 
     def _require_same_header(self, was: BatchHeader, is_: BatchHeader) -> None:
         of_records = HORIZON_BIT if is_.record_count else OF_RECORDS
-        same = [
-            (header.base_offset, header.end_offset, header.attributes & ~of_records, header.producer_id)
-            + (header.producer_epoch, header.base_sequence)
-            for header in (was, is_)
-        ]
-        if same[0] != same[1]:
+
+        def lasting(header: BatchHeader) -> tuple[int, ...]:
+            producer = header.producer_id, header.producer_epoch, header.base_sequence
+            return header.base_offset, header.end_offset, header.attributes & ~of_records, *producer
+
+        if lasting(was) != lasting(is_):
             raise _Wrong(f"the batch {was} became {is_}")
 
     def _require_same_records(self, old: StoredBatch, new: StoredBatch) -> dict[int, Record]:
