@@ -22,6 +22,7 @@ from raftlake.sim.clients.committed_readers import CommittedReader
 from raftlake.sim.clients.configurer import Configurer
 from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.history import KvHistory
+from raftlake.sim.clients.keyed import KeyedTopic
 from raftlake.sim.clients.operations import Operations, bootstrap_addresses, bootstrap_servers
 from raftlake.sim.clients.workload import make_clients
 from raftlake.sim.clock import US_PER_MS, Scheduler
@@ -126,7 +127,8 @@ class Cluster:
             KvHistory(MARK_PREFIX),
             Operations(self.machines, view, self.committed, self.coverage),
         )
-        self.clients: list[Client] = make_clients(self.shared)
+        self.keyed = KeyedTopic(settings, lambda group: self.committed.of(group).end)
+        self.clients: list[Client] = make_clients(self.shared, self.keyed)
         self.safety_end_us = settings.safety_ms * US_PER_MS
         self.strikes = draw_strikes(settings) if strikes is None else tuple(strikes)
         self.injector = FaultInjector(self, self.strikes)
@@ -154,6 +156,8 @@ class Cluster:
             snapshot_interval_ms=self.settings.snapshot_interval_ms,
             snapshot_fetch_bytes_max=self.settings.snapshot_fetch_bytes_max,
             min_free_bytes=MIN_FREE_BYTES,
+            cleaner_backoff_ms=self.settings.cleaner_backoff_ms,
+            cleaner_keys_max=self.settings.cleaner_keys_max,
             tier_target_lag_ms=self.settings.tier_lag_ms,
             tier_piece_bytes=self.settings.tier_piece_bytes,
             propose_timeout_ms=3_000,
@@ -401,9 +405,10 @@ class Cluster:
             for index in range(self.settings.partitions):
                 self.oracle.check_partition(index, self._committed_records(self.shared.group(index)))
             self._check_transactions()
+        self.keyed.check(self._keyed_batches(), self._keyed_replicas())
 
     def _check_transactions(self) -> None:
-        partitions = self._standing()
+        partitions = self._standing_orders()
         check_transactions(self.shared.transactions, partitions)
         for client in self.clients:
             for index, runs in enumerate(client.shown if isinstance(client, CommittedReader) else ()):
@@ -413,7 +418,27 @@ class Cluster:
             check_ended(index, partition)
 
     def _standing(self) -> dict[int, Standing]:
-        """What transactions have left in each partition; nothing where no client has any."""
+        """What transactions have left in each partition; nothing where no client has any. The compacted topic comes last."""
+        keyed = {self.settings.partitions: standing(self._keyed_batches())} if self.keyed.topic_id is not None else {}
+        return self._standing_orders() | keyed
+
+    def _keyed_batches(self) -> list[bytes]:
+        """All that was ever committed to the compacted topic."""
+        if self.keyed.topic_id is None:
+            return []
+        return [batch.data for batch in self.committed.of(self.keyed.group(0)).batches]
+
+    def _keyed_replicas(self) -> list[tuple[str, int, list[bytes]]]:
+        """Of each log of the compacted topic where it is, where it begins, and its batches."""
+        if self.keyed.topic_id is None:
+            return []
+        group = self.keyed.group(0)
+        logs = {node_id: machine.disk.logs[group] for node_id, machine in self.machines.items()}
+        return [
+            (f"node {node_id}", int(log.start_offset), [batch.data for batch in log.batches]) for node_id, log in logs.items()
+        ]
+
+    def _standing_orders(self) -> dict[int, Standing]:
         if not self.settings.transactors or self.shared.topic_id is None:
             return {}
         logs = {index: self.committed.of(self.shared.group(index)) for index in range(self.settings.partitions)}

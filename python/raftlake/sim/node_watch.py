@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from raftlake.ports.driver import Compacted, Compaction
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.trace import describe
@@ -17,6 +18,7 @@ from raftlake.replica.partition.partition import Partition
 from raftlake.sim.coverage import Coverage
 from raftlake.sim.disk.disk import MemoryLog
 from raftlake.sim.disk.log_image import StoredBatch
+from raftlake.sim.disk.observer import Installed
 from raftlake.sim.invariants.base import InvariantSuite, ReplicaState
 from raftlake.sim.trace import Trace
 
@@ -153,6 +155,22 @@ class DiskWatch:
         if self._trace.enabled:
             self._trace.write(self._node_id, f"begin {group} start={start_offset}{' anew' if is_reset else ''}")
         self._invariants.on_log_start(self._node_id, group, start_offset, is_reset)
+
+    def segments_compacted(self, group: GroupId, installed: Installed) -> None:
+        self._coverage.note("segments compacted")
+        if self._trace.enabled:
+            before, after = installed.before, installed.after
+            sizes = f"{sum(len(batch.data) for batch in before)}->{sum(len(batch.data) for batch in after)}"
+            self._trace.write(self._node_id, f"compact {group} [{before[0].base}, {before[-1].end}) bytes={sizes}")
+        self._invariants.on_compacted(self._node_id, group, installed)
+
+    def pass_ended(self, group: GroupId, request: Compaction, compacted: Compacted) -> None:
+        self._coverage.note("logs compacted")
+        self._coverage.note("records removed by compaction", compacted.records_removed)
+        if self._trace.enabled:
+            what = f"compacted {group} dirty={request.dirty_from} until={request.until} clean={compacted.clean_until}"
+            self._trace.write(self._node_id, what)
+        self._invariants.on_pass_ended(self._node_id, group, request, compacted)
 
     def snapshot_finished(self, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         if self._trace.enabled:

@@ -17,6 +17,7 @@ from raftlake.sim.disk.log_image import StoredBatch
 from raftlake.sim.invariants import Violation
 from raftlake.sim.invariants.awake_majority import AwakeMajority
 from raftlake.sim.invariants.base import ClusterView, ReplicaState
+from raftlake.sim.invariants.committed_log import CommittedLogs
 from raftlake.sim.invariants.log_matching import LogMatching
 from raftlake.sim.invariants.valid_roles import ValidRoles
 
@@ -30,7 +31,7 @@ def stored(base: int, end: int, epoch: int, data: bytes = b"x") -> StoredBatch:
 
 
 def test_equal_batches_at_equal_places_match_and_a_later_epoch_may_replace_them() -> None:
-    invariant = LogMatching(VIEW)
+    invariant = LogMatching(VIEW, CommittedLogs())
     for node_id in (ONE, TWO):
         invariant.on_append(node_id, GROUP, stored(0, 1, 1), -1)
         invariant.on_append(node_id, GROUP, stored(1, 3, 1), 1)
@@ -46,7 +47,7 @@ def test_equal_batches_at_equal_places_match_and_a_later_epoch_may_replace_them(
     ids=["other bytes", "other end", "other epoch before it"],
 )
 def test_logs_that_share_a_place_and_nothing_else_are_told(batch: StoredBatch, epoch_before: int) -> None:
-    invariant = LogMatching(VIEW)
+    invariant = LogMatching(VIEW, CommittedLogs())
     invariant.on_append(ONE, GROUP, stored(1, 3, 1), 1)
     with pytest.raises(Violation, match="share all before"):
         invariant.on_append(TWO, GROUP, batch, epoch_before)

@@ -150,7 +150,8 @@ class Compactor:
                 now_ms=engine.clock.wall_ms(),
                 delete_retention_ms=rules.delete_retention_ms,
                 tombstones_below=tombstones_below,
-                aborted=tuple(each for each in aborted if each.last_offset < found.until),
+                # Also those whose markers stand behind: none of their records is the newest of its key.
+                aborted=tuple(aborted),
                 last_batches=kept,
                 keys_max=engine.config.cleaner_keys_max,
                 segment_bytes=engine.config.segment_bytes if partition.in_force is None else partition.in_force.segment_bytes,

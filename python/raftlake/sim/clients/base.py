@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId
+from raftlake.replica.partition.producer_state import BATCHES_KEPT
 from raftlake.sim.clients.calls import ClientCalls
 from raftlake.sim.clients.history import KvHistory
 from raftlake.sim.clients.operations import Operations
@@ -18,12 +20,15 @@ from raftlake.sim.faults.faults import Settings, stream
 from raftlake.sim.histories.transactions import Transaction
 from raftlake.sim.oracle import Oracle
 from raftlake.sim.trace import Trace
+from raftlake.wire.batches import Record
 
 TOPIC = "orders"
 #: Created and deleted over and over.
 SCRATCH = "scratch"
 #: Of a client that changes configs; this one keeps its own.
 KEPT = "kept"
+#: Compacted in some runs.
+KEYED = "accounts"
 CALL_TIMEOUT_MS = 4_000
 #: The default of the setting of that name of Kafka's clients.
 RETRY_BACKOFF_MS_MAX = 1_000
@@ -31,9 +36,43 @@ RETRY_BACKOFF_MS_MAX = 1_000
 HEALED_THINK_MS_MAX = 250
 
 
+class Target(Protocol):
+    """A topic that producers write to, with what is promised of it. `topic_id` is known once the topic exists."""
+
+    topic_id: bytes | None
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partitions(self) -> int: ...
+
+    @property
+    def oracle(self) -> Oracle: ...
+
+    @property
+    def transactions(self) -> list[Transaction]: ...
+
+    @property
+    def trims(self) -> bool:
+        """Whether logs lose their oldest records."""
+
+    @property
+    def batches_known(self) -> int:
+        """Of so many of its newest batches a producer is answered, whatever happens, where they stand."""
+
+    def group(self, partition: int) -> GroupId: ...
+
+    def record(self, value: bytes) -> Record:
+        """The record of a client's unique value."""
+
+    def compression(self, value: bytes) -> str:
+        """Of the batch that begins with the record of a value."""
+
+
 @dataclass(slots=True)
 class Shared:
-    """What all clients of a run share. `topic_id` is known once the topic exists."""
+    """What all clients of a run share, and the `Target` of most of them."""
 
     settings: Settings
     scheduler: Scheduler
@@ -55,9 +94,34 @@ class Shared:
     #: No client begins another request.
     stopped: bool = False
 
+    # --- Target ---
+
+    @property
+    def topic(self) -> str:
+        return TOPIC
+
+    @property
+    def partitions(self) -> int:
+        return self.settings.partitions
+
+    @property
+    def trims(self) -> bool:
+        return self.settings.trims
+
+    @property
+    def batches_known(self) -> int:
+        return BATCHES_KEPT
+
     def group(self, partition: int) -> GroupId:
         assert self.topic_id is not None
         return GroupId(TOPIC, partition, self.topic_id)
+
+    def record(self, value: bytes) -> Record:
+        return Record(value=value)
+
+    def compression(self, value: bytes) -> str:
+        del value
+        return "none"
 
 
 def wall_ms(shared: Shared) -> int:

@@ -8,6 +8,7 @@ offset never goes back while it runs.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from raftlake.errors import ErrorCode
@@ -17,7 +18,7 @@ from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared
 from raftlake.sim.clients.messages import READ_COMMITTED, ask_fetch
 from raftlake.sim.histories.transactions import Shown
 from raftlake.sim.invariants.base import Violation
-from raftlake.wire.batches import decode_records, iterate_headers
+from raftlake.wire.batches import Record, decode_records, iterate_headers
 from raftlake.wire.control import ControlType
 from raftlake.wire.fetch_response import FetchPartitionResult
 
@@ -25,6 +26,29 @@ BELOW_STABLE = "no record at or above the last stable offset is shown to read_co
 STABLE_STAYS = "the last stable offset that a node shows never goes back"
 
 _CONTROL_KEY = struct.Struct(">hh")
+
+
+def committed_records(result: FetchPartitionResult) -> Iterator[Record]:
+    """What Kafka's consumer returns of an answer: a producer is aborted from the first offset of an aborted transaction on,
+    until its marker. Records below the position asked for come too."""
+    data = result.records or b""
+    to_come = sorted(result.aborted_transactions or (), key=lambda each: each[1])
+    aborted: set[int] = set()
+    for header in iterate_headers(data):
+        while to_come and to_come[0][1] <= header.last_offset:
+            aborted.add(to_come.pop(0)[0])
+        batch = data[header.position : header.end_position]
+        if header.is_control:
+            for record in decode_records(batch, include_control=True):
+                if _CONTROL_KEY.unpack_from(record.key or b"")[1] == ControlType.ABORT:
+                    aborted.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborted):
+            yield from decode_records(batch)
+
+
+def end_of(result: FetchPartitionResult, position: int) -> int:
+    """From where a consumer goes on that has asked from `position` on."""
+    return max((header.end_offset for header in iterate_headers(result.records or b"")), default=position)
 
 
 class CommittedReader(Client):
@@ -84,21 +108,8 @@ class CommittedReader(Client):
             self.succeed()
 
     def _take(self, run: Shown, result: FetchPartitionResult) -> None:
-        """As Kafka's consumer: a producer is aborted from the first offset of an aborted transaction on, until its marker."""
-        data = result.records or b""
-        to_come = sorted(result.aborted_transactions or (), key=lambda each: each[1])
-        aborted: set[int] = set()
         first = run.position
-        for header in iterate_headers(data):
-            while to_come and to_come[0][1] <= header.last_offset:
-                aborted.add(to_come.pop(0)[0])
-            batch = data[header.position : header.end_position]
-            run.position = header.end_offset
-            if header.is_control:
-                (record,) = decode_records(batch, include_control=True)
-                if _CONTROL_KEY.unpack_from(record.key or b"")[1] == ControlType.ABORT:
-                    aborted.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in aborted):
-                run.records += [
-                    (record.offset, record.value or b"") for record in decode_records(batch) if record.offset >= first
-                ]
+        for record in committed_records(result):
+            if record.offset >= first:
+                run.records.append((record.offset, record.value or b""))
+        run.position = end_of(result, first)

@@ -19,7 +19,7 @@ from raftlake.raft.types import Offset
 from raftlake.replica.config import SEGMENT_BYTES
 from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.node import ReplicaNode
-from raftlake.sim.clients.base import CALL_TIMEOUT_MS, KEPT, TOPIC, Client, Shared, wall_ms
+from raftlake.sim.clients.base import CALL_TIMEOUT_MS, KEPT, Client, Shared, Target, wall_ms
 from raftlake.sim.clients.calls import CallFailure
 from raftlake.sim.clients.messages import alteration_error, ask_alter_configs, ask_produce, created_topic_id
 from raftlake.sim.clients.topics import create_topic
@@ -51,8 +51,9 @@ OBEYED = "every replica does what its topic asks for"
 
 
 class Configurer(Client):
-    def __init__(self, shared: Shared, name: str) -> None:
+    def __init__(self, shared: Shared, name: str, target: Target | None = None) -> None:
         super().__init__(shared, name)
+        self._target: Target = shared if target is None else target
         self._kept_id: bytes | None = None
         self._changes = SEGMENTS | (RETENTION if shared.settings.changes_retention else {})
         #: By config: what was answered last, and what may come about at any time.
@@ -60,7 +61,7 @@ class Configurer(Client):
         self._unknown: dict[str, set[str | None]] = {}
 
     def step(self) -> None:
-        if self.shared.topic_id is None:
+        if self._target.topic_id is None:
             self.give_up()
         elif self._kept_id is None:
             create_topic(self, KEPT, 1, self._on_created, KEPT_CONFIGS)
@@ -120,7 +121,7 @@ class Configurer(Client):
         value = values[self.rng.randrange(len(values))]
         # It may be carried out whatever becomes of the answer.
         self._unknown.setdefault(name, set()).add(value)
-        asked = ask_alter_configs(TOPIC, {name: value})
+        asked = ask_alter_configs(self._target.topic, {name: value})
         self.shared.calls.call(self.any_node(), asked, lambda answer: self._on_altered(name, value, answer), CALL_TIMEOUT_MS)
 
     def _on_altered(self, name: str, value: str | None, answer: Any) -> None:
@@ -132,7 +133,7 @@ class Configurer(Client):
             return
         self._answered[name] = value
         self.shared.operations.coverage.note("configs changed")
-        self.say(f"{TOPIC} has {name}={value}")
+        self.say(f"{self._target.topic} has {name}={value}")
         self.succeed()
 
     # --- in the end ---
@@ -151,7 +152,7 @@ class Configurer(Client):
                 self._check_kept(node, GroupId(KEPT, 0, self._kept_id))
 
     def _check_known(self, node: ReplicaNode) -> None:
-        topic = node.names.topic(TOPIC)
+        topic = node.names.topic(self._target.topic)
         if topic is None:
             return
         for name, answered in self._answered.items():

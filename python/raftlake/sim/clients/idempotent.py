@@ -16,12 +16,12 @@ from typing import Any
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
-from raftlake.replica.partition.producer_state import BATCHES_KEPT, SEQUENCE_MODULUS
-from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
+from raftlake.replica.partition.producer_state import SEQUENCE_MODULUS
+from raftlake.sim.clients.base import CALL_TIMEOUT_MS, Client, Shared, Target, wall_ms
 from raftlake.sim.clients.calls import Ask, CallFailure
 from raftlake.sim.clients.messages import Produced, ask_produce, ask_producer_id, granted_producer, produced
 from raftlake.sim.oracle import SEQUENCE_ERRORS, Append
-from raftlake.wire.batches import Record, build_batch
+from raftlake.wire.batches import build_batch
 
 #: In so many steps without anything under way there is one that repeats a batch, breaks a rule, or takes a new epoch or id.
 REPEATS_ONE_IN = 8
@@ -58,8 +58,9 @@ class Batch:
 class IdempotentProducer(Client):
     """Appends to one partition. A step is a round: all that is under way is sent, and every answer awaited."""
 
-    def __init__(self, shared: Shared, name: str, partition: int) -> None:
+    def __init__(self, shared: Shared, name: str, partition: int, target: Target | None = None) -> None:
         super().__init__(shared, name)
+        self._target: Target = shared if target is None else target
         self._partition = partition
         self._values_made = 0
         self._ids_taken = 0
@@ -79,12 +80,12 @@ class IdempotentProducer(Client):
         #: From the oldest one that is not acknowledged on.
         self._under_way: deque[Batch] = deque()
         #: The last batches of this epoch, as many as every node remembers.
-        self._acknowledged: deque[Batch] = deque(maxlen=BATCHES_KEPT)
+        self._acknowledged: deque[Batch] = deque(maxlen=self._target.batches_known)
         #: The last one that was acknowledged in an older epoch.
         self._fenced: Batch | None = None
 
     def step(self) -> None:
-        if self.shared.topic_id is None:
+        if self._target.topic_id is None:
             self.give_up()
         elif self._producer_id < 0:
             self._ask_id()
@@ -136,8 +137,8 @@ class IdempotentProducer(Client):
 
     def _send_all(self) -> None:
         """Add new batches to what is under way, and send all of it over one connection, the oldest first."""
-        window = self.shared.settings.producer_window
-        if not self._is_known and self.shared.settings.trims:
+        window = min(self.shared.settings.producer_window, self._target.batches_known)
+        if not self._is_known and self._target.trims:
             # A trimmed log takes any first batch of an id that it does not know, be it one whose predecessor was refused.
             window = 1
         room = window - len(self._under_way)
@@ -162,7 +163,7 @@ class IdempotentProducer(Client):
             # where the oldest was refused a moment ago, as Kafka's does.
             count += 1
         values = self._new_values(count)
-        append = self.shared.oracle.append_sent(
+        append = self._target.oracle.append_sent(
             self._partition, f"{self.name}.{self._ids_taken}", self._records, values, epoch=self._epoch
         )
         batch = Batch(append, self._epoch, self._next_sequence)
@@ -175,14 +176,15 @@ class IdempotentProducer(Client):
 
     def _ask(self, batch: Batch) -> Ask:
         data = build_batch(
-            [Record(value=value) for value in batch.append.values],
+            [self._target.record(value) for value in batch.append.values],
             timestamp_ms=wall_ms(self.shared),
+            compression=self._target.compression(batch.append.values[0]),
             producer_id=self._producer_id,
             producer_epoch=batch.epoch,
             base_sequence=batch.first_sequence,
         )
-        produce = ask_produce(TOPIC, self._partition, data, CALL_TIMEOUT_MS)
-        group = self.shared.group(self._partition)
+        produce = ask_produce(self._target.topic, self._partition, data, CALL_TIMEOUT_MS)
+        group = self._target.group(self._partition)
         newest_epoch = self.shared.leader_epoch(group)
 
         def ask(node: ReplicaNode, reply: Callable[[Any], None]) -> None:
@@ -216,7 +218,7 @@ class IdempotentProducer(Client):
                 values = batch.append.values
                 where = f"{self._partition}:{result.base_offset} sequence={batch.first_sequence} epoch={batch.epoch}"
                 self.say(f"append {values[0].decode()} x{len(values)} at {where}")
-                self.shared.oracle.append_acknowledged(batch.append, result.base_offset)
+                self._target.oracle.append_acknowledged(batch.append, result.base_offset)
         self._unanswered -= 1
         if not self._unanswered:
             self._end_round()
@@ -225,7 +227,7 @@ class IdempotentProducer(Client):
         """A batch may be out of order only if one before it came to nothing."""
         oldest = next((batch for batch in self._under_way if not batch.is_acknowledged), None)
         if oldest is not None and oldest.error is not None:
-            self.shared.oracle.next_refused(oldest.append, oldest.error, is_known=self._is_known)
+            self._target.oracle.next_refused(oldest.append, oldest.error, is_known=self._is_known)
         self._is_known = self._is_known or any(batch.is_acknowledged for batch in self._under_way)
         while self._under_way and self._under_way[0].is_acknowledged:
             self._acknowledged.append(self._under_way.popleft())
@@ -259,7 +261,7 @@ class IdempotentProducer(Client):
         def on_answer(error: ErrorCode, base_offset: int) -> None:
             if error is ErrorCode.NONE or error in SEQUENCE_ERRORS:
                 self._has_rested = False
-                self.shared.oracle.append_repeated(batch.append, base_offset, error.name)
+                self._target.oracle.append_repeated(batch.append, base_offset, error.name)
                 self.succeed()
             else:
                 self.give_up()
@@ -269,12 +271,12 @@ class IdempotentProducer(Client):
     def _break_a_rule(self) -> None:
         """A batch of new records where they cannot be: no log takes it, not even when it comes late."""
         epoch, sequence, count, expected = self._draw_misfit()
-        append = self.shared.oracle.misfit_sent(self._partition, self.name, self._new_values(count))
+        append = self._target.oracle.misfit_sent(self._partition, self.name, self._new_values(count))
 
         def on_answer(error: ErrorCode, base_offset: int) -> None:
             del base_offset
             self.say(f"misfit epoch={epoch} sequence={sequence} x{count}: {error.name}")
-            self.shared.oracle.misfit_answered(append, error, expected)
+            self._target.oracle.misfit_answered(append, error, expected)
             self.give_up()
 
         self._ask_alone(Batch(append, epoch, sequence), on_answer)

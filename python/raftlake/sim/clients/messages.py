@@ -48,6 +48,9 @@ REFUSALS = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
 )
 
+#: In the place of an offset: the topic's policy does not allow it.
+REFUSED = -1
+
 Reply = Callable[[Any], None]
 
 
@@ -117,8 +120,10 @@ def ask_delete_records(topic: str, partition: int, offset: int) -> Ask:
 
 
 def deleted_below(answer: Any) -> int | None:
-    """Where the partition begins by a DeleteRecords answer, None beside an error."""
+    """Where the partition begins by a DeleteRecords answer, None beside an error, REFUSED where its policy forbids it."""
     result = answer.topics[0].partitions[0]
+    if int(result.error_code) == ErrorCode.POLICY_VIOLATION:
+        return REFUSED
     return int(result.low_watermark) if int(result.error_code) == 0 else None
 
 

@@ -5,24 +5,32 @@ What is acknowledged or refused goes to the oracle. Producers that repeat what t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.raft.types import NodeId
 from raftlake.replica.node import ReplicaNode
-from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
+from raftlake.sim.clients.base import CALL_TIMEOUT_MS, Client, Shared, Target, wall_ms
 from raftlake.sim.clients.calls import CallFailure
 from raftlake.sim.clients.messages import ask_produce, created_topic_id, produced
 from raftlake.sim.clients.topics import create_topic
 from raftlake.sim.oracle import Append
-from raftlake.wire.batches import Record, build_batch
+from raftlake.wire.batches import build_batch
 
 
 class Creator(Client):
-    """Creates the topic, then is done."""
+    """Creates a topic, then is done."""
+
+    def __init__(
+        self, shared: Shared, name: str, target: Target | None = None, configs: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(shared, name)
+        self._target: Target = shared if target is None else target
+        self._configs = configs
 
     def step(self) -> None:
-        create_topic(self, TOPIC, self.shared.settings.partitions, self._on_answer)
+        create_topic(self, self._target.topic, self._target.partitions, self._on_answer, self._configs)
 
     def _on_answer(self, answer: Any) -> None:
         topic_id = None if isinstance(answer, CallFailure) else created_topic_id(answer)
@@ -35,7 +43,7 @@ class Creator(Client):
         """It may exist all the same: an earlier attempt was unknown."""
 
         def ask(node: ReplicaNode, reply: Any) -> None:
-            topic = node.names.topic(TOPIC)
+            topic = node.names.topic(self._target.topic)
             reply(None if topic is None else topic.topic_id)
 
         self.shared.calls.call(self.any_node(), ask, self._on_look, CALL_TIMEOUT_MS)
@@ -47,9 +55,9 @@ class Creator(Client):
             self.give_up()
 
     def _found(self, topic_id: bytes) -> None:
-        assert self.shared.topic_id in (None, topic_id)
-        self.say(f"topic {TOPIC} exists")
-        self.shared.topic_id = topic_id
+        assert self._target.topic_id in (None, topic_id)
+        self.say(f"topic {self._target.topic} exists")
+        self._target.topic_id = topic_id
         self.completed += 1
         self.is_idle = self.is_done = True
 
@@ -57,22 +65,24 @@ class Creator(Client):
 class Producer(Client):
     """A plain one: it sends each batch once, and lives with an unknown outcome."""
 
-    def __init__(self, shared: Shared, name: str, partition: int) -> None:
+    def __init__(self, shared: Shared, name: str, partition: int, target: Target | None = None) -> None:
         super().__init__(shared, name)
+        self._target: Target = shared if target is None else target
         self._partition = partition
         self._sequence = 0
         self._leader: NodeId | None = None
 
     def step(self) -> None:
-        if self.shared.topic_id is None:
+        if self._target.topic_id is None:
             self.give_up()
             return
         values = tuple(f"{self.name}-{self._sequence + index}".encode() for index in range(self.rng.randrange(1, 4)))
-        append = self.shared.oracle.append_sent(self._partition, self.name, self._sequence, values, keeps_order=False)
+        append = self._target.oracle.append_sent(self._partition, self.name, self._sequence, values, keeps_order=False)
         self._sequence += len(values)
         self._node_id = self.any_node() if self._leader is None else self._leader
-        batch = build_batch([Record(value=value) for value in values], timestamp_ms=wall_ms(self.shared))
-        ask = ask_produce(TOPIC, self._partition, batch, CALL_TIMEOUT_MS)
+        records = [self._target.record(value) for value in values]
+        batch = build_batch(records, timestamp_ms=wall_ms(self.shared), compression=self._target.compression(values[0]))
+        ask = ask_produce(self._target.topic, self._partition, batch, CALL_TIMEOUT_MS)
         self.shared.calls.call(self._node_id, ask, lambda answer: self._on_answer(append, answer), CALL_TIMEOUT_MS)
 
     def _on_answer(self, append: Append, answer: Any) -> None:
@@ -84,10 +94,10 @@ class Producer(Client):
             self._leader = result.leader_id
             if result.error is ErrorCode.NONE:
                 self.say(f"append {append.values[0].decode()} x{len(append.values)} at {self._partition}:{result.base_offset}")
-                self.shared.oracle.append_acknowledged(append, result.base_offset)
+                self._target.oracle.append_acknowledged(append, result.base_offset)
                 self.succeed()
                 return
             is_refused = result.is_refusal
         if is_refused:
-            self.shared.oracle.append_refused(append)
+            self._target.oracle.append_refused(append)
         self.give_up()

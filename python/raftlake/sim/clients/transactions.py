@@ -14,7 +14,7 @@ from raftlake.errors import ErrorCode
 from raftlake.kv.commands import EndTxn, Put, Txn
 from raftlake.raft.types import NodeId
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
-from raftlake.sim.clients.base import CALL_TIMEOUT_MS, TOPIC, Client, Shared, wall_ms
+from raftlake.sim.clients.base import CALL_TIMEOUT_MS, Client, Shared, Target, wall_ms
 from raftlake.sim.clients.calls import Ask, CallFailure
 from raftlake.sim.clients.messages import ask_produce, produced
 from raftlake.sim.clients.transaction_messages import (
@@ -29,7 +29,7 @@ from raftlake.sim.clients.transaction_messages import (
 )
 from raftlake.sim.histories.transactions import Transaction
 from raftlake.sim.oracle import MARK_PREFIX, Append
-from raftlake.wire.batches import Record, build_batch
+from raftlake.wire.batches import build_batch
 
 #: Clients of one transactional id.
 SHARED_BY = 2
@@ -51,9 +51,10 @@ OVER = frozenset(
 class TransactionalProducer(Client):
     """A step is one request; `_next` is the one to make, again and again until it is answered."""
 
-    def __init__(self, shared: Shared, name: str, number: int) -> None:
+    def __init__(self, shared: Shared, name: str, number: int, target: Target | None = None) -> None:
         super().__init__(shared, name)
-        self._id = f"id{number // SHARED_BY}"
+        self._target: Target = shared if target is None else target
+        self._id = f"id{number // SHARED_BY}" if target is None else f"{target.topic}{number // SHARED_BY}"
         self._is_first = number % SHARED_BY == 0
         self._timeout_ms = TIMEOUTS_MS[self.rng.randrange(len(TIMEOUTS_MS))]
         self._coordinator: NodeId | None = None
@@ -69,7 +70,7 @@ class TransactionalProducer(Client):
         self._next: Callable[[], None] = self._init
 
     def step(self) -> None:
-        if self.shared.topic_id is None:
+        if self._target.topic_id is None:
             self.give_up()
         elif self.shared.is_healed and not self._is_first:
             # Of those who fence one another one is left, which must be served.
@@ -135,8 +136,8 @@ class TransactionalProducer(Client):
     def _begin_transaction(self) -> None:
         self._begun += 1
         self._transaction = Transaction(f"{self.name}.{self._begun}")
-        self.shared.transactions.append(self._transaction)
-        count = self.shared.settings.partitions
+        self._target.transactions.append(self._transaction)
+        count = self._target.partitions
         chosen = [index for index in range(count) if count == 1 or self.rng.randrange(3)] or [self.rng.randrange(count)]
         self._to_send = [self._new_batch(index) for index in chosen for _ in range(1 + self.rng.randrange(BATCHES_MAX))]
         self.rng.shuffle(chosen)
@@ -149,13 +150,13 @@ class TransactionalProducer(Client):
         values = tuple(f"{self.name}-{made + place}".encode() for place in range(size))
         records, sequence = self._records.get(index, 0), self._sequences.get(index, 0)
         producer = f"{self.name}.{self._incarnations}"
-        append = self.shared.oracle.append_sent(index, producer, records, values, epoch=self._epoch)
+        append = self._target.oracle.append_sent(index, producer, records, values, epoch=self._epoch)
         self._records[index], self._sequences[index] = records + size, sequence + size
         self._transaction.sent.extend(values)
         return append, sequence
 
     def _add(self, partitions: list[int]) -> None:
-        ask = ask_add_partitions(self._id, self._producer_id, self._epoch, TOPIC, partitions)
+        ask = ask_add_partitions(self._id, self._producer_id, self._epoch, self._target.topic, partitions)
 
         def on_answer(answer: Any) -> None:
             error = next((error for error in added_errors(answer) if error is not ErrorCode.NONE), ErrorCode.NONE)
@@ -174,14 +175,15 @@ class TransactionalProducer(Client):
         append, sequence = self._to_send[0]
         node_id = self._leaders.get(append.partition, self.any_node())
         data = build_batch(
-            [Record(value=value) for value in append.values],
+            [self._target.record(value) for value in append.values],
             timestamp_ms=wall_ms(self.shared),
+            compression=self._target.compression(append.values[0]),
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             base_sequence=sequence,
             transactional=True,
         )
-        ask = ask_produce(TOPIC, append.partition, data, CALL_TIMEOUT_MS, transactional_id=self._id)
+        ask = ask_produce(self._target.topic, append.partition, data, CALL_TIMEOUT_MS, transactional_id=self._id)
         self.shared.calls.call(node_id, ask, partial(self._on_produced, append, node_id), CALL_TIMEOUT_MS)
 
     def _on_produced(self, append: Append, node_id: NodeId, answer: Any) -> None:
@@ -195,7 +197,7 @@ class TransactionalProducer(Client):
         if result.error is not ErrorCode.NONE:
             self._go_on_after(result.error)
             return
-        self.shared.oracle.append_acknowledged(append, result.base_offset)
+        self._target.oracle.append_acknowledged(append, result.base_offset)
         self._transaction.acknowledged.setdefault(append.partition, []).extend(append.values)
         del self._to_send[0]
         self._next()

@@ -16,6 +16,7 @@ from raftlake.sim.clients.configurer import Configurer
 from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.historian import Historian
 from raftlake.sim.clients.idempotent import IdempotentProducer
+from raftlake.sim.clients.keyed import KeyedConfigurer, KeyedReader, KeyedTopic
 from raftlake.sim.clients.kv import KvClient
 from raftlake.sim.clients.producers import Creator, Producer
 from raftlake.sim.clients.readers import Reader
@@ -25,8 +26,8 @@ from raftlake.sim.clients.voters import Operator
 from raftlake.sim.faults.faults import stream
 
 
-def make_clients(shared: Shared) -> list[Client]:
-    """The clients that the settings ask for. Every third producer is a plain one."""
+def make_clients(shared: Shared, keyed: KeyedTopic) -> list[Client]:
+    """The clients that the settings ask for. Every third producer is a plain one. `keyed` is the topic that is compacted."""
     settings = shared.settings
     rng = stream(settings.seed, "clients")
     clients: list[Client] = [Creator(shared, "creator")]
@@ -44,4 +45,24 @@ def make_clients(shared: Shared) -> list[Client]:
     clients.extend(TransactionalProducer(shared, f"transactor{index}", index) for index in range(settings.transactors))
     if settings.transactors:
         clients.append(CommittedReader(shared, "committed"))
+    if settings.keyed_producers:
+        clients.extend(make_keyed_clients(shared, keyed))
+    return clients
+
+
+def make_keyed_clients(shared: Shared, target: KeyedTopic) -> list[Client]:
+    """Those of a compacted topic. Its producers are of all kinds in turn."""
+    settings = shared.settings
+    clients: list[Client] = [Creator(shared, "keyed-creator", target, target.configs())]
+    for index in range(settings.keyed_producers):
+        name = f"keyed{index}"
+        if index % 3 == 0:
+            clients.append(IdempotentProducer(shared, name, 0, target))
+        elif index % 3 == 1:
+            clients.append(TransactionalProducer(shared, name, index // 3, target))
+        else:
+            clients.append(Producer(shared, name, 0, target))
+    clients.extend(KeyedReader(shared, f"keyed-reader{index}", target) for index in range(settings.keyed_readers))
+    clients.extend(KeyedConfigurer(shared, f"keyed-configurer{index}", target) for index in range(settings.keyed_configurers))
+    clients.extend(Deleter(shared, f"keyed-deleter{index}", target) for index in range(settings.keyed_deleters))
     return clients

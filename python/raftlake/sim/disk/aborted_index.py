@@ -70,8 +70,8 @@ class SimulatedAbortedIndex:
         return sorted(Counter(bases[bisect_right(bases, entry.last_offset) - 1] for entry in below).items())
 
     def agrees(self, end_offset: Offset, counts: Sequence[tuple[Offset, int]]) -> bool:
-        start = self._log.image.start
-        return list(self.counts(end_offset)) == [each for each in counts if each[0] >= start]
+        bases = self._log.segment_bases
+        return list(self.counts(end_offset)) == [each for each in counts if each[0] in bases]
 
     def truncate_to(self, end_offset: Offset) -> None:
         image = self._log.image

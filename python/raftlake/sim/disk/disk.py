@@ -13,15 +13,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import eq
 from random import Random
 
 from raftlake.errors import DamagedData, InvariantViolation, StorageError
-from raftlake.ports.driver import BatchSpan, LogStore, Room, SegmentInfo, TimestampAndOffset
+from raftlake.ports.driver import BatchSpan, Compacted, Compaction, LogStore, Room, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource
 from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.replica.config import SEGMENT_BYTES
 from raftlake.sim.disk.aborted_index import SimulatedAbortedIndex
+from raftlake.sim.disk.compaction import Compactor
 from raftlake.sim.disk.decay import Decay
 from raftlake.sim.disk.log_image import LogImage, Segments, StoredBatch, check_batch_bytes
 from raftlake.sim.disk.observer import DiskObserver, SilentObserver
@@ -30,6 +32,8 @@ from raftlake.sim.disk.snapshot_store import SimulatedSnapshots
 from raftlake.sim.disk.space import Space
 from raftlake.sim.disk.start_points import SimulatedStartPoints
 from raftlake.wire.aborted_index import marker_offset_of
+from raftlake.wire.batches import parse_header
+from raftlake.wire.compaction import cut_empty
 
 SEGMENT_BYTES_DEFAULT = 64 * 1024
 #: What an election state needs for a moment: it replaces the one before.
@@ -61,6 +65,7 @@ class MemoryLog:
         self._segments = Segments()
         self._segment_bytes = disk.segment_bytes
         self.decay = Decay()
+        self._compactor = Compactor(self, disk)
 
     # --- LogStore ---
 
@@ -102,7 +107,10 @@ class MemoryLog:
 
     def limit_segments(self, segment_bytes: int) -> None:
         """Simulated disks are small, and so are segments: as much smaller than a real node's."""
-        self._segment_bytes = max(1, segment_bytes * self._disk.segment_bytes // SEGMENT_BYTES)
+        self._segment_bytes = self._scaled(segment_bytes)
+
+    def _scaled(self, segment_bytes: int) -> int:
+        return max(1, segment_bytes * self._disk.segment_bytes // SEGMENT_BYTES)
 
     def roll(self) -> Sequence[Offset]:
         self._disk.machine.port_call("roll")
@@ -146,11 +154,12 @@ class MemoryLog:
             if batch.end > limit or (chunks and size + len(batch.data) > size_max):
                 break
             try:
-                chunks.append(self.decay.seen(batch) if self.decay.damaged else batch.data)
+                data = self.decay.seen(batch) if self.decay.damaged else batch.data
             except DamagedData:
                 if chunks:
                     break
                 raise
+            chunks.append(_cut(batch, start) if batch.base < start and data is batch.data else data)
             size += len(batch.data)
         return b"".join(chunks)
 
@@ -163,10 +172,12 @@ class MemoryLog:
         if end_offset < image.end and end_offset != (image.ends[count - 1] if count else image.start):
             raise InvariantViolation(f"{self.group}: truncation to {end_offset} inside a batch")
         self.start_points.cut(end_offset)
+        self._compactor.give_up(end_offset)
         self._replace(image.cut(count))
 
     def reset(self, start: OffsetAndEpoch) -> None:
         self._disk.machine.port_call("reset")
+        self._compactor.forget()
         offset = start.offset
         epochs = [(start.epoch, offset)] if offset else []
         self._replace(LogImage(start=offset, epochs=epochs, synced_end=offset, inherited_end=offset))
@@ -182,6 +193,7 @@ class MemoryLog:
     def advance_start(self, start_offset: Offset) -> Offset:
         self._disk.machine.port_call("advance_start")
         image = self._image
+        start_before = image.start
         for segment in self.segments()[:-1]:
             if segment.end_offset > start_offset:
                 break
@@ -189,6 +201,8 @@ class MemoryLog:
             del image.batches[:count], image.ends[:count]
             image.start = segment.end_offset
         self._active_size = None
+        if image.start > start_before:
+            self._compactor.give_up(image.end)
         self.start_points.advance(Offset(image.start))
         self.decay.forget_below(image.start)
         lost = bisect_left(image.aborted, image.start, key=marker_offset_of)
@@ -220,6 +234,27 @@ class MemoryLog:
     def scrub(self, size_max: int) -> int:
         return self.decay.scrub(self._image, self.segments()[-1].base_offset, size_max)
 
+    @property
+    def compacted_until(self) -> Offset | None:
+        return self._compactor.compacted_until
+
+    def compact(self, request: Compaction, done: Callable[[Compacted | StorageError | None], None]) -> None:
+        self._compactor.begin(request, self._scaled(request.segment_bytes), done)
+
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], kept_end: int) -> None:
+        """Compaction put `new` in the place of `old`, durably. See `LogImage.exchange`."""
+        # Segments that are synced are the same in each image, unless the log was begun anew in between.
+        self._images = [image for image in self._images if image.exchange(old, new, kept_end)]
+        if not self._images or self._images[-1] is not self._image:
+            raise InvariantViolation(f"{self.group}: no such segments: [{old[0].base}, {old[-1].end})")
+        self._segments = Segments()
+        for batch in old:
+            self.decay.damaged.pop((batch.base, batch.epoch), None)
+
+    def drop(self) -> None:
+        """The log is deleted."""
+        self._compactor.forget()
+
     def damage(self, number: int, byte: int) -> StoredBatch | None:
         """Damage one of the batches that are durable, or with -n the last n of them; None when there is none."""
         durable = self._image.batches[: bisect_right(self._image.ends, self.durable_end)]
@@ -231,8 +266,12 @@ class MemoryLog:
         return targets[0]
 
     def set_aside(self, damage: DamagedData, epoch: Epoch) -> str:
-        """Cut the log before its damage, durably."""
+        """Cut the log before its damage, durably. Of a log that was compacted nothing stays: the rest, as peers have it, may
+        lack tombstones of what would stay."""
         image, reason = self.decay.cut(self._image, damage, epoch)
+        if self.compacted_until is not None:
+            image = image.cut(0)
+        self._compactor.forget()
         self._images = [image]
         self._image = image
         self._active_size = None
@@ -265,13 +304,14 @@ class MemoryLog:
         """Everything below it is in the log whatever a crash picks."""
         return min(image.synced_end for image in self._images)
 
-    def surely_holds(self, batch: StoredBatch) -> bool:
-        """Whether this very batch survives any crash at this moment: durable in every image that a crash may pick."""
+    def surely_holds(self, batch: StoredBatch, stand_for: Callable[[StoredBatch, StoredBatch], bool] = eq) -> bool:
+        """Whether this very batch, or one that may stand for it, survives any crash at this moment: durable in every image that
+        a crash may pick."""
         for image in self._images:
             if batch.end > image.synced_end:
                 return False
             index = bisect_right(image.ends, batch.base)
-            if batch.end > image.start and image.batches[index] != batch:
+            if batch.end > image.start and not stand_for(image.batches[index], batch):
                 return False
         return True
 
@@ -312,6 +352,13 @@ class MemoryLog:
         self._images = [image]
         self._image = image
         self._active_size = None
+        self._compactor.crash(rng)
+
+
+def _cut(batch: StoredBatch, start: Offset) -> bytes:
+    """A batch that holds `start`; one without records begins there."""
+    header = parse_header(batch.data)
+    return batch.data if header.record_count or header.is_control else cut_empty(batch.data, start)
 
 
 class SimulatedDisk:
@@ -362,7 +409,9 @@ class SimulatedDisk:
     def delete(self, groups: Sequence[GroupId]) -> None:
         for group in groups:
             self.machine.port_call("delete")
-            self.logs.pop(group, None)
+            log = self.logs.pop(group, None)
+            if log is not None:
+                log.drop()
             self.elections.pop(group, None)
             self.snapshots.forget(group)
             self.observer.log_deleted(group)

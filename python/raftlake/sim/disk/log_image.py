@@ -5,6 +5,8 @@ Plain values with a few questions; which of several versions a crash brings back
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import crc32c
@@ -12,7 +14,8 @@ import crc32c
 from raftlake.errors import InvariantViolation
 from raftlake.ports.driver import BatchSpan, SegmentInfo
 from raftlake.raft.types import Epoch, Offset
-from raftlake.wire.aborted_index import AbortedTransaction
+from raftlake.wire.aborted_index import AbortedTransaction, marker_offset_of
+from raftlake.wire.batches import parse_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,22 @@ class LogImage:
             rolled={offset for offset in self.rolled if offset <= end},
         )
 
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], kept_end: int) -> bool:
+        """Put `new` in the place of `old`, neighbours that fill whole segments, and make one segment of them. Of the aborted
+        transactions with markers there, those below `kept_end` stay. Returns False where `old` is not here."""
+        base, end = old[0].base, old[-1].end
+        first = bisect_right(self.ends, base)
+        last = first + len(old)
+        if self.batches[first:last] != list(old):
+            return False
+        self.batches[first:last] = new
+        self.ends[first:last] = [batch.end for batch in new]
+        self.rolled -= {offset for offset in self.rolled if base < offset < end}
+        gone = slice(*(bisect_left(self.aborted, offset, key=marker_offset_of) for offset in (kept_end, end)))
+        self.aborted_synced -= max(0, min(gone.stop, self.aborted_synced) - gone.start)
+        del self.aborted[gone]
+        return True
+
 
 class Segments:
     """Where the segments of a log begin and end. Worked out once for each batch, because an image only grows, but for its
@@ -101,6 +120,16 @@ class Segments:
         if size and image.end in image.rolled:
             return [*self._closed, last, SegmentInfo(Offset(image.end), Offset(image.end), 0, -1)]
         return [*self._closed, last]
+
+
+def stored(data: bytes) -> StoredBatch:
+    """The batch that these bytes are."""
+    header = parse_header(data)
+    return StoredBatch(header.base_offset, header.end_offset, header.leader_epoch, header.timestamp_ms_max, data)
+
+
+def span_of(batch: StoredBatch) -> BatchSpan:
+    return BatchSpan(batch.base, batch.end, batch.epoch, batch.timestamp_ms, len(batch.data))
 
 
 def check_batch_bytes(span: BatchSpan, data: bytes) -> None:

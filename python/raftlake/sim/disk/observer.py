@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from raftlake.ports.driver import Compacted, Compaction
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import ElectionState, Offset, OffsetAndEpoch
 from raftlake.sim.disk.log_image import StoredBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """Some neighbouring segments of a log became one: `after` stands where `before` stood."""
+
+    request: Compaction
+    before: Sequence[StoredBatch]
+    after: Sequence[StoredBatch]
 
 
 class DiskObserver(Protocol):
@@ -22,6 +34,11 @@ class DiskObserver(Protocol):
     def log_deleted(self, group: GroupId) -> None: ...
 
     def log_start_moved(self, group: GroupId, start_offset: int, *, is_reset: bool) -> None: ...
+
+    def segments_compacted(self, group: GroupId, installed: Installed) -> None: ...
+
+    def pass_ended(self, group: GroupId, request: Compaction, compacted: Compacted) -> None:
+        """A pass of compaction is over, and all of it is installed."""
 
     def snapshot_finished(self, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None: ...
 
@@ -42,6 +59,12 @@ class SilentObserver:
         return
 
     def log_start_moved(self, group: GroupId, start_offset: int, *, is_reset: bool) -> None:
+        return
+
+    def segments_compacted(self, group: GroupId, installed: Installed) -> None:
+        return
+
+    def pass_ended(self, group: GroupId, request: Compaction, compacted: Compacted) -> None:
         return
 
     def snapshot_finished(self, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:

@@ -24,8 +24,9 @@ OPERATED_ONE_IN = 8
 #: Seeds in one of which a client deletes records, and in one of which producers are transactional.
 DELETED_ONE_IN = 6
 TRANSACTED_ONE_IN = 4
-#: Seeds in one of which a client changes the configs of topics.
+#: Seeds in one of which a client changes the configs of topics, and in one of which a topic is compacted.
 CONFIGURED_ONE_IN = 5
+COMPACTED_ONE_IN = 4
 
 
 def stream(seed: int, name: str) -> Random:
@@ -131,6 +132,22 @@ class Settings:
     configurers: int = 0
     #: Transactional producers; two share a transactional id.
     transactors: int = 0
+    #: Producers of a compacted topic, 0 for no such topic, and its readers. The records have so many different keys.
+    keyed_producers: int = 0
+    keyed_readers: int = 0
+    keyed_keys: int = 1
+    #: Clients that change the topic's configs, and clients that delete its old records.
+    keyed_configurers: int = 0
+    keyed_deleters: int = 0
+    #: 1: retention deletes the oldest records, too.
+    keyed_trims: int = 0
+    #: The topic's min.cleanable.dirty.ratio in percent, its delete.retention.ms and its min.compaction.lag.ms.
+    keyed_dirty_percent: int = 50
+    delete_retention_ms: int = 86_400_000
+    compaction_lag_ms: int = 0
+    #: Of the nodes: `log.cleaner.backoff.ms`, and as many keys as one pass remembers.
+    cleaner_backoff_ms: int = 15_000
+    cleaner_keys_max: int = 1_000_000
 
     @classmethod
     def draw(cls, seed: int) -> Settings:
@@ -247,6 +264,8 @@ class Settings:
         rng = stream(seed, "settings of transactions")
         if rng.randrange(TRANSACTED_ONE_IN) == 0:
             settings = replace(settings, transactors=choice(1, 2, 2, 4), partitions=max(settings.partitions, choice(1, 2, 3)))
+        if stream(seed, "settings of compaction").randrange(COMPACTED_ONE_IN) == 0:
+            settings = draw_compacted(settings, stream(seed, "settings of a compacted topic"))
         return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
 
     @property
@@ -286,6 +305,28 @@ def draw_tier_retention(settings: Settings, rng: Random) -> Settings:
         retention_ms=retention_ms,
         # Segments small enough that something is deleted.
         segment_bytes=300 if trims else settings.segment_bytes,
+    )
+
+
+def draw_compacted(settings: Settings, rng: Random) -> Settings:
+    """A topic is compacted, on nodes that look often. Tombstones stay for a moment, or for longer than the run."""
+
+    def choice(*options: int) -> int:
+        return options[rng.randrange(len(options))]
+
+    return replace(
+        settings,
+        keyed_producers=choice(2, 3, 4),
+        keyed_readers=choice(1, 2),
+        keyed_keys=choice(2, 5, 12),
+        keyed_configurers=choice(0, 0, 1),
+        keyed_deleters=choice(0, 0, 0, 1),
+        keyed_trims=choice(0, 0, 0, 1),
+        keyed_dirty_percent=choice(0, 10, 50),
+        delete_retention_ms=choice(0, 300, 3_000, 20_000),
+        compaction_lag_ms=choice(0, 0, 1_000),
+        cleaner_backoff_ms=choice(100, 500, 3_000),
+        cleaner_keys_max=choice(1, 3, 1_000_000),
     )
 
 

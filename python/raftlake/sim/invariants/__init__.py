@@ -8,6 +8,7 @@ Reading order:
   answers; one leader an epoch; only voters campaign.
 - `log_matching`, `leader_completeness`: equal offset and epoch mean equal logs before; a leader has all that was committed
   before its epoch.
+- `compaction_rules`: what compaction may leave out of a log, judged where it is installed.
 - `monotonic_high_watermark`, `majority_high_watermark`: no way back; a majority holds everything below it on disk.
 - `snapshot_at_log_start`, `snapshot_data`, `leader_never_loads_snapshot`: a trimmed log has a snapshot; a snapshot is the state
   of committed records; no leader resets its log.
@@ -35,6 +36,7 @@ from raftlake.sim.invariants.awake_majority import AwakeMajority
 from raftlake.sim.invariants.base import ClusterView, Invariant, InvariantSuite, ReplicaState, Violation
 from raftlake.sim.invariants.committed_data import CommittedData
 from raftlake.sim.invariants.committed_log import CommittedLogs
+from raftlake.sim.invariants.compaction_rules import CompactionRules
 from raftlake.sim.invariants.convergence import Convergence
 from raftlake.sim.invariants.durable_vote import DurableVote
 from raftlake.sim.invariants.leader_completeness import LeaderCompleteness
@@ -61,10 +63,11 @@ def standard_invariants(view: ClusterView, node_count: int, fetch_timeout_ms: in
         DurableVote(view),
         SingleLeader(view),
         ValidRoles(view),
-        LogMatching(view),
+        LogMatching(view, committed),
         MonotonicHighWatermark(view),
         # Before the majority check: it extends the committed log that the others read.
         CommittedData(view, committed),
+        CompactionRules(view, committed),
         MajorityHoldsCommitted(view, committed),
         VoterSets(view, committed),
         LeaderCompleteness(view, committed),

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
+from raftlake.ports.driver import Compacted, Compaction
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.actions import ReportRole
 from raftlake.raft.types import NO_DIRECTORY, DirectoryId, ElectionState, NodeId, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.sim.disk.disk import MemoryLog
 from raftlake.sim.disk.log_image import StoredBatch
+from raftlake.sim.disk.observer import Installed
 
 
 class Violation(Exception):
@@ -99,6 +101,12 @@ class Invariant:
     def on_log_start(self, node_id: NodeId, group: GroupId, start_offset: int, is_reset: bool) -> None:
         """A node's log begins at `start_offset` now: old segments were deleted, or all of it was dropped (`is_reset`)."""
 
+    def on_compacted(self, node_id: NodeId, group: GroupId, installed: Installed) -> None:
+        """Compaction put other batches in the place of some segments of a node's log."""
+
+    def on_pass_ended(self, node_id: NodeId, group: GroupId, request: Compaction, compacted: Compacted) -> None:
+        """A pass of compaction over a node's log is over, and nothing stopped it."""
+
     def on_snapshot(self, node_id: NodeId, group: GroupId, snapshot_id: OffsetAndEpoch, data: bytes) -> None:
         """A snapshot is finished and durable on a node, taken there or fetched."""
 
@@ -145,6 +153,8 @@ MOMENTS = (
     "on_log_cut",
     "on_log_deleted",
     "on_log_start",
+    "on_compacted",
+    "on_pass_ended",
     "on_snapshot",
     "on_fetch",
     "on_round",
@@ -175,6 +185,8 @@ class InvariantSuite:
             self.on_log_cut,
             self.on_log_deleted,
             self.on_log_start,
+            self.on_compacted,
+            self.on_pass_ended,
             self.on_snapshot,
             self.on_fetch,
             self.on_round,

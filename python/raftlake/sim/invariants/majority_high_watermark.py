@@ -73,12 +73,13 @@ class MajorityHoldsCommitted(Invariant):
     def _count(self, group: GroupId, voters: VoterSet, last: StoredBatch) -> tuple[int, int]:
         """How many of `voters` hold the batch, and how many had it or not and give no vote as long as they have not."""
         holders = lost = 0
+        stand_for = self._committed.of(group).versions.stand_for
         for voter in voters.voters.values():
             log = self.view.log_of(voter.id, group)
             if self.view.is_lost(voter):
                 lost += 1
             # The same last batch (epoch and bytes) means the same log before it; `CommittedData` checks that on its own.
-            elif log is not None and (log.surely_holds(last) or self._is_in_snapshot(voter.id, group, last)):
+            elif log is not None and (log.surely_holds(last, stand_for) or self._is_in_snapshot(voter.id, group, last)):
                 holders += 1
             elif log is not None and log.decay.impairment is not None:
                 lost += 1
