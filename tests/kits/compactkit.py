@@ -26,6 +26,8 @@ class Asked:
     tombstones_below: int = 1 << 62
     aborted: tuple[AbortedTransaction, ...] = ()
     last_batches: frozenset[int] = frozenset()
+    last_markers: frozenset[tuple[int, int]] = frozenset()
+    unsettled: frozenset[int] = frozenset()
     keys_max: int = 1 << 30
 
 

@@ -153,6 +153,10 @@ class Compaction:
     aborted: tuple[AbortedTransaction, ...]
     #: The last offsets of the newest batches of known producers. These batches stay, perhaps without records.
     last_batches: frozenset[Offset]
+    #: (producer id, epoch) of producers whose epoch a marker has raised: that marker stays.
+    last_markers: frozenset[tuple[int, int]] = frozenset()
+    #: Producers whose newest known batches are all uncommitted: each of their batches stays, perhaps without records.
+    unsettled: frozenset[int] = frozenset()
     #: The pass ends at the batch where it knows so many keys.
     keys_max: int
     #: Neighbouring segments become one where they fit in so many bytes.

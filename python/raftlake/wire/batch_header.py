@@ -149,11 +149,12 @@ class TooManyBatches(CorruptBatch):
     """There are more batches than the caller takes."""
 
 
-def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHeader]:
+def validate(buffer: BytesLike, *, count_max: int | None = None, is_of_a_log: bool = False) -> list[BatchHeader]:
     """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts.
 
     Raises CorruptBatch otherwise, UnreadableBatch for one that was made so, TooManyBatches at the first one beyond
-    `count_max`. Records are not looked at: the CRC proves only that they are as their producer made them.
+    `count_max`. Records are not looked at: the CRC proves only that they are as their producer made them. Batches `is_of_a_log`
+    may have fewer records than offsets, where compaction removed some.
     """
     view = memoryview(buffer)
     total = len(view)
@@ -169,7 +170,9 @@ def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHe
             raise CorruptBatch(f"batch at byte {position} claims {header.size} bytes, {total - position} are left")
         if crc32c(view[position + CRC_START : end]) != header.crc:
             raise CorruptBatch(f"batch at byte {position}: CRC mismatch")
-        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        missing = header.last_offset_delta + 1 - header.record_count
+        is_possible = missing == 0 and header.record_count > 0
+        if not is_possible and not (is_of_a_log and missing > 0 <= header.record_count):
             raise UnreadableBatch(
                 f"batch at byte {position}: {header.record_count} records, last offset delta {header.last_offset_delta}"
             )

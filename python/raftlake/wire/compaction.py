@@ -65,6 +65,10 @@ class CompactionRequest(Protocol):
     @property
     def last_batches(self) -> frozenset[int]: ...
     @property
+    def last_markers(self) -> frozenset[tuple[int, int]]: ...
+    @property
+    def unsettled(self) -> frozenset[int]: ...
+    @property
     def keys_max(self) -> int: ...
 
 
@@ -222,8 +226,9 @@ class Rewriter:
         return _with_records(header, columns, kept)
 
     def _without_records(self, header: BatchHeader) -> bytes | None:
-        is_needed = header.producer_id != NO_PRODUCER and header.last_offset in self._request.last_batches
-        return _header_alone(header) if is_needed else None
+        request, producer_id = self._request, header.producer_id
+        is_needed = header.last_offset in request.last_batches or producer_id in request.unsettled
+        return _header_alone(header) if is_needed and producer_id != NO_PRODUCER else None
 
     def _kept(self, columns: RecordColumns, header: BatchHeader) -> list[int]:
         """Which records stay, ascending."""
@@ -251,7 +256,8 @@ class Rewriter:
             return batch
         has_batches = header.producer_id in self._in_transaction
         self._in_transaction.discard(header.producer_id)
-        if has_batches or header.last_offset in self._request.last_batches:
+        producer = header.producer_id, header.producer_epoch
+        if has_batches or producer in self._request.last_markers or header.producer_id in self._request.unsettled:
             return batch
         horizon = header.delete_horizon_ms
         if horizon is None:

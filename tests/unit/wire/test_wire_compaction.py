@@ -363,7 +363,9 @@ def test_a_transaction_whose_abort_stands_behind_the_pass_counts_as_aborted() ->
 
 
 def test_ranges_of_aborted_transactions() -> None:
-    ranges = AbortedRanges([AbortedTransaction(9, 20, 25, 26), AbortedTransaction(9, 5, 10, 11), AbortedTransaction(8, 5, 30, 5)])
+    ranges = AbortedRanges(
+        [AbortedTransaction(9, 20, 25, 26), AbortedTransaction(9, 5, 10, 11), AbortedTransaction(8, 5, 30, 5)]
+    )
 
     def holds(offset: int, producer: int, *, transactional: bool = True) -> bool:
         record = [Record(key=b"k", value=b"v")]

@@ -27,6 +27,7 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.start_points import Slices
 from raftlake.replica.producer_care import ProducerCare
+from raftlake.wire.producer_snapshot import ENTRY, ProducerRow
 
 #: A log whose pass failed is left alone for so many back-offs.
 FAILED_BACKOFFS = 4
@@ -130,11 +131,9 @@ class Compactor:
         """The newest batches of producers are gathered first, then the leader is asked."""
         self._busy, self._begun_ms = partition, self._engine.now_ms
         then = partial(floor.ask, self._engine, partition)
-        self._producers.in_slices(
-            _gathering(partition, found.until, lambda kept: then(partial(self._start, found, rules, kept)))
-        )
+        self._producers.in_slices(_gathering(partition, lambda kept: then(partial(self._start, found, rules, kept))))
 
-    def _start(self, found: Cleanable, rules: CompactionRules, kept: frozenset[Offset], tombstones_below: Offset) -> None:
+    def _start(self, found: Cleanable, rules: CompactionRules, kept: _Newest, tombstones_below: Offset) -> None:
         partition, engine = self._busy, self._engine
         assert partition is not None
         if engine.partitions.get(partition.group) is not partition or partition.deleted:
@@ -152,7 +151,9 @@ class Compactor:
                 tombstones_below=tombstones_below,
                 # Also those whose markers stand behind: none of their records is the newest of its key.
                 aborted=tuple(aborted),
-                last_batches=kept,
+                last_batches=kept.batches,
+                last_markers=kept.markers,
+                unsettled=kept.unsettled,
                 keys_max=engine.config.cleaner_keys_max,
                 segment_bytes=engine.config.segment_bytes if partition.in_force is None else partition.in_force.segment_bytes,
             )
@@ -215,10 +216,33 @@ class Compactor:
         logger.warning("%s: a pass of compaction failed, and is tried again: %s", partition.group, error)
 
 
-def _gathering(partition: Partition, until: Offset, then: Callable[[frozenset[Offset]], None]) -> Slices:
-    """The last offsets of the newest batches of producers below `until`, a slice of the producers at a time."""
-    kept: set[Offset] = set()
-    for rows in partition.producers.last_rows():
-        kept.update(Offset(row.last_offset) for row in rows if 0 <= row.last_offset < until)
-        yield
-    then(frozenset(kept))
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """What of the producers has to stay. See `Compaction`."""
+
+    batches: frozenset[Offset]
+    markers: frozenset[tuple[int, int]]
+    unsettled: frozenset[int]
+
+
+def _gathering(partition: Partition, then: Callable[[_Newest], None]) -> Slices:
+    """The newest committed batch of each producer, a slice of the producers at a time. What is not committed may be cut. Then
+    the batch before it is the newest one."""
+    committed_end = partition.high_watermark
+    batches: dict[int, Offset] = {}
+    markers: set[tuple[int, int]] = set()
+    seen: set[int] = set()
+    frozen = partition.producers.freeze(partition.log.end_offset)
+    try:
+        for packed in frozen.slices():
+            for row in map(ProducerRow._make, ENTRY.iter_unpack(packed)):
+                if row.last_offset < 0:
+                    markers.add((row.producer_id, row.epoch))
+                    continue
+                seen.add(row.producer_id)
+                if row.last_offset < committed_end:
+                    batches[row.producer_id] = Offset(row.last_offset)
+            yield
+    finally:
+        yield from frozen.release()
+    then(_Newest(frozenset(batches.values()), frozenset(markers), frozenset(seen - batches.keys())))

@@ -224,7 +224,8 @@ class LogFacts:
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                header.record_count,
+                # Compaction may have removed records: their sequence numbers are used all the same.
+                header.last_offset_delta + 1,
                 header.base_offset,
                 now_ms,
                 header.is_transactional,

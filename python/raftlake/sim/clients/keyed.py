@@ -208,7 +208,7 @@ class KeyedConfigurer(Configurer):
         settings = shared.settings
         retention_ms = settings.delete_retention_ms
         self._changes = {
-            "min.cleanable.dirty.ratio": ("0", "0.2", "0.9", None),
+            "min.cleanable.dirty.ratio": ("0.0", "0.2", "0.9", None),
             "delete.retention.ms": (str(retention_ms), str(2 * retention_ms), None),
             "min.compaction.lag.ms": ("0", "1000", None),
             "segment.ms": ("1500", "6000", None),

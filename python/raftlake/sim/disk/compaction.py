@@ -2,8 +2,8 @@
 
 Owns the passes of a log and what a crash leaves of `compacted_until`. What is written comes of `wire.compaction`, as on a real
 disk. A group of segments is installed at once: a port call stands before each, where the machine may crash. So a crash leaves
-some groups as they were. What is installed is durable, in every image of the log that a crash may bring back: the segments are
-below what all of these images have synced.
+some groups as they were. What is installed is durable, in every image of the log that a crash may bring back. An image that has
+other records there is older than what is committed, and gone: the new segment took the name of its own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Log(Protocol):
 
     def segments(self) -> Sequence[SegmentInfo]: ...
 
-    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], kept_end: int) -> None:
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch]) -> None:
         """See `LogImage.exchange`: in all that a crash may bring back."""
 
 
@@ -79,8 +79,6 @@ class Compactor:
         closed = log.segments()[:-1]
         if self._pass is not None or all(request.until != segment.end_offset for segment in closed):
             raise InvariantViolation(f"{log.group}: {request} with {self._pass} over {closed}")
-        if request.until > log.image.synced_end:
-            raise InvariantViolation(f"{log.group}: {request}, but synced is {log.image.synced_end}")
         self._pass = _Pass(self, log, self._disk, request, segment_bytes, done)
         self._pass.go_on_after(1)
 
@@ -184,7 +182,7 @@ class _Pass:
             old, new = self._rewrite(segments)
             self._disk.space.take(sum(len(batch.data) for batch in new), "compact a segment", is_needed=False)
             yield
-            self._install(segments, old, new)
+            self._install(old, new)
 
     def _read(self, start: int, end: int) -> Iterator[StoredBatch]:
         image, decay = self._log.image, self._log.decay
@@ -218,9 +216,9 @@ class _Pass:
         new += self._rewriter.end_segment()
         return old, [stored(data) for data in new]
 
-    def _install(self, segments: Sequence[SegmentInfo], old: list[StoredBatch], new: list[StoredBatch]) -> None:
+    def _install(self, old: list[StoredBatch], new: list[StoredBatch]) -> None:
         self._disk.machine.port_call("install compacted segments")
         self._before += sum(len(batch.data) for batch in old)
         self._after += sum(len(batch.data) for batch in new)
-        self._log.exchange(old, new, segments[0].end_offset)
+        self._log.exchange(old, new)
         self._disk.observer.segments_compacted(self._log.group, Installed(request=self._request, before=old, after=new))

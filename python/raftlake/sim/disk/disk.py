@@ -241,10 +241,9 @@ class MemoryLog:
     def compact(self, request: Compaction, done: Callable[[Compacted | StorageError | None], None]) -> None:
         self._compactor.begin(request, self._scaled(request.segment_bytes), done)
 
-    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], kept_end: int) -> None:
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch]) -> None:
         """Compaction put `new` in the place of `old`, durably. See `LogImage.exchange`."""
-        # Segments that are synced are the same in each image, unless the log was begun anew in between.
-        self._images = [image for image in self._images if image.exchange(old, new, kept_end)]
+        self._images = [image for image in self._images if image.exchange(old, new)]
         if not self._images or self._images[-1] is not self._image:
             raise InvariantViolation(f"{self.group}: no such segments: [{old[0].base}, {old[-1].end})")
         self._segments = Segments()

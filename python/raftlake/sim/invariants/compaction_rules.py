@@ -72,7 +72,6 @@ class _Group:
                 found.update((record.key, record.offset) for record in self.records(batch) if record.key is not None)
         return found
 
-
     def horizons_of_tombstones(self, batches: Iterable[StoredBatch], end: int, now_ms: int) -> list[int]:
         """The delete horizons that are not over, of batches with tombstones that end at or below `end`."""
         headers = [(batch, parse_header(batch.data)) for batch in batches if batch.end <= end]
