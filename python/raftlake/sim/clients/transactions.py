@@ -4,7 +4,7 @@ Two clients share a transactional id, so that each fences the other. A client th
 asks for the id anew. What has no answer is sent again, the same request, until an answer says what became of it.
 
 A command that ends a transaction beside a key is sometimes sent once more, long after its answer. It must not end the next
-transaction of its producer.
+transaction of its producer. After such a command a producer asks for its next epoch, or goes on wrongly and is fenced.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHARED_BY = 2
 TIMEOUTS_MS = (1_500, 4_000)
 BATCHES_MAX = 3
 #: How long after its answer a command that ended a transaction comes once more.
-LATE_MS_MAX = 4_000
+LATE_MS_MAX = (100, 4_000)
 #: Nothing is to be had under this epoch, or in this transaction, any more.
 OVER = frozenset(
     {
@@ -280,7 +280,7 @@ class TransactionalProducer(Client):
             return
         rng = self._commands_rng
         if rng.randrange(2):
-            delay_us = rng.randrange(LATE_MS_MAX) * US_PER_MS
+            delay_us = rng.randrange(LATE_MS_MAX[rng.randrange(2)]) * US_PER_MS
             self.shared.scheduler.call_after(delay_us, self._command_late, decision)
         if not result.succeeded:
             self._go_on_after(ErrorCode.INVALID_TXN_STATE)
@@ -288,7 +288,7 @@ class TransactionalProducer(Client):
         transaction.outcome = decision.commit
         self.say(f"{transaction.name} is {'committed' if decision.commit else 'aborted'} beside a key")
         self.shared.operations.coverage.note(f"transaction {'committed' if decision.commit else 'aborted'} beside a key")
-        self._next = self._begin_transaction
+        self._next = self._init if rng.randrange(2) else self._begin_transaction
         self.succeed()
 
     def _command_late(self, decision: EndTxn) -> None:
