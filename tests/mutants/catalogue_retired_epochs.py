@@ -1,4 +1,4 @@
-"""Planted bugs: epochs of producers whose transactions were ended by commands beside keys, and what is refused beside that."""
+"""Planted bugs: epochs of producers whose transactions were ended by commands beside keys, and how such commands come in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ ENTRY = "raftlake.replica.transaction_entry"
 INDEX = "raftlake.replica.transaction_index"
 REQUESTS = "raftlake.replica.transactions.requests"
 VERIFICATION = "raftlake.replica.transactions.verification"
+CONNECTION = "raftlake.runtime.http.connection"
 BODY = "raftlake.runtime.http.txn_body"
 
 SIMULATED = ("unit/sim/test_sim_clients_transactions.py",)
@@ -19,6 +20,7 @@ RULED = ("unit/replica/test_replica_transaction_index.py",)
 ASKED = ("unit/replica/test_replica_transactions_requests.py",)
 VERIFIED = ("unit/replica/test_replica_transactions_verification.py",)
 BODIES = ("unit/runtime/test_runtime_http_txn_body.py",)
+EXCHANGES = ("unit/runtime/test_runtime_http_connection_exchange.py",)
 CONFIGS = ("unit/replica/test_replica_configs_changes.py",)
 CLIENT = ("unit/client/test_client_kv.py",)
 
@@ -124,6 +126,14 @@ RETIRED_EPOCHS = (
         "    if digits > NUMBER_DIGITS_MAX:\n",
         "    if False:\n",
         BODIES,
+    ),
+    mutant(
+        "the-body-of-a-request-that-asks-for-an-upgrade-is-lost",
+        "Java's HttpClient puts a value, is told 200, and the key is empty",
+        CONNECTION,
+        "        if parser.should_upgrade():\n",
+        "        if False:\n",
+        EXCHANGES,
     ),
     mutant(
         "a-config-that-comes-twice-has-no-name",
