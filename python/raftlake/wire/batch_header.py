@@ -149,8 +149,9 @@ class TooManyBatches(CorruptBatch):
     """There are more batches than the caller takes."""
 
 
-def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHeader]:
-    """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts.
+def validate(buffer: BytesLike, *, count_max: int | None = None, is_from_log: bool = False) -> list[BatchHeader]:
+    """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts. A
+    batch has as many records as offsets. One that `is_from_log` may have fewer, or none: compaction has removed them.
 
     Raises CorruptBatch otherwise, UnreadableBatch for one that was made so, TooManyBatches at the first one beyond
     `count_max`. Records are not looked at: the CRC proves only that they are as their producer made them.
@@ -169,10 +170,9 @@ def validate(buffer: BytesLike, *, count_max: int | None = None) -> list[BatchHe
             raise CorruptBatch(f"batch at byte {position} claims {header.size} bytes, {total - position} are left")
         if crc32c(view[position + CRC_START : end]) != header.crc:
             raise CorruptBatch(f"batch at byte {position}: CRC mismatch")
-        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-            raise UnreadableBatch(
-                f"batch at byte {position}: {header.record_count} records, last offset delta {header.last_offset_delta}"
-            )
+        count, delta = header.record_count, header.last_offset_delta
+        if (count < 1 or delta != count - 1) and not (is_from_log and 0 <= count <= delta):
+            raise UnreadableBatch(f"batch at byte {position}: {count} records, last offset delta {delta}")
         if header.attributes & CODEC_MASK > Compression.ZSTD:
             raise UnreadableBatch(
                 f"batch at byte {position}: compression codec {header.attributes & CODEC_MASK} does not exist"

@@ -224,7 +224,8 @@ class LogFacts:
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                header.record_count,
+                # Records that compaction has removed had numbers too.
+                header.last_offset_delta + 1,
                 header.base_offset,
                 now_ms,
                 header.is_transactional,
