@@ -249,8 +249,16 @@ LEADERS = (
         "earliest-is-the-local-start",
         "KIP-405: EARLIEST is where the table begins",
         OFFSETS,
-        "            start = node.remote_log.start_offset(partition)\n",
+        "            start = node.remote_log.first_offset(partition)\n",
         "            start = local\n",
+        ASKED,
+    ),
+    mutant(
+        "deleted-records-hide-the-table",
+        "DeleteRecords went beyond the leader's local start: replicas without a log never begin (seed 830001290)",
+        OFFSETS,
+        "            start = node.remote_log.first_offset(partition)\n",
+        "            start = node.remote_log.start_offset(partition)\n",
         ASKED,
     ),
     mutant(

@@ -271,9 +271,8 @@ class Rewriter:
         return batch
 
     def _await(self, horizon_ms: int | None) -> None:
-        if horizon_ms is None or horizon_ms <= self._request.now_ms:
-            return
-        if self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms:
+        """Something stays that has this horizon. One that is behind waits for `tombstones_below`."""
+        if horizon_ms is not None and (self.next_horizon_ms is None or horizon_ms < self.next_horizon_ms):
             self.next_horizon_ms = horizon_ms
 
 

@@ -11,11 +11,12 @@ from copierkit import Keys
 from enginekit import ORDERS, Ground
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Put, Txn
-from raftlake.kv.keys import tier_key
+from raftlake.kv.keys import start_key, tier_key
 from raftlake.ports.peer_rpcs import EpochEndRpc, GroupId, LocalStartRpc, OffsetReply, OffsetRpc, PeerReply
 from raftlake.raft.types import Epoch, NodeId, Offset, OffsetAndEpoch
 from raftlake.replica.apis.replica_offsets import offset_for_peer
 from raftlake.replica.names import Names
+from raftlake.replica.reserved import RecordStart
 from raftlake.replica.tiering.remote_log import RemoteLog
 from raftlake.tier.entries import Tiered, encode_tiered
 from raftlake.wire.ids import id_to_text
@@ -71,6 +72,18 @@ def test_a_log_begins_here_and_perhaps_elsewhere() -> None:
     world = World()
     assert world.start(EARLIEST_LOCAL) == (6, 5) and world.start(EARLIEST) == (6, 5)
     world.copied(2, 7, (3, 2), (5, 6))
+    assert world.start(EARLIEST_LOCAL) == (6, 5) and world.start(EARLIEST) == (2, 3)
+
+
+@pytest.mark.parametrize("deleted", [3, 6, 8])
+def test_deleted_records_do_not_hide_the_table(deleted: int) -> None:
+    """Simulator, seeds 830001290 and 830001291: DeleteRecords had gone beyond the leader's local start. The table still had the
+    state of the record before it, and the replicas that had lost their logs were told of no table. So they never began."""
+    world = World()
+    world.copied(2, 7, (3, 2), (5, 6))
+    begins = start_key(id_to_text(ORDERS.topic_id), 0)
+    world.keys.apply(Txn((), (Put(begins, RecordStart(Offset(deleted)).encode()),)))
+    assert world.node.remote_log.start_offset(world.partition) == deleted
     assert world.start(EARLIEST_LOCAL) == (6, 5) and world.start(EARLIEST) == (2, 3)
 
 

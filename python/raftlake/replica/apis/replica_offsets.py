@@ -63,7 +63,8 @@ def _start(node: Services, partition: Partition, timestamp: int) -> OffsetReply:
             # An empty local log goes on in an epoch that is not known yet: the last one stands for it.
             position = OffsetAndEpoch(local, _epoch_at(history.entries(), local, history.last_epoch))
         case Special.EARLIEST:
-            start = node.remote_log.start_offset(partition)
+            # The state of the record before the local log is in the table, deleted or not.
+            start = node.remote_log.first_offset(partition)
             position = OffsetAndEpoch(start, _epoch_at(node.remote_log.epochs(partition), start, Epoch(-1)))
         case _:
             return OffsetReply(error=ErrorCode.INVALID_REQUEST)

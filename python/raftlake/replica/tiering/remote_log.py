@@ -80,9 +80,13 @@ class RemoteLog:
 
     def start_offset(self, partition: Partition) -> Offset:
         """Where the partition begins: its first record that is not deleted is in the table, or in the local log."""
+        return max(self.first_offset(partition), self.deleted_below(partition))
+
+    def first_offset(self, partition: Partition) -> Offset:
+        """Where table and local log together begin. What is deleted may still be there."""
         tiered = self.tiered(partition)
         local = partition.log.start_offset
-        return max(local if tiered is None else min(tiered.start_offset, local), self.deleted_below(partition))
+        return local if tiered is None else min(tiered.start_offset, local)
 
     def deleted_below(self, partition: Partition) -> Offset:
         """The records below it are deleted, though table and log may have them still; 0 where none were."""
