@@ -10,7 +10,8 @@ Invariants:
 - A batch of which everything stays is the same byte for byte. So a pass over a clean log changes nothing.
 - A tombstone gets its delete horizon in a pass that knows all older values of its key, and so removes them. Behind a delete
   horizon the tombstone is of no use, whatever a later pass takes for dirty.
-- A marker goes only where the pass has seen no batch of its transaction, not even an empty one.
+- A marker goes only where the pass has seen no batch of its transaction, not even an empty one, and below the dirty part: so
+  all that begins below what is known to be compacted is decided, whatever was saved about it before.
 
 Kafka's counterparts are Cleaner, CleanedTransactionMetadata and MemoryRecords.filterTo. Kafka leaves gaps between offsets.
 """
@@ -264,7 +265,9 @@ class Rewriter:
             columns = read_columns(buffer, header)
             self._await(self._horizon_ms)
             return _with_horizon(header, columns, range(len(columns)), self._horizon_ms)
-        if horizon <= self._request.now_ms and header.last_offset < self._request.tombstones_below:
+        # Above what is known to be compacted, a start would take the transaction for an open one.
+        below = min(self._request.tombstones_below, self._request.dirty_from)
+        if horizon <= self._request.now_ms and header.last_offset < below:
             self.records_removed += header.record_count
             return None
         self._await(horizon)
