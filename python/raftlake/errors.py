@@ -219,6 +219,11 @@ def unknown_outcome(what: str, then: str) -> UnknownOutcome:
     return UnknownOutcome(f"{what}; its outcome is not known: it may have been carried out, or may still be; {then}")
 
 
+def printable(text: str) -> str:
+    """What somebody else wrote, as a line of ours may have it: as it is, or as Python writes it where a line cannot have it."""
+    return text if text.isprintable() else repr(text)
+
+
 def one_line(error: RaftlakeError) -> str:
     """The message of an error without line breaks."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -27,6 +27,7 @@ from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
 from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
+from tests.mutants.catalogue_retired_epochs import RETIRED_EPOCHS
 from tests.mutants.catalogue_runtime import RUNTIME
 from tests.mutants.catalogue_shown import SHOWN_BATCHES
 from tests.mutants.catalogue_storage import STORAGE
@@ -93,6 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *TIER_TOLD,
     *TIER_CONNECTOR,
     *TRANSACTIONS_LOG,
+    *RETIRED_EPOCHS,
     *KAFKA_ANSWERS,
     *CONNECTOR,
     *CORRECTIONS,

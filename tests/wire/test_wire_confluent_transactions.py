@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import waitkit
+from raftlake import Client
+from raftlake.client import EndTxn, KvConflict, Put
+from raftlake.replica.transaction_entry import transaction_key
 
 if TYPE_CHECKING:
     from raftlake import LocalQuorum
@@ -70,6 +74,43 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(quorum: LocalQuoru
     committed = [b"1-0"] * 3 + [b"1-2"] * 3 + [b"1-4"] * 3 + [b"2-1", b"2-3"]
     assert read(quorum, topic, len(committed), 3) == committed
     assert len(read(quorum, topic, 20, 3, "read_uncommitted")) == 20
+
+
+def test_a_producer_whose_transaction_a_command_ended_is_fenced_and_the_next_one_goes_on(
+    quorum: LocalQuorum, new_topic: NewTopicName
+) -> None:
+    """The command, sent once more, does not end the transaction of the next one."""
+    topic = new_topic()
+    with Client(quorum.bootstrap_servers) as client:
+        first = transactional(quorum, topic)
+        first.begin_transaction()
+        first.produce(topic, b"first", partition=0)
+        first.flush(30)
+        entry = client.kv.get(transaction_key(topic))
+        assert entry is not None and entry.value is not None
+        known = json.loads(entry.value)
+        command = [Put(f"{topic}-progress", b"1"), EndTxn(known["producer_id"], known["epoch"], True)]
+        version = client.kv.txn({f"{topic}-progress": 0}, command)
+        # librdkafka knows nothing of it, and asks for the same.
+        first.commit_transaction(30)
+        assert client.kv.txn({}, command) > version
+        first.begin_transaction()
+        first.produce(topic, b"zombie", partition=0)
+        with pytest.raises(KafkaException) as refused:
+            first.commit_transaction(30)
+        assert refused.value.args[0].fatal(), refused.value
+
+        second = transactional(quorum, topic)
+        second.begin_transaction()
+        second.produce(topic, b"second", partition=0)
+        second.flush(30)
+        with pytest.raises(KvConflict, match="has the epoch") as late:
+            client.kv.txn({}, [Put(f"{topic}-progress", b"0"), command[1]])
+        assert list(late.value.refused) == [known["producer_id"]]
+        entry = client.kv.get(f"{topic}-progress")
+        assert entry is not None and entry.value == b"1"
+        second.commit_transaction(30)
+    assert read(quorum, topic, 2, 1) == [b"first", b"second"]
 
 
 def test_the_second_producer_of_an_id_fences_the_first(quorum: LocalQuorum, new_topic: NewTopicName) -> None:

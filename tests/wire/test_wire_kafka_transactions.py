@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from raftlake import LocalQuorum
+from raftlake import Client, LocalQuorum
 from waitkit import wait_until
 
 pytestmark = pytest.mark.java
@@ -80,6 +80,84 @@ public class Story {
     }
 }
 """
+
+BESIDE = """
+import java.net.URI;
+import java.net.http.*;
+import java.util.*;
+import java.util.regex.*;
+import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.errors.*;
+import org.apache.kafka.common.serialization.*;
+public class Beside {
+    static final HttpClient HTTP = HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS).build();
+    static KafkaProducer<String, String> producer(String servers, String id) {
+        var made = new KafkaProducer<String, String>(Map.of("bootstrap.servers", servers, "transactional.id", id),
+            new StringSerializer(), new StringSerializer());
+        made.initTransactions();
+        return made;
+    }
+    static void send(KafkaProducer<String, String> producer, String topic, String value) {
+        producer.beginTransaction();
+        producer.send(new ProducerRecord<>(topic, 0, null, value));
+        producer.flush();
+    }
+    static String number(String row, String name) {
+        var found = Pattern.compile("\\"" + name + "\\":([0-9]+)").matcher(row);
+        found.find();
+        return found.group(1);
+    }
+    static int post(String front, String body) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create(front + "/v1/txn")).header("content-type", "application/json");
+        var answer = HTTP.send(request.POST(HttpRequest.BodyPublishers.ofString(body)).build(),
+            HttpResponse.BodyHandlers.ofString());
+        if (answer.statusCode() == 400) System.out.println(body + " is answered " + answer.body());
+        return answer.statusCode();
+    }
+    public static void main(String[] args) throws Exception {
+        var servers = args[0];
+        var front = args[1];
+        var topic = args[2];
+        var first = producer(servers, topic);
+        send(first, topic, "first");
+        var key = HttpRequest.newBuilder(URI.create(front + "/v1/kv/%2Fraftlake%2Ftransactions%2F" + topic)).build();
+        var row = HTTP.send(key, HttpResponse.BodyHandlers.ofString()).body();
+        var command = "{\\"ops\\":[{\\"end_txn\\":{\\"producer_id\\":" + number(row, "producer_id")
+            + ",\\"epoch\\":" + number(row, "epoch") + ",\\"commit\\":true}}]}";
+        System.out.println("command " + post(front, command));
+        first.commitTransaction();
+        System.out.println("again " + post(front, command));
+        try {
+            send(first, topic, "zombie");
+            first.commitTransaction();
+            System.out.println("not fenced");
+        } catch (ProducerFencedException | InvalidProducerEpochException fenced) {
+            System.out.println("fenced");
+        }
+        var second = producer(servers, topic);
+        send(second, topic, "second");
+        System.out.println("late " + post(front, command));
+        second.commitTransaction();
+        System.out.println("done");
+        Runtime.getRuntime().halt(0);
+    }
+}
+"""
+
+
+def test_kafkas_producer_is_fenced_where_a_command_ended_its_transaction(
+    quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool, tmp_path: Path
+) -> None:
+    """Its own commit succeeds, since that is decided. The next producer goes on, and a late command leaves it alone."""
+    topic = new_topic()
+    story = tmp_path / "Beside.java"
+    story.write_text(BESIDE)
+    front = f"http://{quorum.http_servers.split(',')[0]}"
+    told = kafka_tool(str(story), quorum.bootstrap_servers, front, topic).stdout
+    lines = [line for line in told.splitlines() if line.split(" ")[0] in ("command", "again", "fenced", "late", "done", "not")]
+    assert lines == ["command 200", "again 200", "fenced", "late 412", "done"], told
+    with Client(quorum.bootstrap_servers) as client:
+        assert [record.value for record in client.read(topic, 0, 0)][:1] == [b"first"]
 
 
 def test_kafkas_producer_commits_aborts_and_is_fenced_and_its_tool_sees_it(

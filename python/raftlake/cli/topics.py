@@ -25,7 +25,7 @@ from raftlake.cli.output import (
     text_facts,
 )
 from raftlake.cli.produce import chunks, produce_lines
-from raftlake.errors import ConfigError, WrongState
+from raftlake.errors import ConfigError, WrongState, printable
 
 if TYPE_CHECKING:
     from raftlake.client import Client, Record, TopicDescription
@@ -82,9 +82,9 @@ def parse_configs(given: list[str] | None) -> dict[str, str]:
     for each in given or []:
         name, separator, value = each.partition("=")
         if not separator or not name.strip():
-            raise typer.BadParameter(f"--config {each}: accepted is NAME=VALUE")
+            raise typer.BadParameter(f"--config {printable(each)}: accepted is NAME=VALUE")
         if name.strip() in found:
-            raise typer.BadParameter(f"--config {name.strip()} is given more than once")
+            raise typer.BadParameter(f"--config {printable(name.strip())} is given more than once")
         found[name.strip()] = value.strip()
     return found
 

@@ -50,6 +50,7 @@ from raftlake.client.types import (
     AppendResult,
     ClientConfig,
     ClusterDescription,
+    EndTxn,
     FetchedBytes,
     IsolationLevel,
     KvEntry,
@@ -60,7 +61,7 @@ from raftlake.client.types import (
     Record,
     TopicDescription,
 )
-from raftlake.kv.commands import Delete, EndTxn, Put
+from raftlake.kv.commands import Delete, Put
 from raftlake.wire.quorum import QuorumDescription, ReplicaDescription
 
 __all__ = [

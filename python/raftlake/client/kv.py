@@ -37,9 +37,9 @@ from raftlake.client.kv_answers import (
     version_of,
 )
 from raftlake.client.sse import ServerSentEvents
-from raftlake.client.types import KvEntry, KvEvent, KvPage
+from raftlake.client.types import EndTxn, KvEntry, KvEvent, KvPage
 from raftlake.errors import ErrorCode, InvalidInput, RaftlakeError, RequestRejected, WireError
-from raftlake.kv.commands import ABSENT, ANY, Delete, EndTxn, Put
+from raftlake.kv.commands import ABSENT, ANY, Delete, Put
 
 _JSON = {"content-type": "application/json"}
 #: A node sends at least a comment in this time while a watch is open.
@@ -112,7 +112,8 @@ class AsyncKv:
         self, compare: Mapping[str, int], ops: Sequence[Put | Delete | EndTxn], *, timeout_ms: float | None = None
     ) -> int:
         """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: must not exist, -1:
-        must exist) and every transaction of a producer (`EndTxn`) can end so; else KvConflict and no change."""
+        must exist) and every transaction of a producer (`EndTxn`) can end so; else KvConflict and no change. A producer whose
+        transaction ended so needs a new epoch."""
         body = {
             "compare": [{"key": key, "version": version} for key, version in compare.items()],
             "ops": [_operation(operation) for operation in ops],

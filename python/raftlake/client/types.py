@@ -246,6 +246,24 @@ class KvPage:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class EndTxn:
+    """The ongoing transaction of a Kafka producer commits or aborts together with what stands beside in a `txn` of keys. The
+    producer needs a new epoch then (InitProducerId). Raises ValueError for what no producer can have."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+
+    def __post_init__(self) -> None:
+        for name, number, most in (("producer_id", self.producer_id, 2**63 - 1), ("epoch", self.epoch, 2**15 - 1)):
+            # Python takes True for a number.
+            if type(number) is not int or not 0 <= number <= most:
+                raise ValueError(f"EndTxn: {name} {number!r} is no number from 0 to {most}")
+        if type(self.commit) is not bool:
+            raise ValueError(f"EndTxn: commit {self.commit!r} is no bool")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvEvent:
     """A change of a key; `value` None means deleted."""

@@ -6,8 +6,8 @@ record is applied, so every node decides alike.
 
 Encoding (all integers big endian): format byte 1; u16 number of compares, each {u16 key length, key, i64 version}; u16
 number of operations, each {u8 kind 1 put | 2 delete, u16 key length, key, for a put u32 value length, value} or {u8 kind 3 end
-of a transaction, i64 producer id, i16 epoch, u8 1 commit | 0 abort}. Nothing may follow. `decode` raises WireError on anything
-else, and its result obeys the same limits as a Txn built here.
+of a transaction, i64 producer id, i16 epoch, u8 sum of 1 commit and 2 retires the epoch}. Nothing may follow. `decode`
+raises WireError on anything else, and its result obeys the same limits as a Txn built here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _FORMAT = 1
 _KIND_PUT = 1
 _KIND_DELETE = 2
 _KIND_END_TXN = 3
+_COMMIT = 1
+_RETIRES_EPOCH = 2
 _U16 = struct.Struct(">H")
 _HEAD = struct.Struct(">BH")
 _KIND_AND_LENGTH = struct.Struct(">BH")
@@ -87,11 +89,16 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class EndTxn:
     """Decide that the ongoing transaction of a producer commits or aborts. Whether the producer has one at that epoch is judged
-    as the command is applied. If not, nothing of the command happens. A decision that stands already is no change."""
+    as the command is applied. If not, nothing of the command happens. A decision that stands already is no other decision.
+
+    `retires_epoch`: the producer begins nothing more with this epoch. So a command that comes once more ends no other
+    transaction. Kafka's own EndTxn (KIP-98) leaves the epoch as it is.
+    """
 
     producer_id: int
     epoch: int
     commit: bool
+    retires_epoch: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.producer_id < 1 << 63 or not 0 <= self.epoch < 1 << 15:
@@ -185,7 +192,8 @@ def encode(txn: Txn) -> bytes:
                 key = operation.key.encode()
                 parts += (_KIND_AND_LENGTH.pack(_KIND_DELETE, len(key)), key)
             case EndTxn():
-                parts.append(_END_TXN.pack(_KIND_END_TXN, operation.producer_id, operation.epoch, operation.commit))
+                flags = (_COMMIT if operation.commit else 0) | (_RETIRES_EPOCH if operation.retires_epoch else 0)
+                parts.append(_END_TXN.pack(_KIND_END_TXN, operation.producer_id, operation.epoch, flags))
             case _:
                 assert_never(operation)
     encoded = b"".join(parts)
@@ -243,10 +251,10 @@ def _decode_txn(encoded: bytes) -> tuple[Txn, int]:
 
 
 def _decode_end(encoded: bytes, position: int) -> EndTxn:
-    _, producer_id, epoch, commit = _END_TXN.unpack_from(encoded, position)
-    if commit > 1:
-        raise WireError(f"undecodable command: a transaction ends by 0 or 1, not {commit}")
-    return EndTxn(producer_id, epoch, commit == 1)
+    _, producer_id, epoch, flags = _END_TXN.unpack_from(encoded, position)
+    if flags > _COMMIT + _RETIRES_EPOCH:
+        raise WireError(f"undecodable command: a transaction ends by 0 to 3, not {flags}")
+    return EndTxn(producer_id, epoch, bool(flags & _COMMIT), retires_epoch=bool(flags & _RETIRES_EPOCH))
 
 
 def _take(encoded: bytes, start: int, length: int) -> tuple[bytes, int]:

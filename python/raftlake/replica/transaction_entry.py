@@ -5,8 +5,8 @@ its result depends on its arguments alone (`strict_json` of the package `kv`). W
 reads back as that transaction. Fields that are not known are passed over.
 
 The value is JSON: {"id", "producer_id", "epoch", "timeout_ms", "state", "partitions": {topic id: "0,1,2"}, "started_ms",
-"updated_ms", "last_producer_id", "last_epoch", "ended"}. Partitions stand as text, since brackets in a value are bounded. What
-is -1 (nobody, never) is left out.
+"updated_ms", "last_producer_id", "last_epoch", "ended", "retired"}. Partitions stand as text, since brackets in a value are
+bounded. What is -1 (nobody, never) is left out, and "retired" where it is false.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ _COMPLETE = {TransactionState.COMPLETE_COMMIT: Outcome.COMMIT, TransactionState.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """`partitions` are (topic id, index). Times are milliseconds of wall clocks, for people: nothing is decided by
-    `started_ms`. `last_producer_id` and `last_epoch` are who the producer was before; -1 for nobody."""
+    `started_ms`. `last_producer_id` and `last_epoch` are who the producer was before; -1 for nobody. `is_retired`: a command
+    ended the transaction of this epoch, and the epoch begins no other one."""
 
     transactional_id: str
     producer_id: int
@@ -79,6 +80,7 @@ class Transaction:
     last_producer_id: int = NO_PRODUCER
     last_epoch: int = NO_EPOCH
     ended: Outcome = Outcome.NONE
+    is_retired: bool = False
 
     @property
     def is_ongoing(self) -> bool:
@@ -102,6 +104,10 @@ class Transaction:
     def decided(self, commit: bool) -> Transaction:
         """The decision over an ongoing one."""
         return replace(self, state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
+
+    def retired(self) -> Transaction:
+        """A decided or complete one whose epoch is used up. Nobody gets this epoch from InitProducerId once more."""
+        return replace(self, is_retired=True, last_producer_id=NO_PRODUCER, last_epoch=NO_EPOCH)
 
     def completed(self) -> Transaction:
         """What a prepared one becomes when all partitions have their markers."""
@@ -135,6 +141,8 @@ def encode(transaction: Transaction) -> bytes:
         "last_epoch": transaction.last_epoch,
     }
     value |= {name: number for name, number in unsaid.items() if number >= 0}
+    if transaction.is_retired:
+        value["retired"] = True
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
@@ -148,18 +156,20 @@ def decode(key: str, value: bytes) -> Transaction | Refused:
             raise ValueError(f"a transactional id is a text of 1 to {ID_BYTES_MAX} bytes")
         if transaction_key(transactional_id) != key:
             raise ValueError("the transactional id stands under another key")
+        state = TransactionState(plain_text(fields["state"]))
         return Transaction(
             transactional_id=transactional_id,
             producer_id=integer(fields["producer_id"], 0, _I64_MAX),
             epoch=integer(fields["epoch"], 0, EPOCH_MAX),
             timeout_ms=integer(fields["timeout_ms"], 1, _I32_MAX),
-            state=TransactionState(plain_text(fields["state"])),
+            state=state,
             partitions=_partitions(fields["partitions"]),
             started_ms=_or_none(fields, "started_ms", _I64_MAX),
             updated_ms=_or_none(fields, "updated_ms", _I64_MAX),
             last_producer_id=_or_none(fields, "last_producer_id", _I64_MAX),
             last_epoch=_or_none(fields, "last_epoch", EPOCH_MAX),
             ended=Outcome(plain_text(fields.get("ended", ""))),
+            is_retired=_is_retired(fields, state),
         )
 
     return read_or_refuse(read)
@@ -182,6 +192,13 @@ def _partitions(found: object) -> frozenset[tuple[bytes, int]]:
     if len(partitions) > PARTITIONS_MAX:
         raise ValueError(f"{len(partitions)} partitions, a transaction has at most {PARTITIONS_MAX}")
     return frozenset(partitions)
+
+
+def _is_retired(fields: dict[str, Any], state: TransactionState) -> bool:
+    found = fields.get("retired", False)
+    if type(found) is not bool or (found and state not in _PREPARED and state not in _COMPLETE):
+        raise ValueError("an epoch is retired, true or false, where its transaction has ended")
+    return found
 
 
 def _or_none(fields: dict[str, Any], name: str, high: int) -> int:

@@ -2,7 +2,8 @@
 
 Owns the transactions by key and by producer. Invariants, whatever is committed: no producer id stands under two keys. The epoch
 of a producer id never goes back under its key. A decision is final: what is decided only becomes complete, or the next
-transaction, by the same producer in the same way. A partition leaves a transaction only with its end.
+transaction, by the same producer in the same way. A partition leaves a transaction only with its end. With an epoch that a
+command has retired nothing begins any more.
 
 What is judged follows from the applied commands alone, so all nodes hold the same transactions at one offset.
 """
@@ -102,9 +103,10 @@ class TransactionIndex:
             return f"the producer {ending.producer_id} has the epoch {standing.epoch}, not {ending.epoch}"
         decided = standing.decided(ending.commit)
         if standing.is_ongoing:
-            return Decided((key, encode(decided)))
+            return Decided((key, encode(decided.retired() if ending.retires_epoch else decided)))
         if standing.decision is decided.decision:
-            return Decided()
+            is_same = standing.is_retired or not ending.retires_epoch
+            return Decided() if is_same else Decided((key, encode(standing.retired())))
         return f"the transaction of the producer {ending.producer_id} is {standing.state.value}"
 
     def _note(self, key: str, found: Transaction) -> None:
@@ -145,6 +147,8 @@ def _fault_of_step(found: Transaction, before: Transaction) -> str | None:
             return "the epoch of an ongoing transaction goes on only with its abort, by one"
         keeps = found.partitions == before.partitions if found.is_prepared else found.partitions >= before.partitions
         return None if keeps else "a partition leaves a transaction only with its end"
+    if before.is_retired and not steps and not found.is_retired:
+        return f"the epoch {before.epoch} of the producer {before.producer_id} is retired"
     if before.is_prepared and found.is_prepared:
         return None if (steps, found.partitions) == (0, before.partitions) else "what is decided stays as it is"
     if found.state is not TransactionState.EMPTY and steps:

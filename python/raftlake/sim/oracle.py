@@ -27,6 +27,7 @@ from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.replica.reserved_rules import ReservedRules
 from raftlake.sim.histories.listing import KvList, check_lists
+from raftlake.sim.histories.transactions import RetiredEpochs
 from raftlake.sim.invariants.base import Violation
 from raftlake.wire.batches import Record
 
@@ -345,10 +346,11 @@ def replay(
 ) -> tuple[dict[int, TxnResult], dict[bytes, int], dict[str, list[tuple[int, Entry | None]]]]:
     """Apply a metadata log from its beginning: results by offset, offsets by mark, and each key's changes in order.
 
-    Raises Violation when one mark stands twice: a command was applied twice.
+    Raises Violation when one mark stands twice, since a command was applied twice, and when a retired epoch is in use again.
     """
     machine = StateMachine(rules=ReservedRules)
     results: dict[int, TxnResult] = {}
+    retired = RetiredEpochs()
     marks: dict[bytes, int] = {}
     histories: dict[str, list[tuple[int, Entry | None]]] = {}
     for record in records:
@@ -360,11 +362,14 @@ def replay(
                     first = marks[operation.value]
                     raise Violation("nothing is applied twice", f"{operation.value!r} stands at {first} and {record.offset}")
                 marks[operation.value] = record.offset
+            if result.succeeded and isinstance(operation, EndTxn) and operation.retires_epoch:
+                retired.ended(operation.producer_id, operation.epoch, record.offset)
             if result.succeeded and not isinstance(operation, EndTxn):
                 entry = Entry(operation.value, record.offset) if isinstance(operation, Put) else None
                 histories.setdefault(operation.key, []).append((record.offset, entry))
         # What the end of a producer's transaction changes is not in the command, but under the key of the transaction.
         for change in machine.changes_since(TRANSACTIONS_PREFIX, record.offset - 1):
+            retired.stands(change.value or b"", record.offset)
             if change.value is not None and histories.get(change.key, [(-1, None)])[-1][0] != record.offset:
                 histories.setdefault(change.key, []).append((record.offset, Entry(change.value, record.offset)))
     return results, marks, histories

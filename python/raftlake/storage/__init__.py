@@ -15,6 +15,9 @@ Reading order:
 - `flusher`, `reserve`, `disposal`: syncs off the driver's thread; blocks set aside for appends; the deletion of large files.
 - `scan`, `recovery`, `recovery_points`: batches in a file; the opening of a log after any stop; how far a log is durable.
 - `scrub`, `impairment`, `reset`: the search for decay; a log that has lost synced records; a log that begins anew.
+- `cleaned`, `log_compaction`: compacted segments, and how they take the place of others; compaction as one log has it.
+- `compactor`, `compaction_calls`, `compaction_worker`, `compaction_pass`: a pass in a process of its own; what both tell each
+  other; that process; the files of a pass.
 - `snapshots`: the `.checkpoint` files (KIP-630).
 - `election`, `election_journal`: `FileElectionStore`, with a file for the quorum's log and one for all data partitions.
 - `files`, `room`, `descriptors`: the calls of the operating system; the room on the disk, and the ballast; the limit of open
@@ -27,7 +30,7 @@ Callers: `runtime/server.py` builds both stores for a node, and `runtime/recover
 Invariants:
 
 - The driver's thread makes all calls, and gets every `done`. Other threads only work on files, as for syncs, snapshots and
-  deletions.
+  deletions. Compaction works on files in a process of its own.
 - A failed sync is reported once and never tried again. A truncation or a reset is durable before it returns.
 - Recovery cuts only bytes that can be an unsynced tail. Other broken bytes are `DamagedData`, and recovery cuts nothing then.
 - A lost or damaged election state is an error, never epoch 0: a replica that forgot its vote could vote twice.

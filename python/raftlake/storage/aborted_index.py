@@ -135,8 +135,8 @@ class FileAbortedIndex:
 
     def agrees(self, end_offset: Offset, counts: Sequence[tuple[Offset, int]]) -> bool:
         known = [base for base in self._counts() if base < end_offset]
-        start = self._segment_bases()[0]
-        told = {base: count for base, count in counts if base >= start}
+        bases = set(self._segment_bases())
+        told = {base: count for base, count in counts if base in bases}
         for base in told.keys() | set(known):
             if self._intact_below(base, end_offset) != told.get(base, 0):
                 return False

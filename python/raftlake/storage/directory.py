@@ -15,6 +15,7 @@ from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports.driver import LogStore, Room
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Epoch, Impairment, Offset
+from raftlake.storage.compactor import Compactor
 from raftlake.storage.descriptors import SPARES, spares
 from raftlake.storage.disposal import Disposal
 from raftlake.storage.files import FilePool, descriptors_max, storage_error
@@ -22,6 +23,8 @@ from raftlake.storage.flusher import InlineFlusher, Post, ThreadFlusher
 from raftlake.storage.impairment import Damage, mark, read_impairment, unmark
 from raftlake.storage.lock import DirectoryLock
 from raftlake.storage.log import FileLog, FlushWork
+from raftlake.storage.log_compaction import FILE_NAME as CLEANER_NAME
+from raftlake.storage.log_compaction import Compactions
 from raftlake.storage.modes import mend_modes
 from raftlake.storage.partition import (
     create_partitions,
@@ -73,7 +76,7 @@ class FileLogDirectory:
             hosted = [partition_path(path, group) for group in list_partitions(path)]
             sync_ahead(hosted)
             self._points = RecoveryPoints(path)
-            self._recovery = Recovery(self._points, is_same_boot=self._lock.is_same_boot, synced=hosted)
+            self._cleaned = RecoveryPoints(path, CLEANER_NAME)
         except StorageError:
             self._lock.release()
             raise
@@ -84,6 +87,9 @@ class FileLogDirectory:
         self._logs: dict[GroupId, FileLog] = {}
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self.snapshots = FileSnapshotStore(path, post, self._disposal)
+        self._compactor = Compactor(post)
+        compactions = Compactions(self._compactor, self._cleaned, self._flusher.run_aside, self._disposal)
+        self._recovery = Recovery(self._points, compactions, is_same_boot=self._lock.is_same_boot, synced=hosted)
         self._is_closed = False
         self._is_saving = False
         self._failure: StorageError | None = None
@@ -127,6 +133,7 @@ class FileLogDirectory:
                 log.abandon()
             self.snapshots.forget(group)
         self._points.forget(groups)
+        self._cleaned.forget(groups)
         remove_partitions(self.path, groups, self._disposal)
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
@@ -136,12 +143,20 @@ class FileLogDirectory:
         if log is not None:
             log_end = log.end_offset
             log.abandon()
-        found = Damage(path, damage, durable_end=self._points.of(group) or Offset(0), log_end=log_end)
+        found = Damage(
+            path,
+            damage,
+            durable_end=self._points.of(group) or Offset(0),
+            log_end=log_end,
+            # What other replicas have may lack tombstones that the intact beginning needs.
+            is_whole_lost=self._cleaned.of(group) is not None,
+        )
         if not found.is_real:
             raise StorageError(f"{damage}; but now all of it can be read: look at the disk and the memory of this machine")
         self.room.retrying(lambda: mark(path, found.impairment(epoch), found.reason))
         self.room.retrying(found.copy_beginning)
         self._points.lower(group, found.offset)
+        self._cleaned.lower(group, found.offset)
         self.snapshots.forget(group)
         aside = self.room.retrying(found.put_aside)
         return f"{found.reason}; the log was cut to offset {found.offset}, the damaged rest is in {aside}"
@@ -229,6 +244,7 @@ class FileLogDirectory:
         if self._is_closed:
             return
         self._is_closed = True
+        self._compactor.close()
         self.snapshots.close()
         self._flusher.close()
         self._disposal.close()
@@ -247,6 +263,7 @@ class FileLogDirectory:
         """Close every file as it is and release the lock: for a node that stops on an error and keeps its disk as evidence."""
         if not self._is_closed:
             self._is_closed = True
+            self._compactor.close()
             self.snapshots.close()
             self._flusher.close()
             self._disposal.close()

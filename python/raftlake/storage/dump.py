@@ -15,6 +15,7 @@ from crc32c import crc32c
 from raftlake.errors import StorageError, WireError
 from raftlake.raft.types import ElectionState
 from raftlake.storage import aborted_index, election, election_journal, epochs, meta, partition
+from raftlake.storage.cleaned import CLEANED_SUFFIX, SWAP_SUFFIX
 from raftlake.storage.files import read_at, storage_error
 from raftlake.storage.index import parse_offset_index, parse_time_index
 from raftlake.storage.scan import WINDOW_LARGE, BatchAt, BrokenBatch, is_zero, walk
@@ -59,8 +60,10 @@ def _lines(path: Path, *, records: bool) -> Iterator[str]:
         meta.FILE_NAME: dump_meta,
         partition.METADATA_NAME: lambda data: iter(data.decode(errors="replace").splitlines()),
     }
-    if path.suffix in by_suffix:
-        yield from by_suffix[path.suffix]()
+    # A compacted segment has another name until it is put into place.
+    suffix = path.with_suffix("").suffix if path.suffix in (CLEANED_SUFFIX, SWAP_SUFFIX) else path.suffix
+    if suffix in by_suffix:
+        yield from by_suffix[suffix]()
     elif path.name in by_name:
         yield from by_name[path.name](read_whole(path))
     else:
@@ -77,9 +80,10 @@ def read_whole(path: Path) -> bytes:
 
 def base_offset_of(path: Path) -> int:
     """The base offset in the name of a segment's file. Raises StorageError."""
-    if not (path.stem.isascii() and path.stem.isdigit()):
+    base = path.name.partition(".")[0]
+    if not (base.isascii() and base.isdigit()):
         raise StorageError(f"{path}: the name of a segment's file is its base offset")
-    return int(path.stem)
+    return int(base)
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------

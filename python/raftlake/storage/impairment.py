@@ -14,6 +14,7 @@ from pathlib import Path
 from raftlake.errors import DamagedData
 from raftlake.raft.types import Epoch, Impairment, Offset
 from raftlake.storage.aborted_index import SUFFIX as ABORTED_SUFFIX
+from raftlake.storage.cleaned import list_swaps, swap_path
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import load as load_epochs
 from raftlake.storage.files import (
@@ -87,9 +88,11 @@ def unmark(path: Path) -> None:
 class Damage:
     """What is wrong with a log, looked at again file by file; then `copy_beginning` and `put_aside`."""
 
-    def __init__(self, path: Path, found: DamagedData, *, durable_end: Offset, log_end: Offset | None) -> None:
-        """`durable_end` is what was known to be durable, 0 for nothing; `log_end` is where a log that was in use ended. Raises
-        StorageError."""
+    def __init__(
+        self, path: Path, found: DamagedData, *, durable_end: Offset, log_end: Offset | None, is_whole_lost: bool = False
+    ) -> None:
+        """`durable_end` is what was known to be durable, 0 for nothing; `log_end` is where a log that was in use ended. Where
+        the log `is_whole_lost`, its intact beginning goes too. Raises StorageError."""
         self._path = path
         self._bases = list_segments(path)
         self._epochs = load_epochs(path) or ()
@@ -119,6 +122,10 @@ class Damage:
             self.is_real = self.is_real or self.offset < max(durable_end, log_end or 0)
         if log_end is not None:
             self.last_end, self._is_end_known = log_end, True
+        if is_whole_lost:
+            self._segment, self.position, self.offset = None, 0, Offset(0)
+            # A compacted segment that cannot be put into place keeps the log from being opened.
+            self.is_real = self.is_real or bool(list_swaps(path))
 
     def _is_intact(self, base: Offset, following: Offset) -> bool:
         path = self._path / file_name(base)
@@ -238,6 +245,9 @@ class Damage:
             if self._segment is not None:
                 self._exchange(self._segment, aside)
             else:
+                for base in list_swaps(self._path):
+                    swap = swap_path(self._path, base)
+                    os.rename(swap, aside / swap.name)
                 # All of the log is lost, so the snapshots could not stand in for it either.
                 for snapshot_id in list_snapshots(self._path):
                     if snapshot_id.offset > 0:

@@ -15,24 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raftlake.errors import DiskFull, InvariantViolation, StorageError
-from raftlake.ports.driver import BatchSpan, SegmentInfo, TimestampAndOffset
+from raftlake.ports.driver import BatchSpan, Compaction, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource, FileRange
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.aborted_index import FileAbortedIndex
+from raftlake.storage.cleaned import CleanedGroup, commit, put_in_place
+from raftlake.storage.compaction_pass import SEGMENT_OFFSETS_MAX, Source
 from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory
+from raftlake.storage.log_compaction import Compactions, Done, LogCompaction
 from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.reset import announce_reset, perform_reset
 from raftlake.storage.scan import BatchAt
 from raftlake.storage.scrub import Scrub
-from raftlake.storage.segment import Segment
+from raftlake.storage.segment import Segment, file_name
 from raftlake.storage.start_points import FileStartPoints
 from raftlake.storage.times import find_timestamp
-
-#: Relative offsets in the index files are 32 bits wide.
-SEGMENT_OFFSETS_MAX = (1 << 31) - 1
+from raftlake.wire.batch_header import parse_header
+from raftlake.wire.compaction import cut_empty
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class FileLog:
         segments: list[Segment],
         epochs: LeaderEpochs,
         points: RecoveryPoints,
+        compactions: Compactions,
         *,
         names_changed: bool = False,
     ) -> None:
@@ -88,6 +91,7 @@ class FileLog:
         self.synced_end = self.end_offset
         self._cuts = 0
         self._scrub = Scrub()
+        self._compaction = LogCompaction(group, path, compactions)
 
     def __repr__(self) -> str:
         return f"FileLog({self.group}, {self.start_offset}..{self.end_offset}, {len(self._segments)} segments)"
@@ -193,6 +197,7 @@ class FileLog:
         try:
             if end_offset < self.end_offset:
                 self._scrub.cut(end_offset)
+                self._pool.room.retrying(lambda: self._compaction.cut(end_offset))
                 self.start_points.cut(end_offset)
                 self.aborted.truncate_to(end_offset)
                 self._pool.room.retrying(lambda: self._points.lower(self.group, end_offset))
@@ -220,6 +225,8 @@ class FileLog:
         self._require_usable()
         try:
             self._scrub.cut(start.offset)
+            self._compaction.give_up()
+            self._pool.room.retrying(lambda: self._compaction.cut(start.offset))
             self._pool.room.retrying(lambda: self._points.lower(self.group, start.offset))
             self._pool.room.retrying(lambda: announce_reset(self.path, start))
         except DiskFull:
@@ -243,6 +250,8 @@ class FileLog:
     def advance_start(self, start_offset: Offset) -> Offset:
         """The names of the deleted segments are durably gone when it returns. Raises StorageError."""
         self._require_usable()
+        if len(self._segments) > 1 and self._segments[0].end_offset <= start_offset:
+            self._compaction.give_up()
         try:
             while len(self._segments) > 1 and self._segments[0].end_offset <= start_offset:
                 self.aborted.forget(self.start_offset)
@@ -275,7 +284,7 @@ class FileLog:
             raise InvariantViolation(f"{self.group}: read from {start}, but the log ends at {segment.end_offset}")
         if start >= limit or start == segment.end_offset:
             return b""
-        return segment.read(start, limit, size_max)
+        return _cut_to(start, segment.read(start, limit, size_max))
 
     def locate(self, start: Offset, end: Offset) -> BatchSource | None:
         """Raises StorageError, InvariantViolation for what is no part of one closed segment."""
@@ -314,6 +323,45 @@ class FileLog:
     def scrub(self, size_max: int) -> int:
         self._require_usable()
         return self._scrub.read_on(self._segments[:-1], self._epochs.all_entries, size_max)
+
+    # --- compaction --------------------------------------------------------------------------------------------------
+
+    @property
+    def compacted_until(self) -> Offset | None:
+        return self._compaction.compacted_until
+
+    def compact(self, request: Compaction, done: Done) -> None:
+        """Raises StorageError, and InvariantViolation where `request.until` is not the end of a closed segment."""
+        self._require_usable()
+        closed = [each for each in self._segments[:-1] if each.end_offset <= request.until]
+        if not closed and request.until > self.start_offset:
+            raise InvariantViolation(f"{self.group}: no closed segment ends at {request.until}")
+        sources = [Source(each.base_offset, each.end_offset, each.size) for each in closed]
+        self._compaction.begin(sources, request, self._install, done)
+
+    def _install(self, group: CleanedGroup) -> None:
+        """Put a new segment in the place of old ones. Raises StorageError: the log goes on with the old ones, or fails."""
+        first = bisect_right(self._segments, group.base_offset, key=lambda segment: segment.base_offset) - 1
+        old = self._segments[first : first + len(group.sources)]
+        if tuple(each.base_offset for each in old) != group.sources or old[-1].end_offset != group.end_offset:
+            raise InvariantViolation(f"{self.group}: {group} does not stand for {old}")
+        commit(self.path, group.base_offset)
+        try:
+            self._sync_names()
+            put_in_place(self.path, group.base_offset, group.sources, self._pool.disposal.unlink)
+        except StorageError as error:
+            raise self._fail(error) from error
+        for segment in old:
+            segment.close()
+            if segment.base_offset != group.base_offset:
+                self.aborted.forget(segment.base_offset)
+        path = self.path / file_name(group.base_offset)
+        self._segments[first : first + len(old)] = [
+            Segment(
+                path, group.base_offset, group.end_offset, group.size, self._pool, None, timestamp_ms_max=group.timestamp_ms_max
+            )
+        ]
+        self._scrub.replaced(group.base_offset, group.end_offset)
 
     # --- flushing, called by the directory on the driver's thread -----------------------------------------------------
 
@@ -403,6 +451,7 @@ class FileLog:
         """Close the files as they are: the log was deleted, or its directory goes away."""
         self._deleted = True
         self._failure = self._failure or f"{self.path} is closed"
+        self._compaction.give_up()
         for segment in self._segments:
             segment.close()
 
@@ -413,6 +462,16 @@ class FileLog:
     def _fail(self, error: StorageError) -> StorageError:
         self._failure = self._failure or str(error)
         return error
+
+
+def _cut_to(start: Offset, data: bytes) -> bytes:
+    """Compaction may have left one batch without records for several: who reads amid it gets the rest of it."""
+    if not data or int.from_bytes(data[:8], "big") >= start:
+        return data
+    header = parse_header(data)
+    if header.record_count > 0 or header.is_control:
+        return data
+    return cut_empty(data[: header.size], start) + data[header.size :]
 
 
 def _as_timestamp(batch: BatchAt) -> TimestampAndOffset:

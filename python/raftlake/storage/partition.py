@@ -49,11 +49,11 @@ def seal(line: bytes) -> bytes:
     return line + b"\n%08x\n" % crc32c(line)
 
 
-#: Of files that are not what they are to be: a snapshot, and whatever is replaced by a rename.
-UNFINISHED_SUFFIXES = (".checkpoint.part", TEMPORARY_SUFFIX)
+#: Of files that are not what they are to be: a snapshot, a compacted segment, and whatever is replaced by a rename.
+UNFINISHED_SUFFIXES = (".checkpoint.part", ".cleaned", TEMPORARY_SUFFIX)
 CREATE_SUFFIX = "-create"
 DELETE_SUFFIX = "-delete"
-_LARGE_SUFFIXES = (".log", ".checkpoint")
+_LARGE_SUFFIXES = (".log", ".checkpoint", ".swap", ".cleaned")
 #: Syncs that run at the same time share the file system's commits.
 SYNC_THREADS = 8
 

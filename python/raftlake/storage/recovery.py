@@ -29,11 +29,13 @@ from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage import epochs as epoch_files
+from raftlake.storage.cleaned import finish_swaps
 from raftlake.storage.descriptors import open_file, spared
 from raftlake.storage.epochs import Entry, LeaderEpochs
 from raftlake.storage.files import FilePool, storage_error, sync_data, sync_directory
 from raftlake.storage.index import SegmentIndex
 from raftlake.storage.log import FileLog
+from raftlake.storage.log_compaction import Compactions
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
 from raftlake.storage.reset import perform_reset, read_pending_reset
 from raftlake.storage.scan import WINDOW_HEADERS, BatchAt, BrokenBatch, find_batch_after, is_zero, walk
@@ -48,9 +50,12 @@ SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 class Recovery:
     """How the logs of one data directory are opened."""
 
-    def __init__(self, points: RecoveryPoints, *, is_same_boot: bool, synced: Collection[Path] = ()) -> None:
+    def __init__(
+        self, points: RecoveryPoints, compactions: Compactions, *, is_same_boot: bool, synced: Collection[Path] = ()
+    ) -> None:
         """`synced`: directories that `sync_ahead` has synced and that were not written to since."""
         self._points = points
+        self._compactions = compactions
         self._synced = frozenset(synced)
         #: No power was lost since the last process wrote here.
         self._is_same_boot = is_same_boot
@@ -58,12 +63,15 @@ class Recovery:
     def open_log(self, group: GroupId, path: Path, pool: FilePool, segment_bytes: int) -> FileLog:
         """Open or create the log in an existing directory, recovered and durable. Raises StorageError, DamagedData."""
         pending = read_pending_reset(path)
+        if pending is None:
+            finish_swaps(path)
         bases = list_segments(path)
         epochs = LeaderEpochs(path)
         segments: list[Segment] = []
         try:
             if pending is not None:
                 self._points.lower(group, pending.offset)
+                self._compactions.points.lower(group, pending.offset)
                 segments.append(perform_reset(path, pending, pool, epochs))
             elif not bases:
                 if self._points.of(group):
@@ -86,7 +94,9 @@ class Recovery:
                 segment.close()
             raise
         # The name of a first segment is synced by the flush that covers its first batch.
-        return FileLog(group, path, pool, segment_bytes, segments, epochs, self._points, names_changed=not bases)
+        return FileLog(
+            group, path, pool, segment_bytes, segments, epochs, self._points, self._compactions, names_changed=not bases
+        )
 
     def _known(self, group: GroupId) -> str:
         return f"{(self._points.of(group) or 1) - 1} was durable according to {FILE_NAME}"

@@ -4,7 +4,7 @@ What lies below a recovery point was synced, so there nothing can be a torn writ
 lies above it may have been written and not synced. Written about once a second while logs grow, and at a clean stop. One
 file for the data directory: `0`, the number of lines, then `<topic> <partition> <offset>`.
 Invariant: a recorded offset never exceeds what is durable. It is lowered, durably, before a log is cut below it.
-A file that is missing or damaged records nothing.
+A file that is missing or damaged records nothing. `log_compaction` keeps a second file of the same kind.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class RecoveryPoints:
     """The recovery points of one data directory. `save` may be called from another thread, the rest only from the driver's.
     Raises StorageError when its file cannot be read or written."""
 
-    def __init__(self, root: Path) -> None:
-        self._path = root / FILE_NAME
+    def __init__(self, root: Path, name: str = FILE_NAME) -> None:
+        self._path = root / name
         self._points = parse(read_file(self._path) or b"")
         self._lock = threading.Lock()
         #: The file says what `save` last was to write.

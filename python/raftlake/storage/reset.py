@@ -11,6 +11,7 @@ from pathlib import Path
 from raftlake.errors import StorageError
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.storage.aborted_index import SUFFIX as ABORTED_SUFFIX
+from raftlake.storage.cleaned import SWAP_SUFFIX
 from raftlake.storage.descriptors import spared
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import FilePool, read_file, replace_file, storage_error, sync_directory
@@ -30,7 +31,8 @@ def perform_reset(path: Path, start: OffsetAndEpoch, pool: FilePool, epochs: Lea
     """Carry out the reset that RESET_FILE_NAME announces; a crash anywhere in here is finished by the next open."""
     try:
         for file in spared(lambda: sorted(path.iterdir())):
-            if file.suffix in (".log", ".index", ".timeindex", ABORTED_SUFFIX, *POINT_SUFFIXES):
+            # What is `.cleaned` goes when its pass has ended: a worker may be at it.
+            if file.suffix in (".log", SWAP_SUFFIX, ".index", ".timeindex", ABORTED_SUFFIX, *POINT_SUFFIXES):
                 pool.disposal.unlink(file)
         segment = Segment.create(path, start.offset, pool)
         epochs.reset_to(start)

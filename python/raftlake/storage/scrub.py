@@ -35,6 +35,11 @@ class Scrub:
         if end_offset < self._next:
             self._base, self._position, self._next = Offset(-1), 0, end_offset
 
+    def replaced(self, base: Offset, end: Offset) -> None:
+        """The segments of [base, end) have given way to a new one: its batches are in other places."""
+        if base <= self._base < end:
+            self._base, self._position, self._next = Offset(-1), 0, base
+
     def read_on(self, closed: Sequence[Segment], epochs: Sequence[Entry], size_max: int) -> int:
         """Read about `size_max` bytes, where a batch counts for BATCH_BYTES_MIN at least; how many they counted for, fewer when
         the last of `closed` was done. Raises BrokenBatch."""

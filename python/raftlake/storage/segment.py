@@ -73,6 +73,8 @@ class Segment:
         size: int,
         pool: FilePool,
         segment_index: index.SegmentIndex | None,
+        *,
+        timestamp_ms_max: int | None = None,
     ) -> None:
         self.path = path
         self.base_offset = base_offset
@@ -84,7 +86,7 @@ class Segment:
         self._reserve = Reserve()
         self._index_files = IndexFiles(path)
         #: Of a sealed segment whose index is not in memory.
-        self._timestamp_ms_max: int | None = None
+        self._timestamp_ms_max = timestamp_ms_max
         self._tail_offsets: list[int] = []
         self._tail_positions: list[int] = []
 

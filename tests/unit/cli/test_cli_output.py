@@ -318,6 +318,22 @@ def test_wrong_usage_of_configs_is_no_error_of_the_quorum(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["a\nb"], r"--config 'a\nb': accepted is NAME=VALUE"),
+        (["a\nb=1", "a\nb=2"], r"--config 'a\nb' is given more than once"),
+    ],
+)
+def test_a_line_of_an_error_stays_one_line_whatever_was_given(
+    monkeypatch: pytest.MonkeyPatch, given: list[str], said: str
+) -> None:
+    monkeypatch.setattr(cli_topics, "connect", lambda *_: Quorum())
+    configs = [part for each in given for part in ("--config", each)]
+    outcome = CliRunner().invoke(cli.app, ["topics", "alter", "t", *configs])
+    assert outcome.exit_code == 2 and said in " ".join(outcome.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
     ("command", "said"),
     [
         ("create t --if-not-exists --partitions 3", "exists with 2 partitions, not 3"),

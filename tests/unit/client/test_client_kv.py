@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import pickle
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,31 @@ def test_transactions_of_producers_end_in_a_transaction_and_a_refusal_names_the_
             assert pickle.loads(pickle.dumps(caught.value)).refused == caught.value.refused
 
     kv_test(test)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("producer_id", (-5, 1, True)),
+        ("producer_id", (1 << 63, 1, True)),
+        ("producer_id", ("7", 1, True)),
+        ("producer_id", (True, 1, True)),
+        ("epoch", (7, -1, True)),
+        ("epoch", (7, 32_768, True)),
+        ("epoch", (7, 1.0, True)),
+        ("commit", (7, 1, 1)),
+        ("commit", (7, 1, "no")),
+    ],
+)
+def test_an_end_that_no_producer_can_have_is_refused_before_it_is_sent(name: str, fields: Any) -> None:
+    with pytest.raises(ValueError, match=rf"EndTxn: {name} .* is no"):
+        EndTxn(*fields)
+
+
+def test_an_end_says_what_it_was_given() -> None:
+    with pytest.raises(ValueError, match="EndTxn: producer_id -5 is no number from 0 to 9223372036854775807"):
+        EndTxn(-5, 0, True)
+    assert EndTxn(2**63 - 1, 32_767, False) == EndTxn(producer_id=2**63 - 1, epoch=32_767, commit=False)
 
 
 def test_a_failed_condition_names_the_versions_in_the_way() -> None:

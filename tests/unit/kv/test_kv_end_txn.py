@@ -42,7 +42,7 @@ def applied(machine: StateMachine, txn: Txn) -> TxnResult:
 
 
 def test_ends_are_read_as_they_were_written() -> None:
-    ends = (EndTxn(7, 0, True), EndTxn(0, 32_767, False), EndTxn(2**63 - 1, 3, True))
+    ends = (EndTxn(7, 0, True), EndTxn(0, 32_767, False, retires_epoch=False), EndTxn(2**63 - 1, 3, True), EndTxn(8, 0, False))
     for txn in (
         Txn((), ends[:1]),
         Txn((Compare("k", 3),), (Put("a", b"1"), *ends, Delete("b"))),
@@ -52,8 +52,19 @@ def test_ends_are_read_as_they_were_written() -> None:
         assert all(isinstance(change, Put | Delete) for change in txn.changes)
 
 
-def test_the_bytes_of_an_end() -> None:
-    assert encode(Txn((), (EndTxn(7, 258, True),))).hex() == "0100000001030000000000000007010201"
+@pytest.mark.parametrize(
+    ("flags", "commit", "retires_epoch"), [("00", False, False), ("01", True, False), ("02", False, True), ("03", True, True)]
+)
+def test_the_bytes_of_an_end(flags: str, commit: bool, retires_epoch: bool) -> None:
+    """An end by a command of an earlier build, which knew no epochs that are retired, reads as it was meant."""
+    txn = Txn((), (EndTxn(7, 258, commit, retires_epoch=retires_epoch),))
+    written = "01000000010300000000000000070102" + flags
+    assert encode(txn).hex() == written
+    assert decode(bytes.fromhex(written)) == txn
+
+
+def test_an_end_retires_the_epoch_unless_it_says_otherwise() -> None:
+    assert EndTxn(7, 1, True) == EndTxn(7, 1, True, retires_epoch=True)
 
 
 @pytest.mark.parametrize("index", range(1, 12))
@@ -63,7 +74,14 @@ def test_a_cut_end_is_refused(index: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [("0001", "0002"), ("0000000000000007", "ffffffffffffffff"), ("010201", "ffff01"), ("010201", "010202")]
+    "changed",
+    [
+        ("0001", "0002"),
+        ("0000000000000007", "ffffffffffffffff"),
+        ("010203", "ffff03"),
+        ("010203", "010204"),
+        ("010203", "0102ff"),
+    ],
 )
 def test_other_bytes_are_refused(changed: tuple[str, str]) -> None:
     good = encode(Txn((), (EndTxn(7, 258, True),))).hex()

@@ -170,7 +170,7 @@ def test_a_resource_that_stands_twice_is_refused(cluster: Cluster, make: Any) ->
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ([("retention.ms", SET, "6"), ("retention.ms", DELETE, None)], "Error due to duplicate config keys"),
+        ([("retention.ms", SET, "6"), ("retention.ms", DELETE, None)], "Error due to duplicate config keys: retention.ms"),
         ([("retention.ms", SET, None)], "Null value not supported for : retention.ms"),
         ([("cleanup.policy", APPEND, None)], "Null value not supported for : cleanup.policy"),
         ([("retention.ms", 4, "6")], "Unknown operation type 4"),

@@ -56,6 +56,9 @@ def test_a_list_is_changed_by_its_entries(before: dict[str, str], operation: Ope
         (Change("retention.ms", SUBTRACT, "1"), "Can't SUBTRACT to key retention.ms because its type is not LIST."),
         (Change("color", SET, "red"), "color is not known here"),
         (Change("color", APPEND, "red"), "color is not known here"),
+        (Change("color\nred", SET, "red"), r"topic config 'color\\nred' is not known here"),
+        (Change("color\nred", DELETE), r"topic config 'color\\nred' is not known here"),
+        (Change("segment.ms", SET, "1\n2"), r"topic config segment.ms='1\\n2': accepted is a number"),
         (Change("color", DELETE), "color is not known here"),
         (Change("retention.ms", SET, "-5"), "retention.ms=-5: accepted is"),
     ],
@@ -78,7 +81,9 @@ def test_what_another_release_has_set_stays_and_can_be_deleted() -> None:
 @pytest.mark.parametrize(
     ("configs", "why"),
     [
-        ([("retention.ms", "1"), ("retention.ms", "1")], "Error due to duplicate config keys"),
+        ([("retention.ms", "1"), ("retention.ms", "1")], "Error due to duplicate config keys: retention.ms$"),
+        ([("segment.ms", "1"), ("color\nred", "1"), ("color\nred", "2")], r"duplicate config keys: 'color\\nred'$"),
+        ([("color\nred", None)], r"Null value not supported for : 'color\\nred'$"),
         ([("retention.ms", "1"), ("segment.ms", None)], "Null value not supported for : segment.ms"),
     ],
 )

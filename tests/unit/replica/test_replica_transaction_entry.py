@@ -113,6 +113,25 @@ def test_what_a_later_release_adds_is_passed_over() -> None:
     assert under_its_key(PLAIN, two_phase=True) == PLAIN
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_retired_epoch_is_read_as_it_was_written_and_is_not_said_of_others(commit: bool) -> None:
+    known = replace(PLAIN, last_producer_id=9, last_epoch=1).decided(commit)
+    for ended in (known, known.completed()):
+        assert b"retired" not in encode(ended)
+        retired = ended.retired()
+        assert retired == replace(ended, is_retired=True, last_producer_id=-1, last_epoch=-1)
+        assert decode(transaction_key(retired.transactional_id), encode(retired)) == retired
+        assert under_its_key(ended, retired=False) == ended
+        for spoilt in (1, "true", None):
+            assert isinstance(under_its_key(ended, retired=spoilt), Refused)
+    assert known.retired().completed() == known.completed().retired()
+
+
+@pytest.mark.parametrize("state", [TransactionState.EMPTY, TransactionState.ONGOING])
+def test_no_epoch_is_retired_before_its_transaction_has_ended(state: TransactionState) -> None:
+    assert isinstance(under_its_key(replace(PLAIN, state=state), retired=True), Refused)
+
+
 def test_bytes_that_are_no_json_are_refused() -> None:
     for value in (b"", b"\xff", b"[]", b"{}", b'{"id": 1.5}', b"[" * 100_000):
         assert isinstance(decode(transaction_key("orders-1"), value), Refused)

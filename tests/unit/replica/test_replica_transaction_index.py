@@ -23,6 +23,7 @@ ABORTING = ONGOING.decided(False)
 FENCING = replace(ABORTING, epoch=4)
 COMMITTED = COMMITTING.completed()
 ABORTED = ABORTING.completed()
+ENDED_BY_COMMAND = COMMITTED.retired()
 ALL = (EMPTY, ONGOING, COMMITTING, ABORTING, COMMITTED, ABORTED)
 
 
@@ -103,6 +104,19 @@ CHANGES: list[tuple[Transaction, Transaction, bool]] = [
     (COMMITTED, ABORTING, False),
     (ABORTED, ONGOING, True),
     (ABORTED, COMMITTED, False),
+    (COMMITTING, COMMITTING.retired(), True),
+    (COMMITTED, ENDED_BY_COMMAND, True),
+    (COMMITTING.retired(), ENDED_BY_COMMAND, True),
+    (COMMITTING.retired(), COMMITTING, False),
+    (COMMITTING.retired(), COMMITTED, False),
+    (COMMITTING.retired(), replace(ONGOING, ended=Outcome.COMMIT), False),
+    (COMMITTING.retired(), replace(NEXT_EPOCH, ended=Outcome.COMMIT), True),
+    (ENDED_BY_COMMAND, COMMITTED, False),
+    (ENDED_BY_COMMAND, ONGOING, False),
+    (ENDED_BY_COMMAND, EMPTY, False),
+    (ENDED_BY_COMMAND, NEXT_EPOCH, True),
+    (ENDED_BY_COMMAND, NEXT_ID, True),
+    (ENDED_BY_COMMAND, replace(ENDED_BY_COMMAND, epoch=4), False),
 ]
 
 
@@ -192,7 +206,7 @@ def test_an_end_decides_an_ongoing_transaction_once(commit: bool) -> None:
     space = Space()
     space.put(ONGOING)
     first = space.apply(EndTxn(10, 3, commit))
-    decided = COMMITTING if commit else ABORTING
+    decided = (COMMITTING if commit else ABORTING).retired()
 
     assert (first.succeeded, space.standing()) == (True, decided)
     for standing in (decided, decided.completed()):
@@ -204,6 +218,76 @@ def test_an_end_decides_an_ongoing_transaction_once(commit: bool) -> None:
         assert (again.succeeded, entry.version, space.standing()) == (True, version, standing)
         ((producer_id, why),) = space.apply(EndTxn(10, 3, not commit)).refused
         assert (producer_id, standing.state.value in why) == (10, True)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_that_kafkas_clients_ask_for_leaves_the_epoch_as_it_is(commit: bool) -> None:
+    space, ending = Space(), EndTxn(10, 3, commit, retires_epoch=False)
+    space.put(ONGOING)
+    decided = COMMITTING if commit else ABORTING
+    assert (space.apply(ending).succeeded, space.standing()) == (True, decided)
+    assert (space.apply(ending).succeeded, space.standing()) == (True, decided)
+    assert space.put(decided.completed(), replace(NEXT_EPOCH, transactional_id="b", producer_id=11)).succeeded
+    assert space.put(replace(ONGOING, ended=decided.decision)).ignored == ()
+    for before in (decided.retired(), decided.completed().retired()):
+        other = Space()
+        other.put(before)
+        assert (other.apply(ending).succeeded, other.standing()) == (True, before)
+
+
+@pytest.mark.parametrize("standing", [COMMITTING, COMMITTED, ABORTING, ABORTED])
+def test_a_command_retires_the_epoch_also_of_what_was_decided_so_before(standing: Transaction) -> None:
+    """Else the same command, once more, would end the next transaction."""
+    space, commit = Space(), standing.decision is Outcome.COMMIT
+    space.put(standing)
+    assert space.apply(EndTxn(10, 3, not commit)).refused
+    assert space.standing() == standing
+    assert space.apply(EndTxn(10, 3, commit)).succeeded
+    assert space.standing() == standing.retired()
+    version = space.machine.applied_offset - 1
+    assert space.apply(EndTxn(10, 3, commit), Put("k", b"")).succeeded
+    entry = space.machine.get(transaction_key("a"))
+    assert entry is not None
+    assert (entry.version, space.standing()) == (version, standing.retired())
+
+
+def test_a_command_that_comes_late_ends_no_other_transaction() -> None:
+    """It was sent once more after its answer, and finds the producer at work again."""
+    space = Space()
+    space.put(ONGOING)
+    command = (Put("progress", b"1"), EndTxn(10, 3, True))
+    assert space.apply(*command).succeeded
+    space.put(COMMITTED.retired())
+    assert space.put(replace(ONGOING, ended=Outcome.COMMIT)).ignored
+    assert space.apply(*command).succeeded
+    begun = replace(ONGOING, epoch=4, ended=Outcome.COMMIT)
+    space.put(replace(NEXT_EPOCH, ended=Outcome.COMMIT))
+    space.put(begun)
+    space.apply(Put("progress", b"2"))
+    for state in (space, restored(space)):
+        (refused,) = state.apply(*command).refused
+        assert refused == (10, "the producer 10 has the epoch 4, not 3")
+        entry = state.machine.get("progress")
+        assert entry is not None
+        assert (state.standing(), entry.value) == (begun, b"2")
+
+
+def test_a_retired_epoch_is_known_from_a_snapshot_and_from_a_replay() -> None:
+    space, commands = Space(), [as_put(ONGOING), EndTxn(10, 3, True)]
+    for command in commands:
+        space.apply(command)
+    other = restored(space)
+    for state in (space, other):
+        assert state.standing() == state.index.of(10) == COMMITTING.retired()
+        assert state.put(COMMITTED).ignored
+        assert state.put(ENDED_BY_COMMAND).ignored == ()
+        assert state.put(replace(ONGOING, ended=Outcome.COMMIT)).ignored
+
+
+def restored(space: Space) -> Space:
+    other = Space()
+    other.machine.restore(space.machine.snapshot())
+    return other
 
 
 @pytest.mark.parametrize(

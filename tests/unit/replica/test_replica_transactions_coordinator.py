@@ -84,7 +84,7 @@ def test_each_change_is_under_the_condition_that_nobody_else_made_one() -> None:
     world.keys.commit()
     assert (errors(added), world.standing()) == ([E.NONE], "Ongoing 10/0 1")
     ended = world.end()
-    assert [txn for txn, _ in world.keys.proposed] == [Txn((), (EndTxn(10, 0, True),))]
+    assert [txn for txn, _ in world.keys.proposed] == [Txn((), (EndTxn(10, 0, True, retires_epoch=False),))]
     world.keys.commit()
     assert (errors(ended), world.standing(), world.lanes) == ([E.NONE], "PrepareCommit 10/0 1", 0)
 

@@ -32,6 +32,7 @@ EMPTY = Transaction(transactional_id="a", producer_id=10, epoch=3, timeout_ms=10
 ONGOING = replace(EMPTY, state=S.ONGOING, partitions=frozenset({P0, P1}), started_ms=5)
 COMMITTING, ABORTING = ONGOING.decided(True), ONGOING.decided(False)
 COMMITTED, ABORTED = COMMITTING.completed(), ABORTING.completed()
+RETIRED = {each.state.value: each.retired() for each in (COMMITTING, ABORTING, COMMITTED, ABORTED)}
 STATES = {"nothing": None, **{each.state.value: each for each in (EMPTY, ONGOING, COMMITTING, ABORTING, COMMITTED, ABORTED)}}
 NOW = 77
 INVALID = Answer(ErrorCode.INVALID_TXN_STATE)
@@ -84,7 +85,7 @@ def test_transactions_end(state: str, commit: bool) -> None:
     told: dict[str, Step] = {
         "nothing": UNMAPPED,
         "Empty": INVALID,
-        "Ongoing": Decide(EndTxn(10, 3, commit), DONE),
+        "Ongoing": Decide(EndTxn(10, 3, commit, retires_epoch=False), DONE),
         f"Prepare{same}": DONE,
         f"Complete{same}": DONE,
         f"Prepare{other}": INVALID,
@@ -95,6 +96,21 @@ def test_transactions_end(state: str, commit: bool) -> None:
     if standing is not None:
         assert end(commit, epoch=2).judge(standing, NOW) == end(commit, epoch=4).judge(standing, NOW) == FENCED
         assert end(commit, producer_id=11).judge(standing, NOW) == UNMAPPED
+
+
+@pytest.mark.parametrize("state", RETIRED)
+def test_with_an_epoch_that_a_command_retired_nothing_begins(state: str) -> None:
+    """Also where the producer names no partition but those of the ended transaction."""
+    retired = RETIRED[state]
+    assert add(P2).judge(retired, NOW) == add(P0).judge(retired, NOW) == add().judge(retired, NOW) == FENCED
+    assert add(P2, producer_id=11).judge(retired, NOW) == UNMAPPED
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("state", RETIRED)
+def test_what_a_command_ended_ends_once_more_in_the_same_way_alone(state: str, commit: bool) -> None:
+    assert end(commit).judge(RETIRED[state], NOW) == (DONE if ("Commit" in state) is commit else INVALID)
+    assert end(commit, epoch=4).judge(RETIRED[state], NOW) == FENCED
 
 
 def init(expected: tuple[int, int] | None = None, new_id: int | None = None) -> InitProducer:
@@ -134,6 +150,31 @@ def test_producers_begin(state: str, expected: tuple[int, int] | None) -> None:
     if standing is not None:
         for other in ((10, 2), (10, 4), (11, 3)):
             assert init(other).judge(standing, NOW) == FENCED
+
+
+@pytest.mark.parametrize("expected", [None, (10, 3)])
+@pytest.mark.parametrize("state", RETIRED)
+def test_producers_begin_anew_over_a_retired_epoch(state: str, expected: tuple[int, int] | None) -> None:
+    retired = RETIRED[state]
+    if retired.is_prepared:
+        assert init(expected).judge(retired, NOW) == Wait()
+        return
+    step = init(expected).judge(retired, NOW)
+    assert step == next_epoch(replace(retired, is_retired=False), expected or (-1, -1))
+    assert isinstance(step, Write)
+    assert not step.transaction.is_retired
+    assert isinstance(add(P2, epoch=4).judge(step.transaction, NOW), Write)
+    used_up = replace(retired, epoch=EPOCH_EXHAUSTED)
+    other = init(new_id=50).judge(used_up, NOW)
+    assert isinstance(other, Write)
+    assert (other.answer, other.transaction.is_retired) == (Answer(ErrorCode.NONE, 50, 0), False)
+
+
+def test_nobody_gets_a_retired_epoch_from_a_repetition() -> None:
+    """The epoch came from InitProducerId. The same request, late, would get it once more."""
+    named = replace(COMMITTED, epoch=4, last_producer_id=10, last_epoch=3)
+    assert init((10, 3)).judge(named, NOW) == Answer(ErrorCode.NONE, 10, 4)
+    assert init((10, 3)).judge(named.retired(), NOW) == FENCED
 
 
 def test_a_first_producer_gets_an_id_of_its_own() -> None:

@@ -85,6 +85,20 @@ def test_while_a_transaction_is_being_ended_clients_are_to_come_again(
     assert produce(cluster, group, records(b"a", sequence=0), version=version).error is error
 
 
+@pytest.mark.parametrize("is_complete", [False, True])
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_with_a_retired_epoch_no_batch_begins_a_transaction(
+    cluster: Cluster, group: GroupId, version: int, is_complete: bool
+) -> None:
+    ended = begin(cluster, group).decided(True).retired()
+    put(cluster, ended)
+    if is_complete:
+        put(cluster, ended.completed())
+    refused = produce(cluster, group, records(b"a", sequence=0), version=version)
+    assert refused.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert cluster.leader(group).partitions[group].log.end_offset == 1
+
+
 def test_transactional_records_need_the_id_of_their_request(cluster: Cluster, group: GroupId) -> None:
     begin(cluster, group)
     refused = produce(cluster, group, records(b"a", sequence=0), transactional_id=None)

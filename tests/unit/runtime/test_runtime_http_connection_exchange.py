@@ -205,6 +205,65 @@ def test_an_upgrade_is_served_without_it() -> None:
     run(main())
 
 
+UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+ASKED = b"PUT /v1/kv/a HTTP/1.1\r\nhost: h\r\n" + UPGRADE
+BODIES = {
+    "length": (b"content-length: 6\r\n", b"abcdef"),
+    "length of nothing": (b"content-length: 0\r\n", b""),
+    "nothing": (b"", b""),
+    "chunks": (b"transfer-encoding: chunked\r\n", b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\n"),
+    "waits": (b"content-length: 6\r\nexpect: 100-continue\r\n", b"abcdef"),
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 1000])
+@pytest.mark.parametrize("name", BODIES)
+def test_the_body_of_a_request_that_asks_for_an_upgrade_counts(name: str, pieces: int) -> None:
+    """Java's HttpClient and `curl --http2` ask for one with every first request. What follows the body is not read."""
+    framing, body = BODIES[name]
+
+    async def main() -> None:
+        async with http_front() as on, wire_to(on) as wire:
+            sent = ASKED + framing + b"\r\n" + body + (LIVE if pieces == 1 else b"")
+            size = -(-len(sent) // pieces)
+            for start in range(0, len(sent), size):
+                wire.writer.write(sent[start : start + size])
+                await wire.writer.drain()
+                await asyncio.sleep(0)
+            if name == "waits" and pieces == 1000:
+                assert await wire.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            status, headers, _ = await wire.answer()
+            assert (status, headers["connection"]) == (200, "close")
+            assert await wire.reader.read() == b""
+            entry = on.node.kv.machine.get("a")
+            assert entry is not None
+            assert entry.value == (b"abcdef" if body else b"")
+
+    run(main())
+
+
+@pytest.mark.parametrize("ending", [b"3\r\nabcxx", b"zz\r\n"])
+def test_a_malformed_body_behind_an_upgrade_writes_nothing(ending: bytes) -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            assert await statuses(on, ASKED + b"transfer-encoding: chunked\r\n\r\n" + ending) == [400]
+            assert on.node.kv.machine.get("a") is None
+
+    run(main())
+
+
+def test_a_client_that_leaves_amid_a_body_behind_an_upgrade_writes_nothing() -> None:
+    async def main() -> None:
+        async with http_front() as on:
+            async with wire_to(on) as wire:
+                wire.writer.write(ASKED + b"content-length: 6\r\n\r\nabc")
+                await settle()
+            await until(lambda: not on.front.connections)
+            assert on.node.kv.machine.get("a") is None
+
+    run(main())
+
+
 def test_garbage_behind_a_request_ends_the_connection_after_its_answer() -> None:
     async def main() -> None:
         async with http_front() as on:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from raftlake.kv.commands import COMPARES_MAX, OPERATIONS_MAX, Compare, Put
 from raftlake.runtime.http import txn_body
-from raftlake.runtime.http.base import HttpError
+from raftlake.runtime.http.base import NUMBER_DIGITS_MAX, HttpError
 from raftlake.runtime.http.txn_body import PARTS_MAX, parse_txn, require_few_parts
 
 
@@ -100,3 +100,28 @@ def test_other_encodings_than_utf_8_are_no_json() -> None:
 def test_long_bodies_are_looked_through_in_pieces() -> None:
     text = json.dumps({"ops": [{"put": {"key": "k", "text": '"' * 100_000}}]}).encode()
     assert sum(1 for _ in require_few_parts(text)) >= 100_000 // 256
+
+
+@pytest.mark.parametrize("digits", [NUMBER_DIGITS_MAX + 1, 4_301, 10_000])
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"compare":[{"key":"k","version":%s}],"ops":[]}',
+        '{"ops":[{"end_txn":{"producer_id":%s,"epoch":1,"commit":true}}]}',
+        '{"ops":[],"other":%s}',
+    ],
+)
+def test_a_number_of_many_digits_is_refused_in_our_words(body: str, sign: str, digits: int) -> None:
+    """Python's own words are advice to whoever runs the node."""
+    told = f"a number of {digits} digits; a number has at most {NUMBER_DIGITS_MAX}"
+    with pytest.raises(HttpError, match=told) as refused:
+        finish(parse_txn((body % (sign + "9" * digits)).encode()))
+    assert refused.value.status == 400
+
+
+def test_the_largest_numbers_are_read() -> None:
+    most = 2**63 - 1
+    assert len(str(most)) == NUMBER_DIGITS_MAX
+    body = json.dumps({"compare": [{"key": "k", "version": most}, {"key": "l", "version": -1}], "ops": []})
+    assert finish(parse_txn(body.encode())).compares == (Compare("k", most), Compare("l", -1))

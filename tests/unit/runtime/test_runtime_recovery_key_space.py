@@ -68,16 +68,17 @@ def test_transactions_are_as_their_last_command_left_them(survivor: Path) -> Non
     command(
         survivor, put(key, transaction_entry.encode(ongoing)), Txn((), (EndTxn(7, 1, True),)), Txn((), (EndTxn(7, 2, False),))
     )
+    aborted = ongoing.decided(False).retired()
     logs = FileLogDirectory(survivor, post=None)
     try:
         machine = key_space(logs)
     finally:
         logs.close()
     assert isinstance(machine.rules, ReservedRules)
-    assert machine.rules.transactions.of(7) == ongoing.decided(False)
+    assert machine.rules.transactions.of(7) == aborted
     entry = machine.get(key)
     assert entry is not None
-    assert transaction_entry.decode(key, entry.value) == ongoing.decided(False)
+    assert transaction_entry.decode(key, entry.value) == aborted
 
 
 def test_keys_of_a_snapshot_count_and_the_log_behind_it(survivor: Path) -> None:

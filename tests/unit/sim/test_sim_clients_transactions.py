@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raftlake.errors import ErrorCode
+from raftlake.replica import transaction_entry
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import ProducerStates
 from raftlake.replica.transactions import markers as markers_module
@@ -17,7 +18,15 @@ from raftlake.sim.clients.transaction_messages import added_errors, coordinator_
 from raftlake.sim.clients.transactions import TransactionalProducer
 from raftlake.sim.cluster import Cluster
 from raftlake.sim.faults.faults import Settings
-from raftlake.sim.histories.transactions import ALL_OR_NOTHING, COMMIT_HOLDS, COMMITTED_ALL, COMMITTED_ONLY, ENDS
+from raftlake.sim.histories.transactions import (
+    ABORT_HOLDS,
+    ALL_OR_NOTHING,
+    COMMIT_HOLDS,
+    COMMITTED_ALL,
+    COMMITTED_ONLY,
+    ENDS,
+    RETIRED,
+)
 from raftlake.sim.invariants import Violation
 from raftlake.wire.batches import EndMarker
 
@@ -31,6 +40,8 @@ def test_transactions_end_in_every_way_and_are_read() -> None:
     assert len(producers) == 3 and all(client.completed for client in producers)
     assert outcome.covered["transaction committed"] > 8 and outcome.covered["transaction aborted"] > 5
     assert outcome.covered["transaction committed beside a key"] > 5
+    assert outcome.covered["transaction aborted beside a key"] > 1
+    assert outcome.covered["end_txn came once more, taken"] and outcome.covered["end_txn came once more, refused"] > 1
     assert sum(times for what, times in outcome.covered.items() if what.startswith("transaction over")) > 5
     (reader,) = [client for client in cluster.clients if isinstance(client, CommittedReader)]
     values = {value for runs in reader.shown for run in runs for _, value in run.records}
@@ -111,7 +122,13 @@ def test_transactions_that_are_never_ended_are_found(monkeypatch: pytest.MonkeyP
             args[-1](markers_module.ErrorCode.NONE)
 
     told = broken(monkeypatch, markers_module.Markers, "write", some)
-    assert any(promise in told for promise in (ENDS, "without faults every client makes progress", COMMIT_HOLDS))
+    assert any(promise in told for promise in (ENDS, "without faults every client makes progress", COMMIT_HOLDS, ABORT_HOLDS))
+
+
+def test_a_command_that_comes_once_more_and_ends_the_next_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where commands do not retire the epoch, as Kafka's own ends do not."""
+    told = broken(monkeypatch, transaction_entry.Transaction, "retired", lambda transaction: transaction)
+    assert RETIRED in told
 
 
 def test_a_producer_that_forgets_its_open_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

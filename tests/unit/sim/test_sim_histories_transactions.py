@@ -14,6 +14,8 @@ from raftlake.sim.histories.transactions import (
     COMMITTED_ALL,
     COMMITTED_ONLY,
     ENDS,
+    RETIRED,
+    RetiredEpochs,
     Shown,
     Standing,
     Transaction,
@@ -136,3 +138,16 @@ def test_a_transaction_that_stays_open_is_found() -> None:
     with pytest.raises(Violation, match=ENDS):
         check_ended(0, log.standing())
     check_ended(0, log.mark(7, ABORT).standing())
+
+
+def test_a_retired_epoch_that_is_in_use_again_is_found() -> None:
+    ongoing, ended = b'{"producer_id":7,"epoch":3,"state":"Ongoing"}', b'{"producer_id":7,"epoch":3,"state":"PrepareCommit"}'
+    retired = RetiredEpochs()
+    retired.stands(ongoing, 1)
+    retired.ended(7, 3, 2)
+    retired.ended(7, 3, 5)
+    for value in (ended, b"", ongoing.replace(b"3", b"4"), ongoing.replace(b"7", b"8")):
+        retired.stands(value, 6)
+    with pytest.raises(Violation, match=RETIRED) as caught:
+        retired.stands(ongoing, 7)
+    assert "ended that epoch at 2" in str(caught.value)

@@ -11,7 +11,6 @@ from raftlake.replica.configs.definitions import (
     AS_RETENTION,
     DEFINITIONS,
     DELETE,
-    SHOWN_CHARACTERS_MAX,
     ConfigType,
     Surroundings,
     checked,
@@ -19,6 +18,7 @@ from raftlake.replica.configs.definitions import (
     list_of,
     number_of,
     refusal,
+    shown,
     value_in_force,
     why_unknown,
 )
@@ -49,13 +49,13 @@ def replaced(configs: Iterable[tuple[str, str | None]], around: Surroundings) ->
 
 
 def require_once(configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """Each name at most once, and with a value. Raises RequestRejected(INVALID_REQUEST), in Kafka's words."""
+    """Each name at most once, and with a value. Raises RequestRejected(INVALID_REQUEST), in Kafka's words and with the name."""
     found: dict[str, str] = {}
     for name, value in configs:
         if name in found:
-            raise RequestRejected(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise RequestRejected(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {shown(name)}")
         if value is None:
-            raise RequestRejected(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name[:SHOWN_CHARACTERS_MAX]}")
+            raise RequestRejected(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {shown(name)}")
         found[name] = value
     return found
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 
-from raftlake.errors import ErrorCode, RequestRejected
+from raftlake.errors import ErrorCode, RequestRejected, printable
 from raftlake.replica.config import MESSAGE_BYTES_MAX, SEGMENT_BYTES, NodeConfig
 
 LONG_MAX = 2**63 - 1
@@ -302,15 +302,19 @@ def compacts(configs: Mapping[str, str]) -> bool:
 
 def refusal(name: str, value: str, why: str) -> RequestRejected:
     """What a client is told of a value that is not accepted."""
-    return RequestRejected(ErrorCode.INVALID_CONFIG, f"topic config {name}={value[:SHOWN_CHARACTERS_MAX]}: {why}")
+    return RequestRejected(ErrorCode.INVALID_CONFIG, f"topic config {name}={shown(value)}: {why}")
+
+
+def shown(text: str) -> str:
+    """What a refusal repeats of a name or of a value."""
+    return printable(text[:SHOWN_CHARACTERS_MAX])
 
 
 def why_unknown(name: str) -> str:
     """Why nobody sets a config of this name on a topic."""
-    shown = name[:SHOWN_CHARACTERS_MAX]
     if name in READ_ONLY:
-        return f"topic config {shown} cannot be set: {READ_ONLY[name]}"
-    return f"topic config {shown} is not known here; accepted are {', '.join(DEFINITIONS)}"
+        return f"topic config {name} cannot be set: {READ_ONLY[name]}"
+    return f"topic config {shown(name)} is not known here; accepted are {', '.join(DEFINITIONS)}"
 
 
 def value_in_force(name: str, configs: Mapping[str, str], around: Surroundings) -> str:

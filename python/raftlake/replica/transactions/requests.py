@@ -3,6 +3,8 @@
 Each request says what comes next (`Step`): an answer, a change to be committed, a new producer id, or a wait until the last
 transaction of the id is complete. It is judged anew after each change of the transaction, until it is answered. The errors are
 those of Kafka's TransactionCoordinator (without KIP-890 part 2: the epoch of a producer counts on only by InitProducerId).
+Who goes on with an epoch that a command has retired is fenced: Kafka's clients give up then, and the next producer asks for
+its epoch.
 """
 
 from __future__ import annotations
@@ -142,6 +144,7 @@ class InitProducer:
             updated_ms=wall_ms,
             last_producer_id=last_id,
             last_epoch=last_epoch,
+            is_retired=False,
         )
 
     def _last(self, standing: Transaction) -> tuple[int, int]:
@@ -164,7 +167,7 @@ class AddPartitions:
     def judge(self, standing: Transaction | None, wall_ms: int) -> Step:
         if standing is None or standing.producer_id != self.producer_id:
             return UNMAPPED
-        if standing.epoch != self.epoch:
+        if standing.epoch != self.epoch or standing.is_retired:
             return FENCED
         if standing.is_prepared:
             return Wait()
@@ -202,7 +205,7 @@ class End:
         if standing.epoch != self.epoch:
             return FENCED
         if standing.is_ongoing:
-            return Decide(EndTxn(self.producer_id, self.epoch, self.commit), DONE)
+            return Decide(EndTxn(self.producer_id, self.epoch, self.commit, retires_epoch=False), DONE)
         is_so = standing.decision is standing.decided(self.commit).decision
         return DONE if is_so else Answer(ErrorCode.INVALID_TXN_STATE)
 

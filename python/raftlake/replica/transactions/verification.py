@@ -119,7 +119,7 @@ def refusal(transaction: Transaction | None, group: GroupId, pending: PendingApp
     header = pending.headers[0]
     if transaction is None or transaction.transactional_id != pending.transactional_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.epoch != header.producer_epoch:
+    if transaction.epoch != header.producer_epoch or transaction.is_retired:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if transaction.is_prepared:
         is_known = pending.version >= CONCURRENT_FROM_VERSION

@@ -3,12 +3,16 @@
 Owns framing (keep-alive, pipelining), back-pressure both ways, how large the head of a request, and how long a client may take:
 for a head, for a body and between two pieces of it, to take some of an answer, and between two requests. A client that has sent
 its request may wait as long as it likes. `end_if_overdue` is told the time.
+
+A request that asks for another protocol is served as if it had not asked. The parser passes over its body, so the body has a
+parser of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 import httptools
@@ -54,6 +58,8 @@ class HttpConnection(asyncio.Protocol):
         #: What has come of a head that has not ended, and what its parts have taken so far; a head may come whole.
         self._head_bytes: int | None = 0
         self._head_parts_bytes = 0
+        #: How the body is framed that follows a head which asks for an upgrade; empty for others.
+        self._framing_behind_upgrade = b""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._current: Exchange | None = None
@@ -132,10 +138,7 @@ class HttpConnection(asyncio.Protocol):
                 self._head_since = self._heard_at
             self._head_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # What follows is of the other protocol.
-            self._end_after_current()
+            self._feed(data)
         except httptools.HttpParserError:
             if self._arriving is None:
                 is_large = self._head_parts_bytes > HEAD_BYTES_MAX
@@ -148,6 +151,20 @@ class HttpConnection(asyncio.Protocol):
         elif self._arriving is not None:
             # Its body is still coming; the handler may refuse it or take it in pieces.
             self._begin(self._arriving)
+
+    def _feed(self, data: bytes) -> None:
+        """Raises HttpParserError."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._framing_behind_upgrade:
+                # What follows is of the other protocol.
+                self._end_after_current()
+                return
+            self._parser = httptools.HttpRequestParser(_BodyAlone(self))
+            self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._parser.feed_data(b"POST / HTTP/1.1\r\nconnection: close\r\n" + self._framing_behind_upgrade + b"\r\n")
+            self._parser.feed_data(data[upgrade.args[0] :])
 
     def _refuse(self, error: HttpError) -> None:
         """Answer what has no exchange, since its head never came to an end, as every other request is answered."""
@@ -214,7 +231,9 @@ class HttpConnection(asyncio.Protocol):
         line = (parser.get_method().decode("ascii"), *split_target(self._url))
         version = parser.get_http_version()
         exchange = self._arriving = Exchange(self, line, self._headers, version)
-        # Behind an upgrade the parser understands nothing: such a request is served as if it had not asked, and is the last.
+        if parser.should_upgrade():
+            self._framing_behind_upgrade = framing_of(self._headers)
+        # What would follow an upgrade is of another protocol, so such a request is the last.
         exchange.keep_alive = version != "1.0" and parser.should_keep_alive() and not parser.should_upgrade()
         exchange.expects_continue = any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers)
 
@@ -223,6 +242,16 @@ class HttpConnection(asyncio.Protocol):
             self._arriving.feed(data)
 
     def on_message_complete(self) -> None:
+        if self._framing_behind_upgrade:
+            # The head alone is complete.
+            return
+        self._end_message()
+
+    def end_body_behind_upgrade(self) -> None:
+        self._end_message()
+        self._end_after_current()
+
+    def _end_message(self) -> None:
         self._head_bytes = 0
         exchange, self._arriving = self._arriving, None
         if exchange is not None:
@@ -282,6 +311,22 @@ class HttpConnection(asyncio.Protocol):
             if self._drained is None:
                 self._drained = self._loop.create_future()
             await asyncio.shield(self._drained)
+
+
+class _BodyAlone:
+    """What a parser says of a body whose head another parser has read."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.end_body_behind_upgrade
+
+
+def framing_of(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The lines of a head, their names in lower case, that say how long its body is; empty where there is no body."""
+    lines = [(name, value) for name, value in headers if name in (b"content-length", b"transfer-encoding")]
+    if all(name == b"content-length" and not value.strip(b"0 ") for name, value in lines):
+        return b""
+    return b"".join(b"%s: %s\r\n" % line for line in lines)
 
 
 def split_target(url: bytes) -> tuple[bytes, bytes]:

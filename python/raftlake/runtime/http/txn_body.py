@@ -16,7 +16,7 @@ from typing import TypeVar
 from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.kv.commands import COMPARES_MAX, OPERATIONS_MAX, Compare, Delete, EndTxn, Put, Txn
 from raftlake.kv.keys import is_reserved
-from raftlake.runtime.http.base import HttpError
+from raftlake.runtime.http.base import NUMBER_DIGITS_MAX, HttpError
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def parse_txn(body: bytes) -> Generator[None, None, Txn]:
     yield from require_few_parts(body)
     try:
         # UTF-8 as RFC 8259 wants it: in any other encoding the parts would be other bytes than those that were counted.
-        fields = json.loads(str(body, "utf-8-sig"), object_pairs_hook=_members)
+        fields = json.loads(str(body, "utf-8-sig"), object_pairs_hook=_members, parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {error}") from error
     yield
@@ -84,6 +84,15 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise HttpError(400, f"{twice!r} stands twice in one object of the body")
     return members
+
+
+def _number(text: str) -> int:
+    """A whole number of JSON; 400 for more digits than any version or producer id has. Python refuses thousands of digits in
+    words that are for programmers."""
+    digits = len(text.removeprefix("-"))
+    if digits > NUMBER_DIGITS_MAX:
+        raise HttpError(400, f"the body has a number of {digits} digits; a number has at most {NUMBER_DIGITS_MAX}")
+    return int(text)
 
 
 def _rows(fields: dict[str, object], name: str) -> list[object]:

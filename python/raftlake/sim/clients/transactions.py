@@ -2,6 +2,9 @@
 
 Two clients share a transactional id, so that each fences the other. A client that was fenced, or whose transaction is gone,
 asks for the id anew. What has no answer is sent again, the same request, until an answer says what became of it.
+
+A command that ends a transaction beside a key is sometimes sent once more, long after its answer. It must not end the next
+transaction of its producer. After such a command a producer asks for its next epoch, or goes on wrongly and is fenced.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import EndTxn, Put, Txn
+from raftlake.kv.machine import TxnResult
 from raftlake.raft.types import NodeId
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.sim.clients.base import CALL_TIMEOUT_MS, Client, Shared, Target, wall_ms
@@ -27,6 +31,8 @@ from raftlake.sim.clients.transaction_messages import (
     ended_error,
     granted,
 )
+from raftlake.sim.clock import US_PER_MS
+from raftlake.sim.faults.faults import stream
 from raftlake.sim.histories.transactions import Transaction
 from raftlake.sim.oracle import MARK_PREFIX, Append
 from raftlake.wire.batches import build_batch
@@ -35,6 +41,8 @@ from raftlake.wire.batches import build_batch
 SHARED_BY = 2
 TIMEOUTS_MS = (1_500, 4_000)
 BATCHES_MAX = 3
+#: How long after its answer a command that ended a transaction comes once more.
+LATE_MS_MAX = (100, 4_000)
 #: Nothing is to be had under this epoch, or in this transaction, any more.
 OVER = frozenset(
     {
@@ -68,6 +76,9 @@ class TransactionalProducer(Client):
         #: Batches of the transaction that are not acknowledged, with their first sequence.
         self._to_send: list[tuple[Append, int]] = []
         self._next: Callable[[], None] = self._init
+        #: Of commands beside keys: what they decide, what is done after them, and which come once more. All else is drawn as
+        #: without them.
+        self._commands_rng = stream(shared.settings.seed, f"{name} commands")
 
     def step(self) -> None:
         if self._target.topic_id is None:
@@ -237,12 +248,18 @@ class TransactionalProducer(Client):
         self._ask(ask, on_answer)
 
     def _end_by_key(self) -> None:
-        """Commit beside a put of a key, in one command of the key-value space, at any node."""
-        transaction, oracle = self._transaction, self.shared.oracle
-        transaction.commit_was_asked = True
+        """End it beside a put of a key, in one command of the key-value space, at any node."""
+        transaction, commit = self._transaction, self._commands_rng.randrange(4) > 0
+        transaction.commit_was_asked = transaction.commit_was_asked or commit
+        decision = EndTxn(self._producer_id, self._epoch, commit=commit)
+        self._next = partial(self._command, decision, partial(self._on_commanded, transaction, decision), self.any_node)
+        self._next()
+
+    def _command(self, decision: EndTxn, done: Callable[[TxnResult | None], None], choose: Callable[[], NodeId]) -> None:
+        """`done` is told the result, None where it is not known."""
+        oracle = self.shared.oracle
         self._marks += 1
         mark, floor = f"{self.name}-{self._marks}".encode(), oracle.kv_floor
-        decision = EndTxn(self._producer_id, self._epoch, commit=True)
         txn = Txn(compares=(), ops=(Put(MARK_PREFIX + self.name, mark), decision))
         oracle.kv_write_sent(mark, txn)
 
@@ -252,18 +269,39 @@ class TransactionalProducer(Client):
             ):
                 oracle.kv_write_refused(mark)
             if not isinstance(answer, ProposeOutcome) or answer.status is not ProposeStatus.DONE or answer.result is None:
-                self.give_up()
+                done(None)
                 return
             oracle.kv_write_answered(mark, txn, answer.result, floor)
-            if not answer.result.succeeded:
-                self._go_on_after(ErrorCode.INVALID_TXN_STATE)
-                return
-            transaction.outcome = True
-            self.say(f"{transaction.name} is committed beside {mark.decode()}")
-            self.shared.operations.coverage.note("transaction committed beside a key")
-            self._next = self._begin_transaction
-            self.succeed()
+            done(answer.result)
 
-        self.shared.calls.call(
-            self.any_node(), lambda node, reply: node.kv.propose_anywhere(txn, reply), on_outcome, CALL_TIMEOUT_MS
-        )
+        self.shared.calls.call(choose(), lambda node, reply: node.kv.propose_anywhere(txn, reply), on_outcome, CALL_TIMEOUT_MS)
+
+    def _on_commanded(self, transaction: Transaction, decision: EndTxn, result: TxnResult | None) -> None:
+        if result is None:
+            self.give_up()
+            return
+        rng = self._commands_rng
+        if rng.randrange(2):
+            delay_us = rng.randrange(LATE_MS_MAX[rng.randrange(2)]) * US_PER_MS
+            self.shared.scheduler.call_after(delay_us, self._command_late, decision)
+        if not result.succeeded:
+            self._go_on_after(ErrorCode.INVALID_TXN_STATE)
+            return
+        transaction.outcome = decision.commit
+        self.say(f"{transaction.name} is {'committed' if decision.commit else 'aborted'} beside a key")
+        self.shared.operations.coverage.note(f"transaction {'committed' if decision.commit else 'aborted'} beside a key")
+        self._next = self._init if rng.randrange(2) else self._begin_transaction
+        self.succeed()
+
+    def _command_late(self, decision: EndTxn) -> None:
+        """Beside whatever this client does now. Nobody waits for it."""
+        shared, rng = self.shared, self._commands_rng
+        if shared.stopped:
+            return
+
+        def on_result(result: TxnResult | None) -> None:
+            if result is not None:
+                self.say(f"{decision} once more: {result}")
+                shared.operations.coverage.note("end_txn came once more, " + ("taken" if result.succeeded else "refused"))
+
+        self._command(decision, on_result, lambda: shared.node_ids[rng.randrange(len(shared.node_ids))])

@@ -2,13 +2,15 @@
 
 The promises (KIP-98): a transaction whose commit was answered is visible, whole; one whose commit nobody asked for is visible
 nowhere; any other one is visible in all of its partitions, or in none. What a `read_committed` reader was shown is visible, and
-a reader that went on from batch to batch was shown all that is.
+a reader that went on from batch to batch was shown all that is. A producer whose transaction was ended by a command beside keys
+begins nothing more with its epoch: a command that comes once more finds no other transaction.
 
 Values must be unique over the whole history: they are how a record is known again. Knows bytes of logs only.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ ABORT_HOLDS = "a transaction that nobody asked to commit is visible nowhere"
 COMMITTED_ONLY = "a read_committed reader is shown records of committed transactions only"
 COMMITTED_ALL = "a read_committed reader is shown all that is visible, in order"
 ENDS = "without faults every transaction ends"
+RETIRED = "an epoch whose transaction was ended by a command begins no other one"
 
 _CONTROL_KEY = struct.Struct(">hh")
 
@@ -115,3 +118,22 @@ def check_ended(partition: int, final: Standing) -> None:
     """Raises Violation where a transaction stays open."""
     if final.open:
         raise Violation(ENDS, f"partition {partition} has open ones: {dict(final.open)}")
+
+
+class RetiredEpochs:
+    """The producers and epochs that commands have used up, told of in the order of the metadata log."""
+
+    def __init__(self) -> None:
+        #: By producer id and epoch, the offset of the first such command.
+        self._retired: dict[tuple[int, int], int] = {}
+
+    def ended(self, producer_id: int, epoch: int, offset: int) -> None:
+        """A command that took effect ended a transaction, and retires the epoch."""
+        self._retired.setdefault((producer_id, epoch), offset)
+
+    def stands(self, value: bytes, offset: int) -> None:
+        """The key of a transactional id holds this from `offset` on. Raises Violation where a retired epoch is in use."""
+        fields = json.loads(value or b"{}")
+        retired_at = self._retired.get((fields.get("producer_id"), fields.get("epoch")))
+        if retired_at is not None and fields["state"] == "Ongoing":
+            raise Violation(RETIRED, f"offset {offset}: {value!r}, but a command ended that epoch at {retired_at}")
