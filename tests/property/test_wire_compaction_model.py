@@ -47,7 +47,8 @@ class Replica:
     def __init__(self) -> None:
         self.batches: list[bytes] = []
         self.compacted_until = 0
-        self.next_horizon_ms: int | None = None
+        #: Aborted transactions whose markers are below it are not in the index any more.
+        self.aborted_from = 0
 
     @property
     def end(self) -> int:
@@ -138,7 +139,9 @@ class TwoReplicas(RuleBasedStateMachine):
             until=until,
             now_ms=self.now_ms,
             tombstones_below=self.follower.end,
-            aborted=tuple(each for each in self.log.aborted if each.first_offset < until),
+            aborted=tuple(
+                each for each in self.log.aborted if each.first_offset < until and each.last_offset >= replica.aborted_from
+            ),
             last_batches=frozenset(self.last_batches.values()),
             keys_max=keys_max,
         )
@@ -151,6 +154,7 @@ class TwoReplicas(RuleBasedStateMachine):
         if crash_at is None:
             replica.batches = passed.batches
             replica.compacted_until = max(replica.compacted_until, passed.clean_until)
+            replica.aborted_from = max(replica.aborted_from, passed.clean_until)
             return
         new = [batch for batch in passed.batches if header_of(batch).end_offset <= crash_at]
         replica.batches = new + [batch for batch in before if header_of(batch).base_offset >= crash_at]
@@ -221,6 +225,21 @@ class TwoReplicas(RuleBasedStateMachine):
             assert unended <= set(self.open)
 
     @invariant()
+    def what_the_index_of_aborted_transactions_names_is_there(self) -> None:
+        for replica in (self.leader, self.follower):
+            for each in self.log.aborted:
+                if replica.aborted_from <= each.last_offset < replica.end:
+                    batch = next(batch for batch in replica.batches if header_of(batch).end_offset > each.last_offset)
+                    assert header_of(batch).is_control
+
+    @invariant()
+    def no_aborted_record_is_left_without_its_entry(self) -> None:
+        for replica in (self.leader, self.follower):
+            for record in records_in(replica.batches):
+                ends = [each.last_offset for each in self.log.aborted if each.first_offset <= record.offset <= each.last_offset]
+                assert not self._is_aborted(record.offset) or max(ends) >= replica.aborted_from
+
+    @invariant()
     def producers_keep_their_newest_batches(self) -> None:
         if not hasattr(self, "leader"):
             return
@@ -238,5 +257,5 @@ class TwoReplicas(RuleBasedStateMachine):
             assert not read or header_of(read[0]).base_offset == boundary
 
 
-TwoReplicas.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TwoReplicas.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 TestTwoReplicas = TwoReplicas.TestCase

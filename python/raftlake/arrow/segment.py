@@ -133,8 +133,10 @@ class SegmentDecoder:
         if offset != self.next_offset:
             raise CorruptBatch(f"a batch begins at offset {offset}, and the one before it ends at {self.next_offset}")
         if header.record_count < 1 or header.last_offset_delta != header.record_count - 1 or header.end_offset > OFFSET_MAX:
+            lacks = 0 <= header.record_count <= header.last_offset_delta
+            why = ": compaction has removed records of it, and a table has no place for such a batch" if lacks else ""
             raise CorruptBatch(
-                f"batch at offset {offset}: {header.record_count} records, last offset delta {header.last_offset_delta}"
+                f"batch at offset {offset}: {header.record_count} records, last offset delta {header.last_offset_delta}{why}"
             )
         if not all(-TIME_MS_MAX <= time <= TIME_MS_MAX for time in (header.base_timestamp_ms, header.timestamp_ms_max)):
             raise CorruptBatch(f"batch at offset {offset}: its timestamps are out of range")

@@ -13,12 +13,21 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, takewhile
+from math import inf
 from pathlib import Path
 
 from raftlake.errors import CorruptBatch, StorageError
 from raftlake.raft.types import Offset
 from raftlake.storage.descriptors import open_file, spared
-from raftlake.storage.files import extend_file, read_at, read_file, storage_error, sync_descriptor, sync_directory
+from raftlake.storage.files import (
+    extend_file,
+    read_at,
+    read_file,
+    replace_file,
+    storage_error,
+    sync_descriptor,
+    sync_directory,
+)
 from raftlake.wire.aborted_index import ENTRY, AbortedTransaction, decode, encode, overlapping
 
 SUFFIX = ".txnindex"
@@ -30,8 +39,15 @@ READ_ENTRIES = 512
 class FileAbortedIndex:
     """The index of the log in `path`. Used from the driver's thread only."""
 
-    def __init__(self, path: Path, segment_bases: Callable[[], Sequence[Offset]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        segment_bases: Callable[[], Sequence[Offset]],
+        clean_until: Callable[[], Offset | None] = lambda: None,
+    ) -> None:
+        """`clean_until`: no record of an aborted transaction is below, because compaction has removed them."""
         self._path = path
+        self._clean_until = lambda: clean_until() or Offset(0)
         self._segment_bases = segment_bases
         #: How many whole entries each file has, by the base offset of its segment, ascending. None: not looked at yet.
         self._known: dict[Offset, int] | None = None
@@ -100,6 +116,25 @@ class FileAbortedIndex:
         except OSError as error:
             raise storage_error("truncate", self.file(base), error) from error
 
+    def drop_below(self, clean_until: Offset) -> None:
+        """Compaction has removed the records of all aborted transactions whose markers are below that offset: nobody needs
+        their entries. Raises StorageError."""
+        bases = self._segment_bases()
+        counts = self._counts()
+        for base in [base for base in counts if base < clean_until]:
+            file = self.file(base)
+            if _end_of(base, bases) <= clean_until:
+                try:
+                    file.unlink(missing_ok=True)
+                except OSError as error:
+                    raise storage_error("delete", file, error) from error
+                self.forget(base)
+                continue
+            kept = list(self._read_from(base, counts[base], clean_until))
+            if len(kept) < counts[base]:
+                replace_file(file, encode(kept))
+                counts[base] = len(kept)
+
     def forget(self, base: Offset) -> None:
         """Somebody has deleted the file of a segment."""
         if self._known is not None:
@@ -135,9 +170,14 @@ class FileAbortedIndex:
 
     def agrees(self, end_offset: Offset, counts: Sequence[tuple[Offset, int]]) -> bool:
         known = [base for base in self._counts() if base < end_offset]
-        bases = set(self._segment_bases())
+        bases = self._segment_bases()
         told = {base: count for base, count in counts if base in bases}
         for base in told.keys() | set(known):
+            if base < self._clean_until():
+                # Entries that were told may have been dropped.
+                if self._intact_below(base, end_offset) > told.get(base, 0) and _end_of(base, bases) > self._clean_until():
+                    return False
+                continue
             if self._intact_below(base, end_offset) != told.get(base, 0):
                 return False
             # Behind the last entries there may be others, from which a start cuts the index.
@@ -184,6 +224,12 @@ class FileAbortedIndex:
                 os.close(descriptor)
         except OSError as error:
             raise storage_error("read", self.file(base), error) from error
+
+
+def _end_of(base: Offset, bases: Sequence[Offset]) -> float:
+    """Where the segment that begins at `base` ends; infinity for the last one."""
+    index = bisect_right(bases, base)
+    return bases[index] if index < len(bases) else inf
 
 
 def _first_from(descriptor: int, count: int, start: Offset) -> int:

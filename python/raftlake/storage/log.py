@@ -83,7 +83,7 @@ class FileLog:
         self._epochs = epochs
         self._points = points
         self.start_points = FileStartPoints(path)
-        self.aborted = FileAbortedIndex(path, lambda: self.segment_bases)
+        self.aborted = FileAbortedIndex(path, lambda: self.segment_bases, lambda: self.compacted_until)
         self._names_changed = names_changed
         self._failure: str | None = None
         self._deleted = False
@@ -337,7 +337,7 @@ class FileLog:
         if not closed and request.until > self.start_offset:
             raise InvariantViolation(f"{self.group}: no closed segment ends at {request.until}")
         sources = [Source(each.base_offset, each.end_offset, each.size) for each in closed]
-        self._compaction.begin(sources, request, self._install, done)
+        self._compaction.begin(sources, request, self._install, self.aborted.drop_below, done)
 
     def _install(self, group: CleanedGroup) -> None:
         """Put a new segment in the place of old ones. Raises StorageError: the log goes on with the old ones, or fails."""

@@ -63,10 +63,16 @@ class LogCompaction:
         return self._shared.points.of(self._group)
 
     def begin(
-        self, sources: Sequence[Source], request: Compaction, install: Callable[[CleanedGroup], None], done: Done
+        self,
+        sources: Sequence[Source],
+        request: Compaction,
+        install: Callable[[CleanedGroup], None],
+        drop_aborted: Callable[[Offset], None],
+        done: Done,
     ) -> None:
         """`sources` are the closed segments that end at or below `request.until`. `install` puts a new segment into place, and
-        may raise StorageError. Raises InvariantViolation, StorageError."""
+        `drop_aborted` forgets the aborted transactions that have ended below an offset. Both may raise StorageError. Raises
+        InvariantViolation, StorageError."""
         if self._is_under_way:
             raise InvariantViolation(f"{self._group}: two passes of compaction at a time")
         if sources and sources[-1].end_offset != request.until:
@@ -77,7 +83,9 @@ class LogCompaction:
             self._shared.points.save()
         self._is_under_way, self._until, self._failure = True, request.until, None
         job = CompactionJob(directory=str(self._path), sources=tuple(sources), request=request, salt=os.urandom(SALT_BYTES))
-        begun = self._shared.compactor.begin(job, lambda group: self._install(group, install), lambda end: self._end(end, done))
+        begun = self._shared.compactor.begin(
+            job, lambda group: self._install(group, install), lambda end: self._end(end, drop_aborted, done)
+        )
         if self._is_under_way:
             self._pass = begun
 
@@ -89,9 +97,14 @@ class LogCompaction:
                 self._failure = error
                 self.give_up()
 
-    def _end(self, result: Compacted | StorageError | None, done: Done) -> None:
+    def _end(self, result: Compacted | StorageError | None, drop_aborted: Callable[[Offset], None], done: Done) -> None:
         self._is_under_way, self._pass = False, None
         result = self._failure or result
+        if isinstance(result, Compacted):
+            try:
+                drop_aborted(result.clean_until)
+            except StorageError as error:
+                result = error
         if not isinstance(result, Compacted):
             # The next pass, or the next start, tries again. The log may be gone.
             with contextlib.suppress(StorageError):

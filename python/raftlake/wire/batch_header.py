@@ -149,12 +149,12 @@ class TooManyBatches(CorruptBatch):
     """There are more batches than the caller takes."""
 
 
-def validate(buffer: BytesLike, *, count_max: int | None = None, is_of_a_log: bool = False) -> list[BatchHeader]:
-    """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts.
+def validate(buffer: BytesLike, *, count_max: int | None = None, is_from_log: bool = False) -> list[BatchHeader]:
+    """The headers of all batches in `buffer`, which must be whole, of magic 2, with matching CRCs and consistent counts. A
+    batch has as many records as offsets. One that `is_from_log` may have fewer, or none: compaction has removed them.
 
     Raises CorruptBatch otherwise, UnreadableBatch for one that was made so, TooManyBatches at the first one beyond
-    `count_max`. Records are not looked at: the CRC proves only that they are as their producer made them. Batches `is_of_a_log`
-    may have fewer records than offsets, where compaction removed some.
+    `count_max`. Records are not looked at: the CRC proves only that they are as their producer made them.
     """
     view = memoryview(buffer)
     total = len(view)
@@ -170,12 +170,9 @@ def validate(buffer: BytesLike, *, count_max: int | None = None, is_of_a_log: bo
             raise CorruptBatch(f"batch at byte {position} claims {header.size} bytes, {total - position} are left")
         if crc32c(view[position + CRC_START : end]) != header.crc:
             raise CorruptBatch(f"batch at byte {position}: CRC mismatch")
-        missing = header.last_offset_delta + 1 - header.record_count
-        is_possible = missing == 0 and header.record_count > 0
-        if not is_possible and not (is_of_a_log and missing > 0 <= header.record_count):
-            raise UnreadableBatch(
-                f"batch at byte {position}: {header.record_count} records, last offset delta {header.last_offset_delta}"
-            )
+        count, delta = header.record_count, header.last_offset_delta
+        if (count < 1 or delta != count - 1) and not (is_from_log and 0 <= count <= delta):
+            raise UnreadableBatch(f"batch at byte {position}: {count} records, last offset delta {delta}")
         if header.attributes & CODEC_MASK > Compression.ZSTD:
             raise UnreadableBatch(
                 f"batch at byte {position}: compression codec {header.attributes & CODEC_MASK} does not exist"

@@ -11,7 +11,8 @@ Invariants:
 - A tombstone gets its delete horizon in a pass that knows all older values of its key, and so removes them. Behind a delete
   horizon the tombstone is of no use, whatever a later pass takes for dirty.
 - A marker goes only where the pass has seen no batch of its transaction, not even an empty one, and below the dirty part: so
-  all that begins below what is known to be compacted is decided, whatever was saved about it before.
+  all that begins below what is known to be compacted is decided, whatever was saved about it before. A marker that aborts
+  stays as long as the index of aborted transactions names it: a reader that was told of the transaction waits for its marker.
 
 Kafka's counterparts are Cleaner, CleanedTransactionMetadata and MemoryRecords.filterTo. Kafka leaves gaps between offsets.
 """
@@ -44,6 +45,8 @@ NO_TIMESTAMP = -1
 #: A key up to this length stands in the map as it is, a longer one as a digest that is one byte longer: so no two keys are
 #: taken for one.
 KEY_BYTES_MAX = 32
+#: In microseconds it has 63 bits: readers make such of the times of a batch.
+HORIZON_MS_MAX = ((1 << 63) - 1) // 1000
 #: What a header can tell.
 _OFFSETS_MAX = 1 << 31
 _SEQUENCE_MASK = 0x7FFFFFFF
@@ -155,7 +158,8 @@ class Rewriter:
         self._keys = keys
         self._request = request
         self._aborted = AbortedRanges(request.aborted)
-        self._horizon_ms = request.now_ms + request.delete_retention_ms
+        self._aborting = {each.last_offset for each in request.aborted}
+        self._horizon_ms = min(request.now_ms + request.delete_retention_ms, HORIZON_MS_MAX)
         self._empty: _Open | None = None
         #: Producers with a transaction of which the pass has seen a batch, and no marker behind it.
         self._in_transaction: set[int] = set()
@@ -258,7 +262,8 @@ class Rewriter:
         has_batches = header.producer_id in self._in_transaction
         self._in_transaction.discard(header.producer_id)
         producer = header.producer_id, header.producer_epoch
-        if has_batches or producer in self._request.last_markers or header.producer_id in self._request.unsettled:
+        is_known = producer in self._request.last_markers or header.producer_id in self._request.unsettled
+        if has_batches or is_known or header.last_offset in self._aborting:
             return batch
         horizon = header.delete_horizon_ms
         if horizon is None:

@@ -8,6 +8,9 @@ from raftlake.errors import WireError
 from raftlake.wire.batch_header import BatchHeader
 from raftlake.wire.primitives import BytesLike, read_varlong
 
+#: No record is older.
+_ANY_TIME = -(1 << 64)
+
 
 class TimedRecord(NamedTuple):
     offset: int
@@ -35,10 +38,12 @@ class RecordTimes:
         header, content = self._header, self._content
         if header.is_log_append_time:
             # All of them have the time of the batch.
-            self._index = header.record_count
-            found = header.timestamp_ms_max >= timestamp_ms and self._start < header.end_offset
-            return TimedRecord(max(header.base_offset, self._start), header.timestamp_ms_max) if found else None
-        wanted = timestamp_ms - header.base_timestamp_ms
+            if header.timestamp_ms_max < timestamp_ms:
+                self._index = header.record_count
+                return None
+            wanted = _ANY_TIME
+        else:
+            wanted = timestamp_ms - header.base_timestamp_ms
         first, position = self._index, self._position
         self._index = min(first + count, header.record_count)
         for index in range(first, self._index):
@@ -53,6 +58,7 @@ class RecordTimes:
             position += length
             if offset >= self._start:
                 self._index, self._position = index + 1, position
-                return TimedRecord(offset, header.base_timestamp_ms + delta)
+                is_append_time = header.is_log_append_time
+                return TimedRecord(offset, header.timestamp_ms_max if is_append_time else header.base_timestamp_ms + delta)
         self._position = position
         return None

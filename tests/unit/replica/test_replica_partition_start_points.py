@@ -20,7 +20,16 @@ from raftlake.replica.partition.voter_log import entries_of
 from raftlake.replica.turn.housekeeping import EXPIRATION_INTERVAL_MS
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.wire import producer_snapshot
-from raftlake.wire.batches import Record, build_batch, iterate_headers, voters_batch
+from raftlake.wire.batches import (
+    BatchHeader,
+    Record,
+    assemble_batch,
+    build_batch,
+    iterate_headers,
+    parse_header,
+    stamp,
+    voters_batch,
+)
 from raftlake.wire.producer_snapshot import ProducerRow
 from replica_cluster import Cluster, batch
 
@@ -294,6 +303,36 @@ def test_what_is_noted_behind_a_record_that_is_written_now_stays_above_the_end(w
     world.facts.save_at_stop()
     world.kill()
     assert _facts(world.facts.producers, end + 2) == before
+
+
+def test_sequence_numbers_of_removed_records_count(world: World) -> None:
+    """A batch that compaction has left with fewer records, or none, is as long as its producer made it."""
+    data = build_batch([Record(key=b"k", value=b"v")] * 4, timestamp_ms=7, producer_id=5, producer_epoch=0, base_sequence=10)
+    batch = bytearray(data)
+    stamp(batch, 0, world.log.end_offset, 1)
+    emptied = bytes(emptied_batch(parse_header(batch)))
+    world.append(emptied)
+    found = world.facts.producers.find(5, 0, 10, 4)
+    assert found is not None and found.end_offset == world.log.end_offset
+    world.kill()
+    assert world.facts.producers.find(5, 0, 10, 4) is not None
+
+
+def emptied_batch(header: BatchHeader) -> bytearray:
+    """What compaction leaves of a producer's newest batch."""
+    return assemble_batch(
+        b"",
+        attributes=0,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        base_timestamp_ms=-1,
+        timestamp_ms_max=-1,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=0,
+        last_offset_delta=header.last_offset_delta,
+    )
 
 
 def test_producers_in_a_snapshot_are_known_by_their_mark_and_their_crc() -> None:

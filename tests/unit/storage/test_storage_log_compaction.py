@@ -233,6 +233,21 @@ def test_aborted_transactions_of_vanished_segments_are_forgotten(place: Place) -
     assert not [record for record in decode_records(read_all(place.log)) if record.value == b"aborted" * 20]
 
 
+def test_entries_are_dropped_when_all_records_are_gone(place: Place) -> None:
+    """Then their markers may go: a reader that is told of a transaction waits for its marker."""
+    found = aborted_log(place)
+    end = place.log.segment_bases[-1]
+    result = compacted(place.log, aborted=tuple(found), keys_max=1, dirty_from=found[5].first_offset)
+    until = result.clean_until
+    assert found[5].last_offset < until < found[-1].last_offset
+    assert place.log.aborted.find(Offset(0), end) == [each for each in found if each.last_offset >= until]
+    restarted = place.restart()
+    assert restarted.aborted.find(Offset(0), end) == [each for each in found if each.last_offset >= until]
+    compacted(restarted, aborted=tuple(found), dirty_from=until)
+    assert restarted.aborted.find(Offset(0), end) == []
+    assert not list(restarted.path.glob("*.txnindex"))
+
+
 def test_a_lost_index_of_a_segment_that_stands_is_still_noticed(place: Place) -> None:
     aborted_log(place)
     counts = place.log.aborted.counts(place.log.end_offset)

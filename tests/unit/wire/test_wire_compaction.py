@@ -21,7 +21,7 @@ from compactkit import (
 from raftlake.errors import CorruptBatch, InvariantViolation
 from raftlake.wire.aborted_index import AbortedTransaction
 from raftlake.wire.batches import HEADER_BYTES, Record, build_batch, parse_header
-from raftlake.wire.compaction import KEY_BYTES_MAX, AbortedRanges, KeyMap, Rewriter, cut_empty, empty_batch
+from raftlake.wire.compaction import HORIZON_MS_MAX, KEY_BYTES_MAX, AbortedRanges, KeyMap, Rewriter, cut_empty, empty_batch
 from raftlake.wire.record_fields import TOGETHER_MIN
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -389,7 +389,10 @@ def test_a_marker_goes_when_nothing_of_its_transaction_is_left(commit: bool) -> 
 
     first = compact(log.batches, asked)
     assert markers(first.batches) == [None]
-    clean = {"dirty_from": log.end, "until": log.end, "aborted": tuple(log.aborted)}
+    named = compact(first.batches, asked)
+    if not commit:
+        assert named.batches == first.batches, "the index still names the transaction"
+    clean = {"dirty_from": log.end, "until": log.end}
     second = compact(first.batches, Asked(**clean))  # type: ignore[arg-type]
     assert markers(second.batches) == [HORIZON_MS] and second.next_horizon_ms == HORIZON_MS
     assert records_in(second.batches, include_control=True) == records_in(first.batches, include_control=True)
@@ -483,6 +486,14 @@ def test_records_that_cannot_be_read_are_told() -> None:
     batch[HEADER_BYTES] = 0x7F
     with pytest.raises(CorruptBatch, match="batch at offset 0"):
         KeyMap(Asked(until=1), SALT).add(batch, parse_header(batch))
+
+
+def test_a_horizon_fits_into_the_time_of_a_reader() -> None:
+    log = LogInTheMaking()
+    log.data(("a", None))
+    passed = compact(log.batches, Asked(until=log.end, delete_retention_ms=(1 << 63) - 1))
+    assert header_of(passed.batches[0]).delete_horizon_ms == HORIZON_MS_MAX
+    assert HORIZON_MS_MAX * 1000 < 1 << 63
 
 
 def test_every_time_that_a_record_can_have_survives_a_horizon() -> None:

@@ -229,7 +229,7 @@ class LogFacts:
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                # Compaction may have removed records: their sequence numbers are used all the same.
+                # Records that compaction has removed had numbers too.
                 header.last_offset_delta + 1,
                 header.base_offset,
                 now_ms,

@@ -269,7 +269,7 @@ def cut_into_batches(response: FetchResponse) -> FetchResponse:
     for part in response.batches:
         view = memoryview(part.payload)
         try:
-            headers = validate(view, is_of_a_log=True)
+            headers = validate(view, is_from_log=True)
         except CorruptBatch:
             headers = _intact_prefix(view)
         batches.extend(split_batches(view, headers))
@@ -291,7 +291,7 @@ def _intact_prefix(view: memoryview) -> list[BatchHeader]:
     position = 0
     try:
         for header in iterate_headers(view):
-            validate(view[position : position + header.size], is_of_a_log=True)
+            validate(view[position : position + header.size], is_from_log=True)
             intact.append(header)
             position += header.size
     except CorruptBatch:
