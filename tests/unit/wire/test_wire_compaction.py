@@ -428,7 +428,7 @@ def test_a_marker_belongs_to_the_batches_since_the_marker_before() -> None:
 def test_the_newest_marker_of_a_producer_stays() -> None:
     log = LogInTheMaking()
     log.marker(9, commit=True)
-    passed = compact(log.batches, Asked(until=log.end, last_batches=frozenset({0})))
+    passed = compact(log.batches, Asked(until=log.end, last_markers=frozenset({(9, 0)})))
     assert passed.batches == log.batches
 
 
