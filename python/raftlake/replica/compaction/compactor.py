@@ -144,7 +144,7 @@ class Compactor:
             self._end(None)
             return
 
-        def begin() -> None:
+        def begin() -> bool:
             log = partition.log
             aborted = partition.aborted(log.start_offset, found.until)
             request = Compaction(
@@ -162,9 +162,10 @@ class Compactor:
                 segment_bytes=engine.config.segment_bytes if partition.in_force is None else partition.in_force.segment_bytes,
             )
             log.compact(request, self._end)
+            return True
 
         try:
-            if self._findings.guarded(partition.group, lambda: (begin(),)) is None:
+            if self._findings.guarded(partition.group, begin) is None:
                 self._end(None)
         except StorageError as error:
             self._end(error)
