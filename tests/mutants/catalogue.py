@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.catalogue_compaction import COMPACTION
 from tests.mutants.catalogue_configs import CONFIGS
 from tests.mutants.catalogue_connector import CONNECTOR
 from tests.mutants.catalogue_core import CORE
@@ -100,6 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CORRECTIONS,
     *PARTITIONS,
     *CONFIGS,
+    *COMPACTION,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

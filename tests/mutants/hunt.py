@@ -27,7 +27,9 @@ def main(name: str, seeds: int, is_planted: bool) -> int:
     def shows(settings: Settings) -> bool:
         is_operated = settings.operators > 0 and settings.damage_interval_ms > 0
         is_trimmed = settings.retention_bytes >= 0
-        return mutant.theme in (None, settings.theme) and is_operated >= mutant.damaged_voters and is_trimmed >= mutant.trims
+        is_compacted = settings.keyed_producers > 0
+        has_all = is_operated >= mutant.damaged_voters and is_trimmed >= mutant.trims and is_compacted >= mutant.compacts
+        return mutant.theme in (None, settings.theme) and has_all
 
     began = time.monotonic()
     found: dict[str, object] = {"seed": None}

@@ -51,6 +51,8 @@ class Mutant:
     damaged_voters: bool = False
     #: Looked for in runs in which retention deletes old segments.
     trims: bool = False
+    #: Looked for in runs in which a topic is compacted.
+    compacts: bool = False
     #: Patterns below `tests/`: the tests that look for it instead of the scenarios, for a bug outside the core and its driver.
     places: tuple[str, ...] = ()
     #: Expected to keep what looks for it from ever ending. Without this a time-out is no finding.

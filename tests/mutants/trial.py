@@ -135,9 +135,9 @@ def places_of(mutant: Mutant) -> tuple[str, ...]:
     return mutant.places or SCENARIOS
 
 
-def runs_of(mutant: Mutant) -> tuple[int | None, bool, bool]:
+def runs_of(mutant: Mutant) -> tuple[int | None, bool, bool, bool]:
     """The kind of simulated runs in which a mutant is looked for."""
-    return mutant.theme, mutant.damaged_voters, mutant.trims
+    return mutant.theme, mutant.damaged_voters, mutant.trims, mutant.compacts
 
 
 def limit(baseline_seconds: float) -> float:
@@ -187,7 +187,7 @@ class Trial:
         #: Seconds for all tests of some places.
         self._tests_s: dict[tuple[str, ...], float] = {}
         #: Seconds for a seed of some kind of runs.
-        self._seed_s: dict[tuple[int | None, bool, bool], float] = {}
+        self._seed_s: dict[tuple[int | None, bool, bool, bool], float] = {}
         #: One thread at a time measures what was not measured at first.
         self._measuring = threading.Lock()
 

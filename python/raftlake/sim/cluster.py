@@ -16,7 +16,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import DirectoryId, NodeId
 from raftlake.replica.config import METADATA_GROUP, Endpoint, NodeConfig
 from raftlake.replica.node import ReplicaNode
-from raftlake.sim.clients.base import SCRATCH, Client, Shared
+from raftlake.sim.clients.base import KEYED, SCRATCH, Client, Shared
 from raftlake.sim.clients.calls import ClientCalls
 from raftlake.sim.clients.committed_readers import CommittedReader
 from raftlake.sim.clients.configurer import Configurer
@@ -80,7 +80,7 @@ class Cluster:
         others = tuple(NodeId(settings.voters + 1 + index) for index in range(settings.observers + settings.spares))
         self.node_ids = (*voters, *others)
         self.machines: dict[NodeId, Machine] = {}
-        view = self.view = view_of(self.machines, voters, disposable_topics=(SCRATCH,))
+        view = self.view = view_of(self.machines, voters, disposable_topics=(SCRATCH,), compacted_topics=(KEYED,))
         invariants, self.committed = standard_invariants(view, len(self.node_ids), settings.raft.fetch_timeout_ms)
         self.stable_leadership = StableLeadership(view)
         self.invariants = InvariantSuite([*invariants, self.stable_leadership])

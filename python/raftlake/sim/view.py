@@ -16,7 +16,11 @@ from raftlake.sim.machine import Machine
 
 
 def view_of(
-    machines: Mapping[NodeId, Machine], voters: tuple[NodeId, ...], *, disposable_topics: Container[str] = ()
+    machines: Mapping[NodeId, Machine],
+    voters: tuple[NodeId, ...],
+    *,
+    disposable_topics: Container[str] = (),
+    compacted_topics: Container[str] = (),
 ) -> ClusterView:
     """A cluster whose groups begin with `voters`, and whose clients delete `disposable_topics`."""
 
@@ -42,6 +46,7 @@ def view_of(
         log_of,
         election_of,
         disposable_topics=disposable_topics,
+        compacted_topics=compacted_topics,
         snapshots_of=snapshots_of,
         directory_of=directory_of,
         history_of=history_of,

@@ -10,8 +10,9 @@ Invariants:
 - A batch of which everything stays is the same byte for byte. So a pass over a clean log changes nothing.
 - A tombstone gets its delete horizon in a pass that knows all older values of its key, and so removes them. Behind a delete
   horizon the tombstone is of no use, whatever a later pass takes for dirty.
-- A marker goes only where the pass has seen no batch of its transaction, not even an empty one. One that aborts stays as
-  long as the index of aborted transactions names it: a reader that was told of the transaction waits for its marker.
+- A marker goes only where the pass has seen no batch of its transaction, not even an empty one, and below the dirty part: so
+  all that begins below what is known to be compacted is decided, whatever was saved about it before. A marker that aborts
+  stays as long as the index of aborted transactions names it: a reader that was told of the transaction waits for its marker.
 
 Kafka's counterparts are Cleaner, CleanedTransactionMetadata and MemoryRecords.filterTo. Kafka leaves gaps between offsets.
 """
@@ -261,15 +262,17 @@ class Rewriter:
         has_batches = header.producer_id in self._in_transaction
         self._in_transaction.discard(header.producer_id)
         producer = header.producer_id, header.producer_epoch
-        is_newest = producer in self._request.last_markers or header.producer_id in self._request.unsettled
-        if has_batches or is_newest or header.last_offset in self._aborting:
+        is_known = producer in self._request.last_markers or header.producer_id in self._request.unsettled
+        if has_batches or is_known or header.last_offset in self._aborting:
             return batch
         horizon = header.delete_horizon_ms
         if horizon is None:
             columns = read_columns(buffer, header)
             self._await(self._horizon_ms)
             return _with_horizon(header, columns, range(len(columns)), self._horizon_ms)
-        if horizon <= self._request.now_ms and header.last_offset < self._request.tombstones_below:
+        # Above what is known to be compacted, a start would take the transaction for an open one.
+        below = min(self._request.tombstones_below, self._request.dirty_from)
+        if horizon <= self._request.now_ms and header.last_offset < below:
             self.records_removed += header.record_count
             return None
         self._await(horizon)

@@ -139,6 +139,10 @@ class Compactor:
         if engine.partitions.get(partition.group) is not partition or partition.deleted:
             self._end(None)
             return
+        if all(segment.end_offset != found.until for segment in partition.log.segments()[:-1]):
+            # The log was trimmed, cut or begun anew meanwhile.
+            self._end(None)
+            return
 
         def begin() -> bool:
             log = partition.log
@@ -245,5 +249,6 @@ def _gathering(partition: Partition, then: Callable[[_Newest], None]) -> Slices:
                     batches[row.producer_id] = Offset(row.last_offset)
             yield
     finally:
-        yield from frozen.release()
+        merging = frozen.release()
+    yield from merging
     then(_Newest(frozenset(batches.values()), frozenset(markers), frozenset(seen - batches.keys())))

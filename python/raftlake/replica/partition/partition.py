@@ -194,8 +194,10 @@ class Partition:
         self._facts.close()
 
     def producers_at(self, offset: Offset) -> KnownProducers | None:
-        """See `LogFacts.producers_at`."""
-        return self._facts.producers_at(offset)
+        """See `LogFacts.producers_at`. Of a compacted log no open transactions are told: their markers may be gone from the log
+        that goes on there."""
+        known = self._facts.producers_at(offset)
+        return known if known is None or not self.is_compacted else known.without_transactions()
 
     def auxiliary_at(self, offset: Offset) -> bytes | None:
         """What a replica has to know that begins at `offset`, for a copy that ends there; None where the producers are not

@@ -61,6 +61,14 @@ def _has_batch(rows: bytes) -> bool:
     return rows[10:22] != _NO_BATCH
 
 
+def closed_rows(rows: bytes | memoryview) -> bytes:
+    """The rows, which tell of no open transaction."""
+    closed = bytearray(rows)
+    for start in range(0, len(closed), ENTRY.size):
+        closed[start + 38 : start + 46] = _NO_TRANSACTION[4:]
+    return bytes(closed)
+
+
 class AppendedBatch(NamedTuple):
     base_sequence: int
     last_sequence: int
@@ -306,6 +314,14 @@ class ProducerStates:
             return None
         earliest_open = self.transactions.earliest_open
         return AbortedTransaction(producer_id, first_offset, offset, offset + 1 if earliest_open is None else earliest_open)
+
+    def close_transactions(self, below: Offset) -> None:
+        """The open transactions that begin below an offset are decided, and their markers are gone: compaction took them."""
+        for producer_id, first_offset in self.open_transactions.items():
+            if first_offset < below:
+                old = self._rows(producer_id)
+                self.transactions.decide(producer_id)
+                self._put(producer_id, closed_rows(old), old)
 
     def open_transaction(self, producer_id: int) -> Offset | None:
         """Where the open transaction of a producer begins, None where it has none. Batches count that are about to be in the

@@ -30,6 +30,7 @@ from raftlake.replica.partition.producer_state import (
     FrozenProducers,
     ProducerStates,
     ProducerTally,
+    closed_rows,
 )
 from raftlake.replica.partition.transactions import EndedTransaction
 from raftlake.replica.partition.voter_log import NO_TIMESTAMP, entries_of, read_batch_voters
@@ -155,6 +156,10 @@ class KnownProducers:
         """The encoded rows."""
         return producer_snapshot.packed_rows(self.encoded)
 
+    def without_transactions(self) -> KnownProducers:
+        """The same for a log that begins behind all of it: a batch there opens its transaction anew."""
+        return KnownProducers(producer_snapshot.encode_packed(closed_rows(self.packed)), self.has_forgotten)
+
     def records(self) -> Iterator[bytes]:
         """The records; `decode` reads each of them."""
         rows = self.packed
@@ -239,7 +244,9 @@ class LogFacts:
 
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTransaction]:
         """See `AbortedIndex.find`."""
-        found = self._log.aborted.find(start, end)
+        # Of those below nothing is left but perhaps a marker. A consumer must not wait for one that is gone.
+        compacted_until = self._log.compacted_until or 0
+        found = [each for each in self._log.aborted.find(start, end) if each.last_offset >= compacted_until]
         return found + [each for each in self._aborted if each.last_offset >= start and each.first_offset < end]
 
     # --- saving ---
@@ -439,6 +446,8 @@ class LogFacts:
                 self.remember(header, now_ms, self._read_control(chunk, header, read_end_marker))
             if header.is_control and header.base_offset >= read_voters_from:
                 self._read_voters(chunk, header)
+        # A point told of them. Their markers are gone: each transaction is decided that begins below what is compacted.
+        self.producers.close_transactions(log.compacted_until or Offset(0))
         with suppress(DiskFull):
             self._save_aborted(log.end_offset)
         self.producers.settle(log.end_offset)

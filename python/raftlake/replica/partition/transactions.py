@@ -73,6 +73,10 @@ class Transactions:
             self._note_ended(EndedTransaction(marker_offset, first))
         return first
 
+    def decide(self, producer_id: int) -> None:
+        """The open transaction of a producer is known to be decided for good."""
+        self._open.pop(producer_id, None)
+
     def _note_ended(self, ended: EndedTransaction) -> None:
         self._ended.append(ended)
         minima = self._minima

@@ -54,7 +54,7 @@ class Log(Protocol):
 
     def segments(self) -> Sequence[SegmentInfo]: ...
 
-    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch]) -> None:
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], first_end: int) -> None:
         """See `LogImage.exchange`: in all that a crash may bring back."""
 
 
@@ -70,6 +70,7 @@ class Compactor:
 
     @property
     def compacted_until(self) -> Offset | None:
+        """See `ports.LogStore`."""
         return self._hints[-1]
 
     def begin(self, request: Compaction, segment_bytes: int, done: Done) -> None:
@@ -79,28 +80,38 @@ class Compactor:
         closed = log.segments()[:-1]
         if self._pass is not None or all(request.until != segment.end_offset for segment in closed):
             raise InvariantViolation(f"{log.group}: {request} with {self._pass} over {closed}")
+        if self.compacted_until is None:
+            # Durable before the first segment changes: from now on the log is one that was compacted.
+            self._hints = [request.dirty_from]
         self._pass = _Pass(self, log, self._disk, request, segment_bytes, done)
         self._pass.go_on_after(1)
 
-    def end(self, ended: _Pass, clean_until: Offset | None) -> None:
-        """The pass is over; `clean_until` is None where it came to nothing."""
-        if clean_until is not None:
-            self._disk.machine.port_call("note what is compacted")
-            self._hints.append(clean_until)
-        if self._pass is ended:
-            self._pass = None
+    def note(self, clean_until: Offset) -> None:
+        """The pass is over, and the log is compacted up to there. It is durable once `end` is called."""
+        self._disk.machine.port_call("note what is compacted")
+        self._hints.append(clean_until)
 
-    def give_up(self, end_offset: int) -> None:
-        """The log is about to be cut to `end_offset`, or lost its beginning: a pass under way comes to nothing."""
+    def end(self) -> None:
+        """The caller is told of the end."""
+        self._pass = None
+        self._hints = self._hints[-1:]
+
+    def give_up(self) -> None:
+        """The log is not what it was: a pass under way comes to nothing."""
         if self._pass is not None:
             self._pass.is_given_up = True
             self._pass = None
+
+    def cut(self, end_offset: int) -> None:
+        """The log is about to be cut to `end_offset`."""
+        if self._pass is not None and end_offset < self._pass.until:
+            self.give_up()
         # Durably: no crash brings a higher one back.
         self._hints = [None if hint is None else min(hint, Offset(end_offset)) for hint in self._hints]
 
     def forget(self) -> None:
         """Nothing of the log is left, or what is left was never compacted."""
-        self.give_up(0)
+        self.give_up()
         self._hints = [None]
 
     def crash(self, rng: Random) -> None:
@@ -122,6 +133,7 @@ class _Pass:
         self._segment_bytes = segment_bytes
         self._done = done
         self.is_given_up = False
+        self.until = request.until
         self._steps = self._run()
         self._keys = KeyMap(request, SALT)
         self._rewriter = Rewriter(self._keys, request)
@@ -158,14 +170,13 @@ class _Pass:
                 self.go_on_after(SYNCS_PER_GROUP)
 
     def _end_with(self, error: StorageError) -> None:
-        self._compactor.end(self, None)
+        self._compactor.end()
         self._done(error)
 
     def _complete(self) -> None:
-        clean_until = Offset(self._keys.clean_until)
-        self._compactor.end(self, clean_until)
+        self._compactor.end()
         compacted = Compacted(
-            clean_until=clean_until,
+            clean_until=Offset(self._keys.clean_until),
             bytes_before=self._before,
             bytes_after=self._after,
             records_removed=self._rewriter.records_removed,
@@ -182,7 +193,10 @@ class _Pass:
             old, new = self._rewrite(segments)
             self._disk.space.take(sum(len(batch.data) for batch in new), "compact a segment", is_needed=False)
             yield
-            self._install(old, new)
+            if len(segments) > 1 or old != new:
+                self._install(old, new, segments[0].end_offset)
+        self._compactor.note(Offset(self._keys.clean_until))
+        yield
 
     def _read(self, start: int, end: int) -> Iterator[StoredBatch]:
         image, decay = self._log.image, self._log.decay
@@ -198,12 +212,14 @@ class _Pass:
                 break
 
     def _groups(self) -> Iterator[list[SegmentInfo]]:
-        """Neighbours that fit in one segment even if nothing of them goes."""
+        """Neighbours that fit in one segment even if nothing of them goes. One that is not compacted to its end is the first of
+        its group: what aborted transactions leave there is still found by the index of that segment."""
         group: list[SegmentInfo] = []
         for segment in self._log.segments()[:-1]:
             if segment.base_offset >= self._keys.clean_until or segment.end_offset > self._request.until:
                 break
-            if group and sum(each.size for each in group) + segment.size > self._segment_bytes:
+            is_whole = segment.end_offset <= self._keys.clean_until
+            if group and not (is_whole and sum(each.size for each in group) + segment.size <= self._segment_bytes):
                 yield group
                 group = []
             group.append(segment)
@@ -216,9 +232,9 @@ class _Pass:
         new += self._rewriter.end_segment()
         return old, [stored(data) for data in new]
 
-    def _install(self, old: list[StoredBatch], new: list[StoredBatch]) -> None:
+    def _install(self, old: list[StoredBatch], new: list[StoredBatch], first_end: int) -> None:
         self._disk.machine.port_call("install compacted segments")
         self._before += sum(len(batch.data) for batch in old)
         self._after += sum(len(batch.data) for batch in new)
-        self._log.exchange(old, new)
+        self._log.exchange(old, new, first_end)
         self._disk.observer.segments_compacted(self._log.group, Installed(request=self._request, before=old, after=new))

@@ -172,7 +172,7 @@ class MemoryLog:
         if end_offset < image.end and end_offset != (image.ends[count - 1] if count else image.start):
             raise InvariantViolation(f"{self.group}: truncation to {end_offset} inside a batch")
         self.start_points.cut(end_offset)
-        self._compactor.give_up(end_offset)
+        self._compactor.cut(end_offset)
         self._replace(image.cut(count))
 
     def reset(self, start: OffsetAndEpoch) -> None:
@@ -202,7 +202,7 @@ class MemoryLog:
             image.start = segment.end_offset
         self._active_size = None
         if image.start > start_before:
-            self._compactor.give_up(image.end)
+            self._compactor.give_up()
         self.start_points.advance(Offset(image.start))
         self.decay.forget_below(image.start)
         lost = bisect_left(image.aborted, image.start, key=marker_offset_of)
@@ -241,9 +241,9 @@ class MemoryLog:
     def compact(self, request: Compaction, done: Callable[[Compacted | StorageError | None], None]) -> None:
         self._compactor.begin(request, self._scaled(request.segment_bytes), done)
 
-    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch]) -> None:
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], first_end: int) -> None:
         """Compaction put `new` in the place of `old`, durably. See `LogImage.exchange`."""
-        self._images = [image for image in self._images if image.exchange(old, new)]
+        self._images = [image for image in self._images if image.exchange(old, new, first_end)]
         if not self._images or self._images[-1] is not self._image:
             raise InvariantViolation(f"{self.group}: no such segments: [{old[0].base}, {old[-1].end})")
         self._segments = Segments()

@@ -73,9 +73,10 @@ class LogImage:
             rolled={offset for offset in self.rolled if offset <= end},
         )
 
-    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch]) -> bool:
-        """Put `new` in the place of `old`, neighbours that fill whole segments, and make one segment of them. It is durable. Of
-        the aborted transactions with markers there, those stay whose markers stay. Returns False where `old` is not here."""
+    def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], first_end: int) -> bool:
+        """Put `new` in the place of `old`, neighbours that fill whole segments, and make one segment of them, durably. The
+        aborted transactions of the first segment, which ended at `first_end`, stay; those of the others go. Returns False where
+        `old` is not here."""
         base, end = old[0].base, old[-1].end
         first = bisect_right(self.ends, base)
         last = first + len(old)
@@ -86,12 +87,9 @@ class LogImage:
         self.rolled -= {offset for offset in self.rolled if base < offset < end}
         if base <= self.synced_end:
             self.synced_end = max(self.synced_end, end)
-        markers = {batch.base for batch in new if parse_header(batch.data).is_control}
-        low, high = (bisect_left(self.aborted, offset, key=marker_offset_of) for offset in (base, end))
-        kept = [entry for entry in self.aborted[low:high] if entry.last_offset in markers]
-        # What is written anew is synced, and so is all before it.
-        self.aborted_synced = low + len(kept) + max(self.aborted_synced - high, 0)
-        self.aborted[low:high] = kept
+        gone = slice(*(bisect_left(self.aborted, offset, key=marker_offset_of) for offset in (first_end, end)))
+        self.aborted_synced -= max(0, min(gone.stop, self.aborted_synced) - gone.start)
+        del self.aborted[gone]
         return True
 
 

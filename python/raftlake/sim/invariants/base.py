@@ -53,6 +53,8 @@ class ClusterView:
     election_of: Callable[[NodeId, GroupId], ElectionState | None]
     #: Topics that the clients of this run delete.
     disposable_topics: Container[str] = ()
+    #: Topics that may be compacted.
+    compacted_topics: Container[str] = ()
     #: The finished snapshots of a group on a node's disk.
     snapshots_of: Callable[[NodeId, GroupId], Sequence[OffsetAndEpoch]] = lambda node_id, group: ()
     #: The directory id of a node's disk. It changes when the disk is lost.
