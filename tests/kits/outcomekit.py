@@ -11,19 +11,16 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
 
 import waitkit
-from leaderkit import leader_of
-from raftlake import Client, LocalQuorum
 
 #: A client may wait for its own limits of time, and a busy machine for its turn.
 wait_until = partial(waitkit.wait_until, seconds=90)
-PARTITIONS = 2
 
 
 @dataclass(slots=True)
@@ -113,9 +110,7 @@ class Program:
 
 
 @contextmanager
-def running(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, *, aborts: bool = True
-) -> Iterator[Program]:
+def running(command: Sequence[str], environment: Mapping[str, str] | None = None, *, aborts: bool = True) -> Iterator[Program]:
     """A program while it is needed. A plain producer aborts nothing."""
     with tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen(
@@ -131,38 +126,3 @@ def running(
             for stream in (child.stdin, child.stdout):
                 if stream is not None:
                     stream.close()
-
-
-def through_kills(quorum: LocalQuorum, program: Program, topic: str) -> Ledger:
-    """The node that coordinates transactions and the leader of each partition are killed in turn, and started again."""
-    with Client(quorum.bootstrap_servers) as client:
-        victims: tuple[Callable[[], int], ...] = (
-            lambda: client.describe_quorum().leader_id,
-            lambda: leader_of(client, topic, 0),
-            lambda: client.describe_quorum().leader_id,
-            lambda: leader_of(client, topic, 1),
-        )
-        for victim in victims:
-            program.ends_more(2)
-            node_id = victim()
-            quorum.kill(node_id)
-            program.ends_more(2)
-            quorum.start(node_id)
-        program.ends_more(2)
-    return program.stop()
-
-
-def require_whole(ledger: Ledger, read: Callable[[], Mapping[int, Sequence[int]]]) -> dict[int, list[int]]:
-    """What `read` gives, as soon as all that was committed is in it: markers follow their decision. AssertionError with each
-    difference otherwise."""
-    last: dict[int, list[int]] = {}
-
-    def all_there() -> bool:
-        last.update({partition: list(numbers) for partition, numbers in read().items()})
-        return len(last) == PARTITIONS and all(set(ledger.committed) <= set(numbers) for numbers in last.values())
-
-    try:
-        wait_until(all_there, "what was committed is seen")
-    finally:
-        assert not (found := findings(ledger, last)), "\n".join(found)
-    return last

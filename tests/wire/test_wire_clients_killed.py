@@ -1,4 +1,4 @@
-"""Transactions of real clients while the nodes that coordinate and lead are killed (promise 9): librdkafka, aiokafka, Kafka's own.
+"""Transactions of librdkafka, aiokafka and Kafka's own producer while nodes that coordinate and lead are killed (promise 9).
 
 What a client was told to be committed is in all partitions once, for each client that reads. What it was told to be aborted is
 in none. What it was told nothing about is in all or in none.
@@ -9,23 +9,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from conftest import KAFKA_JARS
+from killedkit import (
+    PARTITIONS,
+    TOPIC,
+    coordinator_of,
+    java,
+    python,
+    read_by,
+    read_by_librdkafka,
+    require_kills,
+    require_whole,
+    through_kills,
+    with_path,
+)
 from leaderkit import leader_of
-from outcomekit import PARTITIONS, Ledger, findings, require_whole, running, through_kills, wait_until
+from outcomekit import Ledger, findings, running, wait_until
 from raftlake import Client, LocalQuorum
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
-PROGRAMS = Path(__file__).parent / "programs"
-TOPIC = "t"
-
-Read = Callable[[], dict[int, list[int]]]
 
 
 @pytest.fixture
@@ -44,67 +52,10 @@ def aiokafka() -> Path:
     return ROOT / ".cache" / f"aiokafka-0.14.0-{sys.implementation.cache_tag}"
 
 
-def python(name: str) -> list[str]:
-    return [sys.executable, str(PROGRAMS / name)]
-
-
-def java(name: str) -> list[str]:
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{KAFKA_JARS}/*", str(PROGRAMS / name)]
-
-
-def with_path(path: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(path)}
-
-
-def read_by_librdkafka(quorum: LocalQuorum) -> dict[int, list[int]]:
-    """What is committed in front of the ends as they are now, by partition."""
-    settings = {"bootstrap.servers": quorum.bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
-    consumer = Consumer(settings | {"isolation.level": "read_committed", "enable.partition.eof": True})
-    found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
-    ended: set[int] = set()
-
-    def all_read() -> bool:
-        message = consumer.poll(1.0)
-        if message is None:
-            return False
-        if message.error() is None:
-            found[message.partition()].append(int(message.value()))
-        elif message.error().code() == KafkaError._PARTITION_EOF:
-            ended.add(message.partition())
-        return len(ended) == PARTITIONS
-
-    try:
-        consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
-        wait_until(all_read, "all partitions are read")
-    finally:
-        consumer.close()
-    return found
-
-
-def read_by(command: list[str], environment: Mapping[str, str] | None = None) -> dict[int, list[int]]:
-    """What a program prints as `PARTITION VALUE`."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
-    for line in done.stdout.splitlines():
-        partition, value = map(int, line.split())
-        found[partition].append(value)
-    return found
-
-
-def require_kills(quorum: LocalQuorum, ledger: Ledger) -> None:
-    """Each partition was led in several epochs, and transactions of both kinds ended."""
-    with Client(quorum.bootstrap_servers) as client:
-        epochs = [part.leader_epoch for part in client.describe_topic(TOPIC).partitions]
-        assert min(epochs) > 1, epochs
-        assert client.describe_quorum().leader_epoch > 2
-    assert len(ledger.committed) >= 18 and len(ledger.aborted) >= 9
-
-
 def test_transactions_of_librdkafka(own_quorum: LocalQuorum) -> None:
     servers = own_quorum.bootstrap_servers
     with running([*python("transact_confluent.py"), servers, TOPIC, "worker"]) as program:
-        ledger = through_kills(own_quorum, program, TOPIC)
+        ledger = through_kills(own_quorum, program)
     require_whole(ledger, lambda: read_by_librdkafka(own_quorum))
     require_kills(own_quorum, ledger)
 
@@ -113,7 +64,7 @@ def test_transactions_of_aiokafka(own_quorum: LocalQuorum, aiokafka: Path) -> No
     servers, environment = own_quorum.bootstrap_servers, with_path(aiokafka)
     command = python("transact_aiokafka.py")
     with running([*command, servers, TOPIC, "worker"], environment) as program:
-        ledger = through_kills(own_quorum, program, TOPIC)
+        ledger = through_kills(own_quorum, program)
     seen = require_whole(ledger, lambda: read_by_librdkafka(own_quorum))
     assert read_by([*command, "read", servers, TOPIC], environment) == seen
     require_kills(own_quorum, ledger)
@@ -123,7 +74,7 @@ def test_an_idempotent_producer_of_aiokafka(own_quorum: LocalQuorum, aiokafka: P
     servers, environment = own_quorum.bootstrap_servers, with_path(aiokafka)
     command = python("transact_aiokafka.py")
     with running([*command, "plain", servers, TOPIC], environment, aborts=False) as program:
-        ledger = through_kills(own_quorum, program, TOPIC)
+        ledger = through_kills(own_quorum, program)
     seen = read_by([*command, "read", servers, TOPIC], environment)
     # No transaction holds the partitions together.
     for partition, numbers in seen.items():
@@ -135,7 +86,7 @@ def test_an_idempotent_producer_of_aiokafka(own_quorum: LocalQuorum, aiokafka: P
 def test_transactions_of_kafkas_own_producer(own_quorum: LocalQuorum) -> None:
     servers, command = own_quorum.bootstrap_servers, java("Transact.java")
     with running([*command, servers, TOPIC, "worker"]) as program:
-        ledger = through_kills(own_quorum, program, TOPIC)
+        ledger = through_kills(own_quorum, program)
     seen = require_whole(ledger, lambda: read_by_librdkafka(own_quorum))
     assert read_by([*command, "read", servers, TOPIC]) == seen
     require_kills(own_quorum, ledger)
@@ -161,15 +112,11 @@ def kill_and_start(quorum: LocalQuorum, find: Callable[[Client], int]) -> None:
         node_id = find(client)
         quorum.kill(node_id)
         # Whoever follows is there before the killed node is back.
-        wait_until(lambda: find(client) not in (node_id, -1), "another node takes its place")
+        wait_until(lambda: find(client) != node_id, "another node takes its place")
     quorum.start(node_id)
 
 
-def coordinator(client: Client) -> int:
-    return client.describe_quorum().leader_id
-
-
-@pytest.mark.parametrize("victim", [coordinator, lambda client: leader_of(client, TOPIC)], ids=["coordinator", "leader"])
+@pytest.mark.parametrize("victim", [coordinator_of, lambda client: leader_of(client, TOPIC)], ids=["coordinator", "leader"])
 def test_a_zombie_is_fenced_though_nodes_were_killed(own_quorum: LocalQuorum, victim: Callable[[Client], int]) -> None:
     """The next coordinator and the next leaders know who may write, and abort what the zombie left open."""
     zombie = new_producer(own_quorum, "worker")
@@ -185,7 +132,7 @@ def test_a_zombie_is_fenced_though_nodes_were_killed(own_quorum: LocalQuorum, vi
     require_whole(Ledger(begun=[1, 2], committed=[2], aborted=[1]), lambda: read_by_librdkafka(own_quorum))
 
 
-@pytest.mark.parametrize("victim", [coordinator, lambda client: leader_of(client, TOPIC)], ids=["coordinator", "leader"])
+@pytest.mark.parametrize("victim", [coordinator_of, lambda client: leader_of(client, TOPIC)], ids=["coordinator", "leader"])
 def test_a_transaction_whose_time_is_over_is_aborted_though_nodes_were_killed(
     own_quorum: LocalQuorum, victim: Callable[[Client], int]
 ) -> None:
@@ -199,3 +146,34 @@ def test_a_transaction_whose_time_is_over_is_aborted_though_nodes_were_killed(
     require_whole(Ledger(begun=[1, 2], committed=[2], aborted=[1]), lambda: read_by_librdkafka(own_quorum))
     with pytest.raises(KafkaException):
         slow.commit_transaction(60)
+
+
+@pytest.mark.java
+def test_kafka_transactions_finds_and_ends_what_is_open_though_nodes_were_killed(
+    own_quorum: LocalQuorum, kafka_tool: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The tool is told the same by the next coordinator and the next leader."""
+    at = ("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", own_quorum.bootstrap_servers)
+
+    def described() -> str:
+        return kafka_tool(*at, "describe", "--transactional-id", "worker").stdout.splitlines()[1]
+
+    def producers() -> list[str]:
+        shown = kafka_tool(*at, "describe-producers", "--topic", TOPIC, "--partition", "0").stdout
+        # Producer id, epoch and start of the open transaction. The tool also tells when the last record came.
+        return [field for line in shown.splitlines()[1:] for field in (*line.split()[:2], line.split()[-1])]
+
+    open_transaction(new_producer(own_quorum, "worker"), 1)
+    before = described(), producers()
+    assert "Ongoing" in before[0] and f"{TOPIC}-0" in before[0] and before[1][-1].isdigit(), before
+    kill_and_start(own_quorum, coordinator_of)
+    kill_and_start(own_quorum, lambda client: leader_of(client, TOPIC))
+    after = described(), producers()
+    # The coordinator stands first, and for how long the transaction has been open.
+    assert after[0].split()[1:5] == before[0].split()[1:5] and after[1] == before[1], (before, after)
+    kafka_tool(*at, "forceTerminateTransaction", "--transactionalId", "worker")
+    wait_until(lambda: producers()[-1] == "None", "the transaction is aborted")
+    heir = new_producer(own_quorum, "worker")
+    open_transaction(heir, 2)
+    heir.commit_transaction(60)
+    require_whole(Ledger(begun=[1, 2], committed=[2], aborted=[1]), lambda: read_by_librdkafka(own_quorum))
