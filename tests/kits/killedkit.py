@@ -10,14 +10,15 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from conftest import KAFKA_JARS
 from leaderkit import leader_of
 from outcomekit import Ledger, Program, findings, wait_until
 from raftlake import Client, LocalQuorum
 
-PROGRAMS = Path(__file__).parents[1] / "wire" / "programs"
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "tests" / "wire" / "programs"
+KAFKA_JARS = ROOT / ".cache" / "kafka-4.3.1"
 TOPIC = "t"
-PARTITIONS = 2
+PARTITIONS = 6
 
 
 def python(name: str) -> list[str]:
@@ -110,9 +111,9 @@ def require_whole(ledger: Ledger, read: Callable[[], Mapping[int, Sequence[int]]
 
 
 def require_kills(quorum: LocalQuorum, ledger: Ledger) -> None:
-    """Each partition was led in several epochs, and transactions of both kinds ended."""
+    """The partitions whose leaders were killed had others, and transactions of both kinds ended."""
     with Client(quorum.bootstrap_servers) as client:
-        epochs = [part.leader_epoch for part in client.describe_topic(TOPIC).partitions]
+        epochs = [part.leader_epoch for part in client.describe_topic(TOPIC).partitions[:2]]
         assert min(epochs) > 1, epochs
         assert client.describe_quorum().leader_epoch > 2
     assert len(ledger.committed) >= 18 and len(ledger.aborted) >= 9

@@ -1,13 +1,14 @@
 """Transactions of other people's clients while nodes are killed: what a client was told, what readers see, and the comparison.
 
 A client runs as a process of its own (`tests/wire/programs`). Its transactions have the numbers 0, 1, 2, ... Each writes its
-number to every partition of a topic, and each third one is aborted on purpose. The program writes a line for each thing that
-it does: `begun N`, then `committed N` or `aborted N` where it was told so. A transaction with neither line is unknown. The
-program ends its last transaction and itself when its stdin is closed.
+number to every partition of a topic. Each second one is aborted on purpose: where a marker is lost, a transaction ends as the
+next one does. The program writes a line for each thing that it does: `begun N`, then `committed N` or `aborted N` where it was
+told so. A transaction with neither line is unknown. The program ends its last transaction and itself when its stdin is closed.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import threading
@@ -21,6 +22,7 @@ import waitkit
 
 #: A client may wait for its own limits of time, and a busy machine for its turn.
 wait_until = partial(waitkit.wait_until, seconds=90)
+ERRORS_MAX = 4_000
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ def findings(ledger: Ledger, seen: Mapping[int, Sequence[int]]) -> list[str]:
 class Program:
     """A running client, and what it has said so far."""
 
-    def __init__(self, child: subprocess.Popen[str], errors: IO[str], *, aborts: bool) -> None:
+    def __init__(self, child: subprocess.Popen[str], errors: IO[bytes], *, aborts: bool) -> None:
         self.ledger = Ledger()
         self._child = child
         self._errors = errors
@@ -85,8 +87,8 @@ class Program:
 
     @property
     def last_words(self) -> str:
-        self._errors.seek(0)
-        return f"exit {self._child.poll()}; {self._wrong}; {self._errors.read()[-4_000:]}"
+        errors = os.pread(self._errors.fileno(), ERRORS_MAX, max(0, os.fstat(self._errors.fileno()).st_size - ERRORS_MAX))
+        return f"exit {self._child.poll()}; {self._wrong}; {errors.decode(errors='replace')}"
 
     def ends_more(self, count: int) -> None:
         """Wait until so many more are committed, and one more aborted where the program aborts."""
@@ -94,10 +96,13 @@ class Program:
         committed, aborted = len(ledger.committed) + count, len(ledger.aborted) + self._aborts
 
         def has_ended() -> bool:
-            assert self._thread.is_alive() and not self._wrong, self.last_words
+            assert self._thread.is_alive() and not self._wrong, "the program has failed"
             return len(ledger.committed) >= committed and len(ledger.aborted) >= aborted
 
-        wait_until(has_ended, f"{count} more transactions are committed and one aborted")
+        try:
+            wait_until(has_ended, f"{count} more transactions are committed")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.last_words}") from None
 
     def stop(self) -> Ledger:
         """The program ends by itself, with nothing open."""
@@ -112,7 +117,7 @@ class Program:
 @contextmanager
 def running(command: Sequence[str], environment: Mapping[str, str] | None = None, *, aborts: bool = True) -> Iterator[Program]:
     """A program while it is needed. A plain producer aborts nothing."""
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
         )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from killedkit import require_whole
+from killedkit import PARTITIONS, require_whole
 from outcomekit import Ledger, findings, running
 
 
@@ -37,10 +37,11 @@ def test_each_break_is_found(first: list[int], second: list[int], finding: str) 
 
 
 def test_a_reading_is_judged_once_all_that_was_committed_is_in_it() -> None:
-    readings = iter([{0: [0], 1: [0, 1]}, {0: [0, 1], 1: [0, 1]}])
-    assert require_whole(ledger(), lambda: next(readings)) == {0: [0, 1], 1: [0, 1]}
+    whole = {partition: [0, 1] for partition in range(PARTITIONS)}
+    readings = iter([{**whole, 0: [0]}, whole])
+    assert require_whole(ledger(), lambda: next(readings)) == whole
     with pytest.raises(AssertionError, match="aborted, and there"):
-        require_whole(ledger(), lambda: {0: [0, 1, 2], 1: [0, 1, 2]})
+        require_whole(ledger(), lambda: {partition: [0, 1, 2] for partition in whole})
 
 
 def test_outcomes_are_read_from_a_program_until_its_stdin_is_closed() -> None:

@@ -12,7 +12,7 @@ import org.apache.kafka.common.serialization.*;
  * each committed record instead.
  */
 public class Transact {
-    static final int PARTITIONS = 2;
+    static final int PARTITIONS = 6;
     static volatile boolean closed;
 
     static void say(String what, int number) {
@@ -44,7 +44,7 @@ public class Transact {
         producer.beginTransaction();
         for (int partition = 0; partition < PARTITIONS; partition++)
             producer.send(new ProducerRecord<>(topic, partition, null, Integer.toString(number)));
-        if (number % 3 == 2) {
+        if (number % 2 == 1) {
             producer.flush();
             again(producer::abortTransaction);
             say("aborted", number);

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 CALL_SECONDS = 60
-PARTITIONS = 2
+PARTITIONS = 6
 
 
 def say(what: str, number: int) -> None:
@@ -38,7 +38,7 @@ async def transact(producer: AIOKafkaProducer, topic: str, number: int) -> None:
     try:
         sent = [await producer.send(topic, b"%d" % number, partition=partition) for partition in range(PARTITIONS)]
         await asyncio.gather(*sent)
-        if number % 3 != 2:
+        if number % 2 == 0:
             await producer.commit_transaction()
             say("committed", number)
             return

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException, Producer
 
 CALL_SECONDS = 30
+PARTITIONS = 6
 
 
 def say(what: str, number: int) -> None:
@@ -46,9 +47,9 @@ def new_producer(servers: str, name: str) -> Producer:
 
 def transact(producer: Producer, topic: str, number: int) -> None:
     producer.begin_transaction()
-    for partition in range(2):
+    for partition in range(PARTITIONS):
         producer.produce(topic, b"%d" % number, partition=partition)
-    if number % 3 == 2:
+    if number % 2 == 1:
         producer.flush(CALL_SECONDS)
         again(lambda: producer.abort_transaction(CALL_SECONDS))
         say("aborted", number)

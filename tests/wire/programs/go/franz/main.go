@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const partitions = 2
+const partitions = 6
 
 func newClient(servers, id string) *kgo.Client {
 	client, err := kgo.NewClient(
@@ -44,7 +44,7 @@ func transact(client *kgo.Client, topic string, number int) (string, error) {
 		records = append(records, &kgo.Record{Topic: topic, Partition: partition, Value: []byte(strconv.Itoa(number))})
 	}
 	how, told := kgo.TryCommit, "committed"
-	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil || number%3 == 2 {
+	if err := client.ProduceSync(ctx, records...).FirstErr(); err != nil || number%2 == 1 {
 		how, told = kgo.TryAbort, "aborted"
 	}
 	return told, client.EndTransaction(ctx, how)

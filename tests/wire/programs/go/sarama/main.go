@@ -19,7 +19,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-const partitions = 2
+const partitions = 6
 
 func require(err error) {
 	if err != nil {

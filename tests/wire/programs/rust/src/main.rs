@@ -19,7 +19,7 @@ use rskafka::record::Record;
 
 type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
-const PARTITIONS: i32 = 2;
+const PARTITIONS: i32 = 6;
 
 async fn client(servers: &str) -> Done<Client> {
     let servers = servers.split(',').map(String::from).collect();
