@@ -119,6 +119,17 @@ def ends_of_batches(directory: Path) -> list[tuple[int, int]]:
     return found
 
 
+def await_small(writer: Writer, data_dir: Path) -> None:
+    """Write on until all three nodes have compacted their logs. What a node fetched in one piece is one open segment, however
+    large, until more comes."""
+
+    def are_small() -> bool:
+        writer.write(10)
+        return max(sizes(data_dir)) < 150_000
+
+    wait_until(are_small, "all three nodes have compacted their logs")
+
+
 def create(quorum: LocalQuorum, **configs: str) -> None:
     asked = {**CONFIGS, **{name.replace("_", "."): value for name, value in configs.items()}}
     with Client(quorum.bootstrap_servers) as client:
@@ -135,8 +146,8 @@ def test_the_last_values_stay_while_leaders_are_killed(own_quorum: LocalQuorum, 
         own_quorum.kill(victim)
         writer.write(1_500)
         own_quorum.start(victim)
-    # 9,000 changes are 2 MB; the last one of each key are 10 kB, and a segment or two are not closed or not due.
-    wait_until(lambda: max(sizes(tmp_path)) < 150_000, "all three nodes have compacted their logs")
+    # 9,000 changes are 2 MB; the last ones of each key are 10 kB, and a segment or two are not closed or not due.
+    await_small(writer, tmp_path)
     assert state_of(read_all(own_quorum)) == writer.latest
     for node_id in (1, 2, 3):
         batches = ends_of_batches(tmp_path / f"node-{node_id}" / f"{TOPIC}-0")
@@ -176,7 +187,6 @@ def test_a_voter_that_was_away_brings_no_deleted_key_back(own_quorum: LocalQuoru
     own_quorum.start(away)
 
     def push() -> None:
-        """Records that change nothing: what was fetched in one piece is in one open segment until more comes."""
         for key, value in others.items():
             writer.producer.produce(TOPIC, value, key, partition=0)
         assert writer.producer.flush(60) == 0
@@ -213,7 +223,14 @@ def test_aborted_records_are_never_the_last_value(own_quorum: LocalQuorum, tmp_p
                 victim = leader_of(client, TOPIC)
             own_quorum.kill(victim)
             own_quorum.start(victim)
-    wait_until(lambda: max(sizes(tmp_path)) < 150_000, "all three nodes have compacted their logs")
+
+    def are_small() -> bool:
+        writer.producer.begin_transaction()
+        writer.write(10)
+        writer.producer.commit_transaction(60)
+        return max(sizes(tmp_path)) < 150_000
+
+    wait_until(are_small, "all three nodes have compacted their logs")
     assert alive(state_of(read_all(own_quorum))) == alive(writer.latest)
 
 
@@ -226,7 +243,7 @@ def test_a_pass_that_is_killed_amid_its_work_costs_nothing(own_quorum: LocalQuor
         own_quorum.kill(1 + round_ % 3)
         own_quorum.start(1 + round_ % 3)
     assert state_of(read_all(own_quorum)) == writer.latest
-    wait_until(lambda: max(sizes(tmp_path)) < 150_000, "all three nodes have compacted their logs")
+    await_small(writer, tmp_path)
     assert state_of(read_all(own_quorum)) == writer.latest
     leftovers = [file.name for file in tmp_path.glob(f"node-*/{TOPIC}-0/*") if file.suffix in (".cleaned", ".swap")]
     assert not leftovers

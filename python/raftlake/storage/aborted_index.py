@@ -47,7 +47,7 @@ class FileAbortedIndex:
     ) -> None:
         """`clean_until`: no record of an aborted transaction is below, because compaction has removed them."""
         self._path = path
-        self._clean_until = lambda: clean_until() or Offset(0)
+        self._clean_until: Callable[[], Offset] = lambda: clean_until() or Offset(0)
         self._segment_bases = segment_bases
         #: How many whole entries each file has, by the base offset of its segment, ascending. None: not looked at yet.
         self._known: dict[Offset, int] | None = None
