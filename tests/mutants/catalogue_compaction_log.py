@@ -37,7 +37,7 @@ COMPACTION_RULES = (
         RULES,
         "if header.record_count > 0 and not header.is_control and not self._aborted.hold(header):",
         "if header.record_count > 0 and not header.is_control:",
-        BY_MODEL,
+        BY_RULES,
     ),
     mutant(
         "aborted-only-when-its-marker-is-below",
