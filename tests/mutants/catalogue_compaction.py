@@ -109,8 +109,8 @@ TOMBSTONES = (
         "horizon-set-in-the-clean-part",
         "a pass knows the older values of the dirty part's keys only",
         PURE,
-        "is_dirty = self._request.dirty_from <= header.base_offset and header.end_offset",
-        "is_dirty = header.end_offset",
+        "            is_dirty = self._request.dirty_from <= header.base_offset and",
+        "            is_dirty =",
     ),
     found_by_seeds(
         "horizon-of-a-batch-put-off-by-each-pass",

@@ -1,5 +1,5 @@
 """The simulated clients of a run: producers, transactional producers, readers, clients of the key-value space, operators,
-clients that delete records, and clients that change configs.
+clients that delete records, clients that change configs, and those of a compacted topic.
 
 Reading order:
 
@@ -15,6 +15,7 @@ Reading order:
 - `transactions`, `transaction_messages`, `committed_readers`: transactional producers, and consumers that see committed
   transactions only.
 - `configurer`: a client that changes the configs of topics, and looks whether they are obeyed.
+- `keyed`: a compacted topic, its readers, and a client that changes its configs.
 - `topics`: a client that creates and deletes a topic over and over.
 - `voters`, `operations`: an operator that changes voters; the operator's view of machines, and the replacement of disks.
 

@@ -8,6 +8,7 @@ Reading order:
 - `log`: appends, reads and proven ends of one partition, checked against the final log.
 - `listing`: lists of keys, checked against all changes in the log.
 - `transactions`: transactions over several partitions, checked against the markers in the final logs.
+- `keyed`: a compacted topic: full reads, and what replicas hold in the end, checked against all that was committed.
 
 Callers: `sim/clients/history.py` uses `kv`, and `sim/oracle.py` uses `listing`. The soak of real processes (`tests/soak`)
 judges its records with `kv` and `log`. The package imports `kv/commands.py`, `kv/machine.py`, and `Violation` of
