@@ -133,7 +133,7 @@ COMPACTION_RULES = (
         RULES,
         "is_needed = header.last_offset in request.last_batches or producer_id in request.unsettled",
         "is_needed = False",
-        BY_MODEL,
+        BY_RULES,
     ),
     mutant(
         "empty-batches-of-two-epochs-become-one",
