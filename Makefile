@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-seeds test-sim mutants test-process test-store test-java test-spark bench sim sweep soak clean
+.PHONY: help setup quickstart check fix test test-seeds test-sim mutants test-process test-store test-clients test-java test-spark bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ test-store: $(READY) ## the remote tier on a real S3 server, which Go builds onc
 	@tools/fetch-versitygw
 	@tools/fetch-kafka --s3
 	$(PYTEST) -q -m s3
+
+test-clients: $(READY) ## Kafka clients for Go and Rust while nodes are killed, built once; not part of `make test`
+	@tools/fetch-clients
+	$(PYTEST) -q -m clients
 
 test-java: $(READY) ## Kafka's own Java tools against our nodes and files (fetched once)
 	@tools/fetch-kafka

@@ -136,6 +136,9 @@ TESTED_IN: dict[str, str] = {
     "raftlake.tier.findings": "unit/tier/test_tier_verify.py",
     "raftlake.tier.table_files": "unit/tier/test_tier_ordered_rows.py",
     "raftlake.tier.topic_table": "unit/tier/test_tier_delta_table.py",
+    # --- files
+    "raftlake.storage.compaction_calls": "unit/storage/test_storage_compactor.py",
+    "raftlake.storage.compaction_worker": "unit/storage/test_storage_compactor.py",
     # --- storage and the wire
     "raftlake.wire.batch_header": "unit/wire/test_wire_batches.py",
     "raftlake.wire.batch_records": "unit/wire/test_wire_batches.py",
@@ -149,6 +152,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.wire.produce": "property/test_wire_roundtrip.py",
     "raftlake.wire.producer_snapshot": "unit/replica/test_replica_partition_start_points.py",
     "raftlake.wire.read_offset": "property/test_wire_roundtrip.py",
+    "raftlake.wire.record_fields": "unit/wire/test_wire_record_columns.py",
     "raftlake.wire.topic_lists": "property/test_wire_roundtrip.py",
     "raftlake.arrow.decode": "unit/arrow/test_arrow_records.py",
     "raftlake.arrow.encode": "unit/arrow/test_arrow_records.py",

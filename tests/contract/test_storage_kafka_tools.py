@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from compactdisk import compacted, opened, put
+from compactkit import NOW_MS, RETENTION_MS
 from contract.batches import fill
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.storage.directory import FileLogDirectory
 from raftlake.storage.dump import dump
 from raftlake.wire import producer_snapshot
+from raftlake.wire.batches import decode_records
 from raftlake.wire.producer_snapshot import ProducerRow
 from transactionlog import FileMachine, Follower
 
@@ -95,3 +99,29 @@ def test_transactions_are_described_in_the_same_words(tmp_path: Path, kafka_tool
     expected = "producerEpoch: 3 coordinatorEpoch: 3 currentTxnFirstOffset: OptionalLong.empty lastTimestamp: 1000"
     assert found["8"].rstrip().endswith(expected)
     assert "coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong[16]" in found["9"]
+
+
+def test_a_compacted_log_is_read_by_kafka(tmp_path: Path, kafka_tool: Tool) -> None:
+    """Sparse and empty batches of all codecs, tombstones with a delete horizon, markers that wait, and their indexes."""
+    directory, log = opened(tmp_path, segment_bytes=1_500)
+    for number, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd") * 4):
+        pairs = [(f"k{number % 3}", f"{number}" * 30), (f"only-{number}", "x"), ("again", None if number % 2 else "y")]
+        put(log, pairs, compression=codec, time_ms=NOW_MS + number, producer_id=7, producer_epoch=0, base_sequence=3 * number)
+    log.roll()
+    compacted(log, last_batches=frozenset({log.end_offset - 4}), segment_bytes=1 << 20)
+    directory.close()
+    (path, _) = sorted(log.path.glob("0*.log"))
+    text = kafka_tool(DUMP, "--deep-iteration", "--print-data-log", "--files", str(path)).stdout
+    theirs = [line for line in text.splitlines() if "baseOffset" in line]
+    horizons = [line for line in theirs if f"deleteHorizonMs: OptionalLong[{NOW_MS + RETENTION_MS}]" in line]
+    assert len(horizons) == 1
+    plain = [re.sub(r"deleteHorizonMs: OptionalLong\S+ ", "", line) for line in theirs]
+    assert plain == list(dump(path))
+    assert all("isvalid: true" in line for line in theirs) and any(" count: 1 " in line for line in theirs)
+    keys = re.findall(r"offset: (\d+) .* key: (\S+)", text)
+    data = path.read_bytes()
+    assert [(int(offset), key) for offset, key in keys] == [
+        (record.offset, (record.key or b"").decode()) for record in decode_records(data)
+    ]
+    indexes = ",".join(str(each) for each in path.parent.glob(f"{path.stem}.*index"))
+    assert "ismatch" not in kafka_tool(DUMP, "--files", indexes).stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue_compaction import COMPACTION
+from tests.mutants.catalogue_compaction_log import COMPACTION_FILES, COMPACTION_READERS, COMPACTION_RULES
 from tests.mutants.catalogue_configs import CONFIGS
 from tests.mutants.catalogue_connector import CONNECTOR
 from tests.mutants.catalogue_core import CORE
@@ -102,6 +103,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *PARTITIONS,
     *CONFIGS,
     *COMPACTION,
+    *COMPACTION_RULES,
+    *COMPACTION_READERS,
+    *COMPACTION_FILES,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

@@ -364,7 +364,7 @@ SESSIONS = (
         edits=(
             Edit(
                 "raftlake.replica.replication.fetcher",
-                "            headers = validate(view)\n",
+                "            headers = validate(view, is_from_log=True)\n",
                 "            headers = list(iterate_headers(view))\n",
             ),
         ),

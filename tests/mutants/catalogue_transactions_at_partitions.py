@@ -61,8 +61,8 @@ TRANSACTIONS_AT_PARTITIONS = (
         "epoch-of-the-transaction-is-not-compared",
         "a fenced producer writes into the transaction of its successor",
         VERIFICATION,
-        "    if transaction.epoch != header.producer_epoch:\n        return ErrorCode.INVALID_PRODUCER_EPOCH\n",
-        "",
+        "transaction.epoch != header.producer_epoch or transaction.is_retired",
+        "transaction.is_retired",
         BATCHES,
     ),
     mutant(

@@ -213,8 +213,8 @@ ABORTED = (
         "index-kept-by-a-reset",
         "the entries of the old log were those of the new one",
         "raftlake.storage.reset",
-        '(".log", ".index", ".timeindex", ABORTED_SUFFIX, *POINT_SUFFIXES)',
-        '(".log", ".index", ".timeindex", *POINT_SUFFIXES)',
+        '(".log", SWAP_SUFFIX, ".index", ".timeindex", ABORTED_SUFFIX, *POINT_SUFFIXES)',
+        '(".log", SWAP_SUFFIX, ".index", ".timeindex", *POINT_SUFFIXES)',
         KEPT,
     ),
     mutant(

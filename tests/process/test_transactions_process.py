@@ -1,10 +1,8 @@
-"""Transactions of librdkafka on real nodes, over killed coordinators and leaders."""
+"""Transactions of librdkafka on real nodes with a remote tier. `test_wire_clients_killed.py` kills nodes."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 import waitkit
-from leaderkit import leader_of
 from raftlake import Client, LocalQuorum
 from raftlake.tier.reader import TopicHistory
 from raftlake.tier.verify import verify_table
@@ -22,12 +19,6 @@ pytestmark = pytest.mark.process
 wait_until = partial(waitkit.wait_until, seconds=60)
 CALL_SECONDS = 30
 EARLIEST_LOCAL = -4
-
-
-@pytest.fixture
-def own_quorum(tmp_path: Path) -> Iterator[LocalQuorum]:
-    with LocalQuorum(nodes=3, data_dir=tmp_path) as quorum:
-        yield quorum
 
 
 def new_producer(quorum: LocalQuorum, name: str, timeout_ms: int = 30_000) -> Producer:
@@ -96,83 +87,6 @@ def read_all(quorum: LocalQuorum, topic: str, partitions: int, isolation: str = 
     finally:
         consumer.close()
     return found
-
-
-class Worker:
-    """One transaction after the other, of one record in each of two partitions, in a thread of its own."""
-
-    def __init__(self, quorum: LocalQuorum) -> None:
-        self._quorum = quorum
-        self._producer = new_producer(quorum, "worker")
-        self.committed: list[int] = []
-        self.unknown: set[int] = set()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        for number in itertools.count():
-            if self._stopping.is_set():
-                return
-            try:
-                self._transact(number)
-            except KafkaException as error:
-                self._recover(error.args[0], number)
-
-    def _transact(self, number: int) -> None:
-        send(self._producer, "t", {0: [b"%d" % number], 1: [b"%d" % number]})
-        self.unknown.add(number)
-        again(lambda: self._producer.commit_transaction(CALL_SECONDS))
-        self.committed.append(number)
-        self.unknown.discard(number)
-
-    def _recover(self, error: KafkaError, number: int) -> None:
-        if error.txn_requires_abort():
-            self.unknown.discard(number)
-            again(lambda: self._producer.abort_transaction(CALL_SECONDS))
-        else:
-            self._producer = new_producer(self._quorum, "worker")
-
-    def commits_more(self, count: int) -> None:
-        """Wait for so many more."""
-        before = len(self.committed)
-
-        def has_committed() -> bool:
-            assert self._thread.is_alive(), "the worker has failed"
-            return len(self.committed) >= before + count
-
-        wait_until(has_committed, f"{count} more transactions are committed")
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(120)
-        assert not self._thread.is_alive()
-
-
-@pytest.mark.parametrize("victim", ["coordinator", "leader"])
-def test_transactions_stay_whole_while_nodes_are_killed(own_quorum: LocalQuorum, victim: str) -> None:
-    """One of three nodes is killed over and over: the one that coordinates, or the one that leads a partition."""
-    with Client(own_quorum.bootstrap_servers) as client:
-        client.create_topic("t", partitions=2)
-    worker = Worker(own_quorum)
-    for _ in range(3):
-        worker.commits_more(3)
-        with Client(own_quorum.bootstrap_servers) as client:
-            node = client.describe_quorum().leader_id if victim == "coordinator" else leader_of(client, "t")
-        own_quorum.kill(node)
-        worker.commits_more(2)
-        own_quorum.start(node)
-    worker.stop()
-    committed = set(worker.committed)
-
-    def all_seen() -> dict[int, list[bytes]] | None:
-        seen = read_all(own_quorum, "t", 2)
-        return seen if committed <= {int(value) for value in seen[0]} else None
-
-    seen = wait_until(all_seen, "what was committed is seen")
-    numbers = [int(value) for value in seen[0]]
-    assert seen[0] == seen[1] and len(set(numbers)) == len(numbers)
-    assert committed <= set(numbers) <= committed | worker.unknown
 
 
 def test_history_keeps_apart_what_was_aborted(tmp_path: Path) -> None:

@@ -47,12 +47,15 @@ class FileAbortedIndex:
     ) -> None:
         """`clean_until`: no record of an aborted transaction is below, because compaction has removed them."""
         self._path = path
-        self._clean_until = lambda: clean_until() or Offset(0)
+        self._told_clean_until = clean_until
         self._segment_bases = segment_bases
         #: How many whole entries each file has, by the base offset of its segment, ascending. None: not looked at yet.
         self._known: dict[Offset, int] | None = None
         self._unsynced: set[Offset] = set()
         self._names_changed = False
+
+    def _clean_until(self) -> Offset:
+        return self._told_clean_until() or Offset(0)
 
     def _counts(self) -> dict[Offset, int]:
         if self._known is None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from compactkit import Asked, LogInTheMaking, compact
 from raftlake.errors import ErrorCode
 from raftlake.ports.driver import PeerConnection
 from raftlake.ports.peer_rpcs import FetchReply, FetchRpc, GroupId, PeerMessage
-from raftlake.raft.messages import FetchRequest, FetchResponse
+from raftlake.raft.messages import FetchedBatch, FetchRequest, FetchResponse
 from raftlake.raft.types import Epoch, NodeId, Offset, ReplicaKey
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.replication.fetch_sessions import SESSIONS_MAX
@@ -351,14 +352,27 @@ def test_damaged_batches_in_an_answer_are_cut_off_with_what_follows_them() -> No
     bad[-1] ^= 0xFF
     data = bytes(good + bad + behind)
     response = FetchResponse(error=ErrorCode.NONE, leader_id=NodeId(1), leader_epoch=Epoch(1))
-    from raftlake.raft.messages import FetchedBatch
-
     whole = FetchedBatch(base_offset=Offset(5), end_offset=Offset(8), epoch=Epoch(1), payload=data)
     cut = cut_into_batches(
         FetchResponse(error=response.error, leader_id=response.leader_id, leader_epoch=response.leader_epoch, batches=(whole,))
     )
     assert [(part.base_offset, part.end_offset) for part in cut.batches] == [(5, 6)]
     assert len(list(iterate_headers(data))) == 3
+
+
+def test_batches_that_compaction_has_left_are_taken() -> None:
+    """A batch of three offsets with two records, and one of four offsets without any."""
+    log = LogInTheMaking()
+    log.data(("a", "1"), ("b", "1"), ("c", "1"))
+    log.data(*[("a", "2")] * 4)
+    log.data(("a", "3"))
+    batches = compact(log.batches, Asked(until=log.end)).batches
+    whole = FetchedBatch(base_offset=Offset(0), end_offset=Offset(8), epoch=Epoch(1), payload=b"".join(batches))
+    response = FetchResponse(error=ErrorCode.NONE, leader_id=NodeId(1), leader_epoch=Epoch(1), batches=(whole,))
+    assert [(part.base_offset, part.end_offset) for part in cut_into_batches(response).batches] == [(0, 3), (3, 7), (7, 8)]
+    damaged = b"".join(batches[:2]) + batches[2][:-1] + b"?"
+    response = replace(response, batches=(replace(whole, payload=damaged),))
+    assert [(part.base_offset, part.end_offset) for part in cut_into_batches(response).batches] == [(0, 3), (3, 7)]
 
 
 def test_whoever_claims_to_be_a_replica_is_remembered_only_up_to_a_number() -> None:

@@ -15,6 +15,7 @@ from compactdisk import GROUP, SEGMENT_BYTES, fill_keys, newest_values, put, req
 from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError
 from raftlake.ports.driver import Compacted
 from raftlake.raft.types import Offset, OffsetAndEpoch
+from raftlake.storage import compaction_worker
 from raftlake.storage.cleaned import CleanedGroup
 from raftlake.storage.compaction_calls import PassFailed, Told
 from raftlake.storage.compaction_pass import CompactionJob
@@ -175,7 +176,7 @@ def test_a_worker_ends_when_the_node_does(make: Make, tmp_path: Path) -> None:
     place.directory._compactor._start = lambda each: job.append(each) or ScriptedWorker(DID)  # type: ignore[func-returns-value]
     place.begin()
     place.driver.result()
-    worker = WorkerProcess(job[0])
+    worker = WorkerProcess(job[0], compaction_worker.__name__)
     assert worker._process.poll() is None
     worker._socket.shutdown(2)
     assert worker._process.wait(WAIT_SECONDS) == 0
