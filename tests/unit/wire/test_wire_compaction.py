@@ -432,6 +432,27 @@ def test_the_newest_marker_of_a_producer_stays() -> None:
     assert passed.batches == log.batches
 
 
+def test_a_marker_above_what_is_known_to_be_compacted_stays() -> None:
+    log = LogInTheMaking()
+    log.marker(9, commit=True)
+    first = compact(log.batches, Asked(until=log.end))
+    for dirty_from in (0, log.end):
+        later = compact(first.batches, Asked(until=log.end, dirty_from=dirty_from, now_ms=HORIZON_MS))
+        assert later.records_removed == (dirty_from == log.end)
+
+
+def test_of_a_producer_whose_newest_batch_may_be_cut_all_batches_stay() -> None:
+    log = LogInTheMaking()
+    fields = {"producer_id": 9, "producer_epoch": 0}
+    for sequence in range(3):
+        log.data(("a", str(sequence)), base_sequence=sequence, **fields)
+    log.marker(9, commit=True)
+    passed = compact(log.batches, Asked(until=log.end, unsettled=frozenset({9})))
+    headers = [header_of(batch) for batch in passed.batches]
+    assert [(header.producer_id, header.record_count) for header in headers] == [(9, 0), (9, 0), (9, 1), (9, 1)]
+    assert passed.batches[-1] == log.batches[-1]
+
+
 def test_control_batches_of_raft_stay() -> None:
     log = LogInTheMaking()
     log.leader_change(2)

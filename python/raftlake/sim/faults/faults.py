@@ -27,6 +27,8 @@ TRANSACTED_ONE_IN = 4
 #: Seeds in one of which a client changes the configs of topics, and in one of which a topic is compacted.
 CONFIGURED_ONE_IN = 5
 COMPACTED_ONE_IN = 4
+#: Longer than any run: a year, whatever clocks do.
+FOR_GOOD_MS = 366 * 86_400_000
 
 
 def stream(seed: int, name: str) -> Random:
@@ -264,9 +266,11 @@ class Settings:
         rng = stream(seed, "settings of transactions")
         if rng.randrange(TRANSACTED_ONE_IN) == 0:
             settings = replace(settings, transactors=choice(1, 2, 2, 4), partitions=max(settings.partitions, choice(1, 2, 3)))
+        if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) == 0:
+            settings = draw_operated(settings)
         if stream(seed, "settings of compaction").randrange(COMPACTED_ONE_IN) == 0:
             settings = draw_compacted(settings, stream(seed, "settings of a compacted topic"))
-        return settings if stream(seed, "settings of voters").randrange(OPERATED_ONE_IN) else draw_operated(settings)
+        return settings
 
     @property
     def trims(self) -> bool:
@@ -309,11 +313,14 @@ def draw_tier_retention(settings: Settings, rng: Random) -> Settings:
 
 
 def draw_compacted(settings: Settings, rng: Random) -> Settings:
-    """A topic is compacted, on nodes that look often. Tombstones stay for a moment, or for longer than the run."""
+    """A topic is compacted, on nodes that look often. Tombstones stay for a moment, or for longer than the run. Voters have all
+    the time that they need. A replica without a vote must not be away for longer than tombstones stay, as in Kafka."""
 
     def choice(*options: int) -> int:
         return options[rng.randrange(len(options))]
 
+    has_observers = settings.observers + settings.spares > 0
+    delete_retention_ms = choice(0, 300, 3_000, 20_000)
     return replace(
         settings,
         keyed_producers=choice(2, 3, 4),
@@ -323,7 +330,7 @@ def draw_compacted(settings: Settings, rng: Random) -> Settings:
         keyed_deleters=choice(0, 0, 0, 1),
         keyed_trims=choice(0, 0, 0, 1),
         keyed_dirty_percent=choice(0, 10, 50),
-        delete_retention_ms=choice(0, 300, 3_000, 20_000),
+        delete_retention_ms=FOR_GOOD_MS if has_observers else delete_retention_ms,
         compaction_lag_ms=choice(0, 0, 1_000),
         cleaner_backoff_ms=choice(100, 500, 3_000),
         cleaner_keys_max=choice(1, 3, 1_000_000),
