@@ -14,6 +14,7 @@ PARTITION = "raftlake.replica.partition.partition"
 
 RULES = ("unit/wire/test_wire_compaction.py",)
 SPARSE = ("unit/wire/test_wire_sparse_batches.py",)
+FACTS_ALONE = ("unit/replica/test_replica_partition_compacted.py",)
 CLEANABLE = ("unit/replica/test_replica_compaction_cleanable.py",)
 
 
@@ -157,26 +158,29 @@ TRANSACTIONS = (
         "        if has_batches or is_known or",
         "        if is_known or",
     ),
-    found_by_seeds(
+    mutant(
         "marker-goes-above-what-is-known-to-be-compacted",
         "a bug of ours: a start point told of the transaction, and nothing ended it any more",
         PURE,
         "        below = min(self._request.tombstones_below, self._request.dirty_from)\n",
         "        below = self._request.tombstones_below\n",
+        RULES,
     ),
-    found_by_seeds(
+    mutant(
         "start-point-opens-a-transaction-for-ever",
         "a bug of ours: the marker behind the start point was compacted away",
         FACTS,
         "        self.producers.close_transactions(log.compacted_until or Offset(0))\n",
         "",
+        FACTS_ALONE,
     ),
-    found_by_seeds(
+    mutant(
         "snapshot-of-a-compacted-log-tells-open-transactions",
         "a bug of ours: no marker ends them on who begins there",
         PARTITION,
         "        return known if known is None or not self.is_compacted else known.without_transactions()\n",
         "        return known\n",
+        FACTS_ALONE,
     ),
     found_by_seeds(
         "fence-of-a-producer-goes",

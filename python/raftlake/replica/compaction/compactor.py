@@ -237,12 +237,16 @@ def _gathering(partition: Partition, then: Callable[[_Newest], None]) -> Slices:
     batches: dict[int, Offset] = {}
     markers: set[tuple[int, int]] = set()
     seen: set[int] = set()
-    frozen = partition.producers.freeze(partition.log.end_offset)
+    frozen_end = partition.log.end_offset
+    frozen = partition.producers.freeze(frozen_end)
     try:
         for packed in frozen.slices():
             for row in map(ProducerRow._make, ENTRY.iter_unpack(packed)):
                 if row.last_offset < 0:
                     markers.add((row.producer_id, row.epoch))
+                    if committed_end < frozen_end:
+                        # That marker may be cut.
+                        seen.add(row.producer_id)
                     continue
                 seen.add(row.producer_id)
                 if row.last_offset < committed_end:
