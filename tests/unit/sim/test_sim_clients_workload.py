@@ -107,7 +107,8 @@ def test_a_client_stops_where_the_run_says_so_and_tells_what_it_got() -> None:
 
 
 def test_there_are_as_many_clients_as_the_settings_say() -> None:
-    clients = make_clients(Cluster(QUIET).shared)
+    cluster = Cluster(QUIET)
+    clients = make_clients(cluster.shared, cluster.keyed)
     assert [client.name for client in clients] == [
         "creator", "producer0", "producer1", "producer2", "reader0", "reader1", "kv0", "kv1",
     ]  # fmt: skip
