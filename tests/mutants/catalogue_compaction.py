@@ -15,6 +15,7 @@ PARTITION = "raftlake.replica.partition.partition"
 RULES = ("unit/wire/test_wire_compaction.py",)
 SPARSE = ("unit/wire/test_wire_sparse_batches.py",)
 FACTS_ALONE = ("unit/replica/test_replica_partition_compacted.py",)
+CHOSEN = ("unit/replica/test_replica_compaction_compactor.py",)
 CLEANABLE = ("unit/replica/test_replica_compaction_cleanable.py",)
 
 
@@ -244,12 +245,13 @@ PLACES = (
         "            last_offset_delta=header.last_offset_delta - before,\n",
         "            last_offset_delta=header.last_offset_delta - before + 1,\n",
     ),
-    found_by_seeds(
+    mutant(
         "trimmed-log-compacted-as-it-was",
         "a bug of ours: the log lost its segments while the leader was asked",
         SERVICE,
         "        if all(segment.end_offset != found.until for segment in partition.log.segments()[:-1]):\n",
         "        if False:\n",
+        CHOSEN,
     ),
     Mutant(
         name="follower-takes-no-batch-that-lacks-records",

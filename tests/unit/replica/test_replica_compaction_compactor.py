@@ -11,7 +11,8 @@ from enginekit import ORDERS, Ground, Noted
 from raftlake.errors import DamagedData, DiskFull, StorageError
 from raftlake.ports.driver import Compacted, Compaction
 from raftlake.raft.types import Offset
-from raftlake.replica.compaction.compactor import FAILED_BACKOFFS, Compactor
+from raftlake.replica.compaction.cleanable import Cleanable
+from raftlake.replica.compaction.compactor import FAILED_BACKOFFS, Compactor, _Newest
 from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.partition.partition import Partition
@@ -381,3 +382,14 @@ def test_horizons_are_those_of_the_log_that_was_compacted(monkeypatch: pytest.Mo
     dones.pop()(done)
     house.run(2 * BACKOFF_MS)
     assert len(dones) == 1, "the new log is due by itself, with another pass"
+
+
+def test_a_log_that_was_trimmed_while_the_leader_was_asked_is_left_alone() -> None:
+    house = House()
+    (partition,) = house.partitions
+    house.fill(partition, b"a", b"a")
+    assert partition.in_force is not None and partition.in_force.compaction is not None
+    gone = Cleanable(Offset(0), Offset(1), clean_bytes=0, dirty_bytes=100)
+    house.compactor._busy = partition
+    house.compactor._start(gone, partition.in_force.compaction, _Newest(frozenset(), frozenset(), frozenset()), Offset(0))
+    assert house.compactor._busy is None and house.compactor.counts.passes == house.compactor.counts.failures == 0

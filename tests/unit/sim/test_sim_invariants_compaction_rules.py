@@ -227,7 +227,7 @@ def test_the_newest_batch_of_a_producer_must_stay() -> None:
     ground = Ground(fenced)
     ground.install(last_markers=frozenset({(5, 1)}))
     ground.install(last_markers=frozenset({(5, 1)}), dirty_from=Offset(3), now_ms=NOW_MS + 2 * RETENTION_MS)
-    later = {"dirty_from": Offset(3), "last_markers": frozenset()}
+    later = {"dirty_from": Offset(3), "last_markers": frozenset(), "aborted": ()}
     ground.install(**later, now_ms=NOW_MS + 3 * RETENTION_MS)
     with pytest.raises(Violation, match="newest batch of producer 5"):
         ground.install(**later, now_ms=NOW_MS + 5 * RETENTION_MS)
