@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.catalogue_hostile_work import mutant
+from tests.mutants.plant import Edit, Mutant
 
 RULES = "raftlake.wire.compaction"
 COLUMNS = "raftlake.wire.record_columns"
@@ -218,13 +219,23 @@ COMPACTION_RULES = (
 )
 
 COMPACTION_READERS = (
-    mutant(
-        "replicas-refuse-sparse-batches",
-        "a follower would fetch the same batch for ever",
-        "raftlake.replica.replication.fetcher",
-        "            headers = validate(view, is_from_log=True)",
-        "            headers = validate(view)",
-        ("unit/replica/test_replica_replication_fetch_server_fetcher.py",),
+    Mutant(
+        name="replicas-refuse-sparse-batches",
+        source="a follower would fetch the same batch for ever",
+        by_tests=True,
+        edits=(
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "            headers = validate(view, is_from_log=True)\n",
+                "            headers = validate(view)\n",
+            ),
+            Edit(
+                "raftlake.replica.replication.fetcher",
+                "position + header.size], is_from_log=True)\n",
+                "position + header.size])\n",
+            ),
+        ),
+        places=("unit/replica/test_replica_replication_fetch_server_fetcher.py",),
     ),
     mutant(
         "batches-with-more-records-than-offsets-accepted",

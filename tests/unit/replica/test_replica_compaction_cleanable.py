@@ -39,6 +39,11 @@ def test_a_segment_is_clean_once_its_end_was_compacted(compacted_until: int, cle
     assert of(compacted_until=compacted_until) == Cleanable(Offset(compacted_until), Offset(40), clean, dirty)
 
 
+def test_a_pass_that_ended_amid_a_segment_may_find_less_the_next_time() -> None:
+    """Simulator, seed 155: a horizon was due, and the segment in which the last pass ended had to wait."""
+    assert of(compacted_until=25, below=20) == Cleanable(Offset(20), Offset(20), 100, 0)
+
+
 def test_what_was_compacted_and_is_gone_counts_no_more() -> None:
     """Retention has moved the start since."""
     assert of(compacted_until=3).dirty_from == 10

@@ -222,7 +222,7 @@ def test_the_newest_batch_of_a_producer_must_stay() -> None:
         Ground(made).install()
     fenced = LogInTheMaking()
     fenced.data(("a", "1"), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
-    fenced.marker(5, commit=False, producer_epoch=1)
+    fenced.marker(5, commit=True, producer_epoch=1)
     fenced.data(("a", "2"))
     ground = Ground(fenced)
     ground.install(last_markers=frozenset({(5, 1)}))

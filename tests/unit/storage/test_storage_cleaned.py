@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -93,6 +95,37 @@ def test_a_power_loss_leaves_each_group_old_or_new(places: Iterator[Path], tmp_p
     seen = outcomes_of_power_losses(kept, started(places), act, what_is_left)
     assert seen == sorted(seen, reverse=True)
     assert len(set(seen)) > 2
+
+
+def test_the_new_segment_is_durable_before_an_old_file_goes(places: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power loss may take back the one change of names and keep the other."""
+    directory, log = started(places)()
+    told: list[str] = []
+    rename, unlink, fsync = os.rename, os.unlink, os.fsync
+
+    def on_rename(source: Path, target: Path) -> None:
+        told.append(f"rename{Path(target).suffix}")
+        rename(source, target)
+
+    def on_unlink(path: Path) -> None:
+        told.append("unlink")
+        unlink(path)
+
+    def on_sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            told.append("sync")
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", on_rename)
+        patch.setattr(os, "unlink", on_unlink)
+        patch.setattr(os, "fsync", on_sync)
+        act((directory, log))
+    swaps = [index for index, each in enumerate(told) if each == "rename.swap"]
+    assert len(swaps) > 1
+    for index in swaps:
+        assert told[index + 1] == "sync" and "unlink" in told[index + 2 :]
+    directory.abandon()
 
 
 def test_a_swap_goes_into_the_place_of_all_that_it_covers(places: Iterator[Path]) -> None:

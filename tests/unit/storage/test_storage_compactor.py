@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -17,7 +19,7 @@ from raftlake.ports.driver import Compacted
 from raftlake.raft.types import Offset, OffsetAndEpoch
 from raftlake.storage import compaction_worker
 from raftlake.storage.cleaned import CleanedGroup
-from raftlake.storage.compaction_calls import PassFailed, Told
+from raftlake.storage.compaction_calls import PassFailed, Told, tell
 from raftlake.storage.compaction_pass import CompactionJob
 from raftlake.storage.compactor import Compactor, WorkerProcess
 from raftlake.storage.directory import FileLogDirectory
@@ -183,6 +185,22 @@ def test_a_worker_ends_when_the_node_does(make: Make, tmp_path: Path) -> None:
     worker.reap()
 
 
+def test_the_worker_watches_for_the_end_of_the_node(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make(lambda job: ScriptedWorker(DID))
+    ended = threading.Event()
+    monkeypatch.setattr(compaction_worker.os, "_exit", lambda status: ended.set())
+    source, node = os.pipe()
+    told = io.BytesIO()
+    with os.fdopen(node, "wb") as to, os.fdopen(source, "rb") as at_worker:
+        job = CompactionJob(directory=str(place.log.path), sources=(), request=request_for(place.log), salt=bytes(16))
+        tell(to, job)
+        compaction_worker.serve(at_worker, told)
+        assert not ended.is_set()
+        to.close()
+        assert ended.wait(WAIT_SECONDS)
+    assert isinstance(pickle.loads(told.getvalue()), Compacted)
+
+
 # --- giving up ---------------------------------------------------------------------------------------------------------------
 
 
@@ -201,8 +219,10 @@ def test_a_pass_over_what_is_gone_is_given_up(make: Make, end: Callable[[Place],
     place.begin()
     bases = tuple(place.log.segment_bases[:2])
     ends = place.log.segment_bases[2]
-    end(place)
     worker.tell(CleanedGroup(base_offset=bases[0], end_offset=ends, size=9, timestamp_ms_max=1, sources=bases))
+    on_its_way = place.driver.posted.get(timeout=WAIT_SECONDS)
+    end(place)
+    on_its_way()
     assert worker.is_killed.wait(WAIT_SECONDS)
     assert place.driver.result() is None
     assert worker.is_reaped, "no file of the pass appears any more"

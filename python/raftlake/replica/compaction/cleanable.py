@@ -45,4 +45,5 @@ def cleanable(
             clean_bytes += segment.size
         else:
             dirty_bytes += segment.size
-    return Cleanable(dirty_from, until, clean_bytes, dirty_bytes)
+    # The last pass may have ended amid a segment that has to wait now.
+    return Cleanable(min(dirty_from, until), until, clean_bytes, dirty_bytes)

@@ -191,8 +191,8 @@ class Hosting:
         return self.close(group for group in found if group != self._engine.config.quorum_group)
 
     def delete(self, groups: Iterable[GroupId]) -> None:
-        """Delete the directories of closed groups. One that was named twice is gone already."""
-        present = [group for group in groups if self._names.has_directory(group)]
+        """Delete the directories of closed groups. One may be named twice, or be gone already."""
+        present = [group for group in dict.fromkeys(groups) if self._names.has_directory(group)]
         self._engine.logs.delete(present)
         for group in present:
             self._names.deleted(group)

@@ -54,6 +54,9 @@ class Log(Protocol):
 
     def segments(self) -> Sequence[SegmentInfo]: ...
 
+    def drop_aborted(self, clean_until: int) -> None:
+        """No record of the aborted transactions is left whose markers are below: drop their entries."""
+
     def exchange(self, old: Sequence[StoredBatch], new: Sequence[StoredBatch], first_end: int) -> None:
         """See `LogImage.exchange`: in all that a crash may bring back."""
 
@@ -197,6 +200,7 @@ class _Pass:
                 self._install(old, new, segments[0].end_offset)
         self._compactor.note(Offset(self._keys.clean_until))
         yield
+        self._log.drop_aborted(self._keys.clean_until)
 
     def _read(self, start: int, end: int) -> Iterator[StoredBatch]:
         image, decay = self._log.image, self._log.decay

@@ -250,6 +250,13 @@ class MemoryLog:
         for batch in old:
             self.decay.damaged.pop((batch.base, batch.epoch), None)
 
+    def drop_aborted(self, clean_until: int) -> None:
+        """See `FileAbortedIndex.drop_below`: in all that a crash may bring back."""
+        for image in self._images:
+            count = bisect_left(image.aborted, clean_until, key=marker_offset_of)
+            del image.aborted[:count]
+            image.aborted_synced = max(image.aborted_synced - count, 0)
+
     def drop(self) -> None:
         """The log is deleted."""
         self._compactor.forget()
