@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from zlib import crc32
 
@@ -155,7 +156,7 @@ class KeyedReader(Client):
         read = self._read or self._begin_at(0)
         node_id = self.any_node() if self._sticks_to is None else self._sticks_to
         fetch = ask_fetch(KEYED, 0, read.position, isolation=self._isolation)
-        self.shared.calls.call(node_id, fetch, self._on_answer, CALL_TIMEOUT_MS)
+        self.shared.calls.call(node_id, fetch, partial(self._on_answer, node_id), CALL_TIMEOUT_MS)
 
     def _begin_at(self, start: int) -> FullRead:
         if start == 0:
@@ -169,7 +170,7 @@ class KeyedReader(Client):
     def _now_ms(self) -> int:
         return self.shared.scheduler.now_us // US_PER_MS
 
-    def _on_answer(self, answer: Any) -> None:
+    def _on_answer(self, node_id: NodeId, answer: Any) -> None:
         read = self._read
         assert read is not None
         is_answer = not isinstance(answer, CallFailure) and answer.error is ErrorCode.NONE and answer.topics
@@ -182,6 +183,7 @@ class KeyedReader(Client):
             self._sticks_to = None
             self.give_up()
         else:
+            read.nodes.add(node_id)
             self._take(read, result)
 
     def _take(self, read: FullRead, result: FetchPartitionResult) -> None:
