@@ -52,7 +52,7 @@ class KeyedTopic:
     #: How much of a group is committed anywhere.
     committed_end: Callable[[GroupId], int]
     topic_id: bytes | None = None
-    oracle: Oracle = field(default_factory=lambda: Oracle(1))
+    oracle: Oracle = field(default_factory=partial(Oracle, 1))
     transactions: list[Transaction] = field(default_factory=list)
     reads: list[FullRead] = field(default_factory=list)
 
