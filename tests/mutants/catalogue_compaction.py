@@ -305,4 +305,23 @@ OBSERVERS = (
     ),
 )
 
-COMPACTION: tuple[Mutant, ...] = (*KEYS, *TOMBSTONES, *TRANSACTIONS, *PRODUCERS, *PLACES, *OBSERVERS)
+REFUSED = (
+    mutant(
+        "records-of-a-compacted-topic-deleted-on-demand",
+        "Kafka's Partition.deleteRecordsOnLeader: the policy forbids it",
+        "raftlake.replica.apis.delete_records",
+        "        return ErrorCode.POLICY_VIOLATION\n",
+        "        pass\n",
+        ("unit/replica/test_replica_apis_delete_records.py",),
+    ),
+    mutant(
+        "compact-and-delete-refused-like-compact",
+        "Kafka's Partition.deleteRecordsOnLeader: delete among the policies allows it",
+        "raftlake.replica.apis.delete_records",
+        " and not partition.in_force.deletes:\n",
+        ":\n",
+        ("unit/replica/test_replica_apis_delete_records.py",),
+    ),
+)
+
+COMPACTION: tuple[Mutant, ...] = (*KEYS, *TOMBSTONES, *TRANSACTIONS, *PRODUCERS, *PLACES, *OBSERVERS, *REFUSED)
