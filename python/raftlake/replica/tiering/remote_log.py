@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from raftlake.kv.keys import tier_key
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.raft.types import FIRST_OFFSET, Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
@@ -89,8 +89,15 @@ class RemoteLog:
         return local if tiered is None else min(tiered.start_offset, local)
 
     def deleted_below(self, partition: Partition) -> Offset:
-        """The records below it are deleted, though table and log may have them still; 0 where none were."""
-        return self._kv.state.records_from(partition.group)
+        """The records below it are deleted, though table and log may have them still; 0 where none were. DeleteRecords deleted
+        them, or the retention of a leader."""
+        return max(self._kv.state.records_from(partition.group), self.adopted_start(partition))
+
+    def adopted_start(self, partition: Partition) -> Offset:
+        """Where a leader said that its log begins; 0 where none did. Of a partition with a table the quorum's keys say where it
+        begins."""
+        has_table = self.is_on and not partition.is_compacted
+        return FIRST_OFFSET if has_table else partition.core.told_log_start
 
     def local_start(self, partition: Partition) -> Offset:
         """The first offset of the local log that is not deleted."""
