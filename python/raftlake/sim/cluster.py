@@ -37,6 +37,7 @@ from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, sta
 from raftlake.sim.invariants.convergence import disagreements
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied, undropped
+from raftlake.sim.invariants.log_starts import ALL_DELETED, starts_behind
 from raftlake.sim.invariants.told_in_sync import ALL_IN_SYNC, told_apart
 from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, World
@@ -307,6 +308,8 @@ class Cluster:
         self.invariants.on_end(self.replicas())
         if left := self._uncopied():
             raise Violation(ALL_COPIED, "; ".join(left))
+        if behind := starts_behind(self._running()):
+            raise Violation(ALL_DELETED, "; ".join(behind))
         if apart := told_apart(self._running()):
             raise Violation(ALL_IN_SYNC, "; ".join(apart))
         self.check_oracle()
@@ -385,6 +388,7 @@ class Cluster:
             or voter_disagreements(self.replicas(), self.view, self.committed)
             or self._uncopied()
             or told_apart(self._running())
+            or starts_behind(self._running())
             or any(partition.open for partition in self._standing().values())
         ):
             held = sum(int(replica.log.end_offset) for replica in self.replicas())
