@@ -35,9 +35,9 @@ from raftlake.sim.faults.strikes import RoleTrap, Strike
 from raftlake.sim.histories.transactions import Standing, check_ended, check_shown, check_transactions, standing
 from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
+from raftlake.sim.invariants.log_starts import ALL_DELETED, starts_behind
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied, undropped
-from raftlake.sim.invariants.log_starts import ALL_DELETED, starts_behind
 from raftlake.sim.invariants.told_in_sync import ALL_IN_SYNC, told_apart
 from raftlake.sim.invariants.voter_sets import voter_disagreements
 from raftlake.sim.machine import Machine, World

@@ -26,6 +26,8 @@ from raftlake.storage.log import FileLog, FlushWork
 from raftlake.storage.log_compaction import FILE_NAME as CLEANER_NAME
 from raftlake.storage.log_compaction import Compactions
 from raftlake.storage.modes import mend_modes
+from raftlake.storage.noted_starts import FILE_NAME as STARTS_NAME
+from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.partition import (
     create_partitions,
     ensure_partition,
@@ -35,8 +37,6 @@ from raftlake.storage.partition import (
     require_inside,
     sweep,
 )
-from raftlake.storage.noted_starts import FILE_NAME as STARTS_NAME
-from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.recovery import Recovery, list_segments, sync_ahead
 from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.room import DiskRoom
@@ -93,9 +93,7 @@ class FileLogDirectory:
         self._compactor = Compactor(post)
         self._starts = NotedStarts(noted, self._flusher.run_aside, self._on_failure)
         compactions = Compactions(self._compactor, self._cleaned, self._flusher.run_aside, self._disposal)
-        self._recovery = Recovery(
-            self._points, compactions, self._starts, is_same_boot=self._lock.is_same_boot, synced=hosted
-        )
+        self._recovery = Recovery(self._points, compactions, self._starts, is_same_boot=self._lock.is_same_boot, synced=hosted)
         self._is_closed = False
         self._is_saving = False
         self._failure: StorageError | None = None

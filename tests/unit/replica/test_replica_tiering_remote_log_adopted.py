@@ -10,6 +10,7 @@ from raftlake.errors import ErrorCode
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import NodeId, Offset
 from raftlake.replica.config import METADATA_GROUP
+from raftlake.replica.configs.in_force import in_force
 from raftlake.wire.fetch_response import FetchPartitionResult
 from replica_cluster import Cluster, batch
 
@@ -129,3 +130,15 @@ def test_the_metadata_log_is_left_to_its_snapshots() -> None:
         cluster.run(1_000)
     assert all(node.partitions[METADATA_GROUP].core.told_log_start == 0 for node in cluster.nodes.values())
     assert any(node.partitions[METADATA_GROUP].log.start_offset > 0 for node in cluster.nodes.values())
+
+
+def test_a_partition_with_a_table_begins_where_the_quorums_keys_say() -> None:
+    cluster = Cluster(3, has_tier=True)
+    for name, adopted in (("tiered", 0), ("compacted", 7)):
+        (group,) = cluster.create_topic(name)
+        for node in cluster.nodes.values():
+            partition = node.partitions[group]
+            partition.core.told_log_start = Offset(7)
+            if adopted:
+                partition.obey(in_force({"cleanup.policy": "compact"}, node.config))
+            assert node.remote_log.adopted_start(partition) == adopted

@@ -1,0 +1,179 @@
+"""Bugs planted in how a follower takes over where its leader's log begins, and how that is remembered."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_work import mutant
+
+STATE = "raftlake.raft.state"
+RESPONSE = "raftlake.raft.handlers.fetch_response"
+PROGRESS = "raftlake.raft.progress"
+FETCH = "raftlake.raft.handlers.fetch"
+APPEND = "raftlake.raft.handlers.append"
+HOUSE = "raftlake.replica.turn.housekeeping"
+RULE = "raftlake.replica.partition.retention"
+REMOTE_LOG = "raftlake.replica.tiering.remote_log"
+SERVER = "raftlake.replica.replication.fetch_server"
+HOSTING = "raftlake.replica.hosting.hosting"
+NOTED = "raftlake.storage.noted_starts"
+LOG = "raftlake.storage.log"
+DIRECTORY = "raftlake.storage.directory"
+
+CORE = ("unit/raft/test_raft_log_start.py",)
+NODES = ("unit/replica/test_replica_tiering_remote_log_adopted.py",)
+FILES = ("unit/storage/test_storage_noted_starts.py",)
+CONTRACT = ("contract/test_storage_log_contract.py",)
+
+LOG_START = (
+    mutant(
+        "log-start-above-the-high-watermark",
+        "Kafka: never beyond the follower's own high watermark",
+        RESPONSE,
+        "    log_start = min(told, group.high_watermark)\n",
+        "    log_start = told\n",
+        CORE,
+    ),
+    mutant(
+        "log-start-taken-over-backwards",
+        "a deposed leader's follower would show deleted records again",
+        RESPONSE,
+        "log_start > group.shown_log_start:",
+        "log_start >= 0:",
+        CORE,
+    ),
+    mutant(
+        "log-start-of-the-metadata-log-taken-over",
+        "its snapshots decide it",
+        RESPONSE,
+        "    if group.shares_log_start and log_start",
+        "    if log_start",
+        CORE,
+    ),
+    mutant(
+        "log-start-kept-over-a-cut",
+        "after an unclean recovery the log may end below it",
+        STATE,
+        "        self.told_log_start = min(self.told_log_start, end)\n",
+        "",
+        CORE,
+    ),
+    mutant(
+        "local-start-told-of-a-tiered-log",
+        "KIP-405: the Fetch response tells the start of the whole log",
+        STATE,
+        "return self.tiered_start if self.begins_in_tier else self.shown_log_start",
+        "return self.shown_log_start",
+        CORE,
+    ),
+    mutant(
+        "waiting-replicas-not-told-of-a-deletion",
+        "an idle partition's follower never heard of it",
+        APPEND,
+        "        answer_parked(group, group.role)\n",
+        "        pass\n",
+        CORE + NODES,
+    ),
+    mutant(
+        "replica-told-again-and-again",
+        "Kafka's Raft takes over nothing, and asks again at once",
+        FETCH,
+        "        progress.told_log_start = group.announced_log_start\n",
+        "",
+        CORE,
+    ),
+    mutant(
+        "lost-answer-not-repeated",
+        "a follower that missed it shows deleted records for good",
+        FETCH,
+        "        progress.told_log_start = UNKNOWN_OFFSET\n",
+        "        pass\n",
+        CORE,
+    ),
+    mutant(
+        "start-told-that-cannot-be-taken-over",
+        "a follower that knows less to be committed asked again and again",
+        PROGRESS,
+        "min(group.announced_log_start, request.high_watermark)",
+        "group.announced_log_start",
+        CORE,
+    ),
+    mutant(
+        "new-leader-tells-its-own-segments",
+        "what an earlier leader deleted came back on its followers",
+        SERVER,
+        "log_start = partition.core.announced_log_start",
+        "log_start = partition.core.log_start",
+        NODES,
+    ),
+    mutant(
+        "adopted-start-not-shown",
+        "hostile test: 3,000 deleted records could be read again after a kill of all nodes",
+        REMOTE_LOG,
+        "max(self._kv.state.records_from(partition.group), self.adopted_start(partition))",
+        "self._kv.state.records_from(partition.group)",
+        NODES,
+    ),
+    mutant(
+        "adopted-start-hides-the-table",
+        "KIP-405: the quorum's keys say where a tiered partition begins",
+        REMOTE_LOG,
+        "return FIRST_OFFSET if has_table else",
+        "return",
+        NODES,
+    ),
+    mutant(
+        "noted-start-not-read-at-a-start",
+        "hostile test: the start went back for good where segments had other borders",
+        HOSTING,
+        "            told_log_start=log.noted_start,\n",
+        "",
+        NODES,
+    ),
+    mutant(
+        "adopted-start-deletes-nothing",
+        "Kafka deletes the segments below the log start whatever the topic keeps",
+        HOUSE,
+        " and ended <= log.start_offset:",
+        ":",
+        NODES,
+    ),
+    mutant(
+        "deleted-active-segment-stays",
+        "a log that its leader has deleted as a whole kept its last segment",
+        RULE,
+        " or active.end_offset <= ended):",
+        "):",
+        NODES,
+    ),
+    mutant(
+        "note-lost-while-the-file-is-written",
+        "the last of several deletions was not there after a kill",
+        NOTED,
+        "        if error is None:\n            self.save()\n",
+        "        if error is None:\n            pass\n",
+        FILES,
+    ),
+    mutant(
+        "deleted-logs-note-left",
+        "a topic of the same name would begin there",
+        DIRECTORY,
+        "        self._starts.forget(groups)\n",
+        "",
+        CONTRACT,
+    ),
+    mutant(
+        "noted-start-kept-over-a-reset",
+        "a log would begin above its end",
+        LOG,
+        "            self._pool.room.retrying(lambda: self._starts.lower(self.group, start.offset))\n",
+        "",
+        CONTRACT,
+    ),
+    mutant(
+        "noted-start-kept-over-a-cut",
+        "a log would begin above its end",
+        LOG,
+        "                self._pool.room.retrying(lambda: self._starts.lower(self.group, end_offset))\n",
+        "",
+        CONTRACT,
+    ),
+)
