@@ -19,8 +19,8 @@ FILE_NAME = "log-start-offset-checkpoint"
 
 
 class NotedStarts:
-    """`points` is of the file. Used from the driver's thread only. Raises StorageError when it cannot be written. `on_failure` is told of
-    an error beside the driver's thread; a full disk is none."""
+    """`points` is of the file. Used from the driver's thread only. Raises StorageError when the file cannot be written.
+    `on_failure` is told of an error beside the driver's thread; a full disk is none."""
 
     def __init__(self, points: RecoveryPoints, run_aside: RunAside, on_failure: Callable[[StorageError], None]) -> None:
         self._points = points

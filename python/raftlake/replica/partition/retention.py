@@ -56,8 +56,9 @@ def first_offset_to_keep(segments: Sequence[SegmentInfo], kept: Kept, wall_ms: i
 
 def wants_roll(segments: Sequence[SegmentInfo], kept: Kept, wall_ms: int, below: int, ended: int = 0) -> bool:
     """Whether the active segment is to be closed so that retention may delete all of the log, as in Kafka: its newest record is
-    older than `local_ms`, or all of it lies below `ended`; nothing of it lies above `below`, and whatever lies before it goes. A segment without any time stays:
-    it holds the control records of a leader, and grows old with the first record behind them."""
+    older than `local_ms`, or all of it lies below `ended`. Nothing of it lies above `below`, and whatever lies before it goes.
+    A segment without any time stays: it holds the control records of a leader, and grows old with the first record behind
+    them."""
     if not segments:
         return False
     active = segments[-1]

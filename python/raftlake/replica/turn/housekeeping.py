@@ -78,7 +78,8 @@ class Housekeeping:
             self._apply_retention()
 
     def _apply_retention(self) -> None:
-        """Delete closed segments that are too old or too many, or that the leader has deleted; of the metadata log its snapshots decide."""
+        """Delete closed segments that are too old or too many, or that the leader has deleted. Of the metadata log its
+        snapshots decide."""
         engine = self._engine
         rolls = 0
         for partition in list(engine.partitions.values()):
