@@ -1,4 +1,4 @@
-"""Bugs planted in how a follower takes over where its leader's log begins, and how that is remembered."""
+"""Bugs planted in how a follower takes over where its leader's log begins, and in what was found beside it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,33 @@ CORE = ("unit/raft/test_raft_log_start.py",)
 NODES = ("unit/replica/test_replica_tiering_remote_log_adopted.py",)
 FILES = ("unit/storage/test_storage_noted_starts.py",)
 CONTRACT = ("contract/test_storage_log_contract.py",)
+
+SMALL_WORDS = (
+    mutant(
+        "stray-directory-stops-compaction",
+        "hostile test: a directory named x.cleaned stopped all passes over its log for ever",
+        "raftlake.storage.cleaned",
+        "                continue\n            try:\n",
+        "                pass\n            try:\n",
+        ("unit/storage/test_storage_cleaned.py",),
+    ),
+    mutant(
+        "killed-worker-with-last-words",
+        "hostile test: a worker that SIGKILL ended has said nothing",
+        "raftlake.storage.worker_ending",
+        "    if status < 0:\n",
+        "    if status > 255:\n",
+        ("unit/storage/test_storage_worker_ending.py",),
+    ),
+    mutant(
+        "refused-deletion-without-the-range",
+        "hostile test: an offset beyond the end was refused without a bound",
+        "raftlake.client.reader",
+        "            if offset > ends[partition]:\n",
+        "            if offset < starts[partition]:\n",
+        ("unit/client/test_client_partition_admin.py",),
+    ),
+)
 
 LOG_START = (
     mutant(
