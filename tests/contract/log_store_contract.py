@@ -280,6 +280,7 @@ class LogStoreContract(ABC):
         assert (log.noted_start, log.start_offset) == (7, 0)
         assert read_all(log) == data_of(batches)
         self.flush(directory, log)
+        directory.checkpoint()
         assert self.restart(directory).open(GROUP).noted_start == 7
 
     def test_a_cut_or_a_reset_below_a_noted_start_lowers_it(self, directory: LogDirectory, log: LogStore) -> None:

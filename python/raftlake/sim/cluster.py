@@ -308,11 +308,11 @@ class Cluster:
         self.invariants.on_end(self.replicas())
         if left := self._uncopied():
             raise Violation(ALL_COPIED, "; ".join(left))
-        if behind := starts_behind(self._running()):
-            raise Violation(ALL_DELETED, "; ".join(behind))
         if apart := told_apart(self._running()):
             raise Violation(ALL_IN_SYNC, "; ".join(apart))
         self.check_oracle()
+        if behind := starts_behind(self._running()):
+            raise Violation(ALL_DELETED, "; ".join(behind))
         return Outcome(
             simulated_ms=self.scheduler.now_us // US_PER_MS,
             events=self.scheduler.events_run,
