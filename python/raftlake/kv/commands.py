@@ -9,9 +9,9 @@ number of operations, each {u8 kind 1 put | 2 delete, u16 key length, key, for a
 of a transaction, i64 producer id, i16 epoch, u8 sum of 1 commit and 2 retires the epoch}. Nothing may follow. `decode`
 raises WireError on anything else, and its result obeys the same limits as a Txn built here.
 
-A command with ranges of keys has format byte 2, and no other command has. Before each compare stands u8 kind 1 key | 2 prefix;
-operations know the kind 4 deletion of a prefix too: {u8 4, u16 prefix length, prefix}. A node of a release before ranges can read
-no command of format 2: as leader it lets none into the log, and as it applies one it changes nothing, unlike the others.
+A command with ranges of keys has format byte 2, and no other command has. Before each of its compares stands u8 kind 1 key | 2
+prefix. Kind 4 of its operations is the deletion of a prefix: {u8 4, u16 prefix length, prefix}. A node of a release before
+ranges can read no such command. As leader it lets none into the log; as it applies one it changes nothing, unlike newer nodes.
 Therefore all nodes are upgraded before a client uses ranges, as with kind 3.
 """
 

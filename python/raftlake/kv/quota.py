@@ -2,8 +2,9 @@
 
 Owns the count of commands that were let through and are not applied yet, so that a burst cannot pass a quota that each command
 alone would keep. What a command adds is judged at its worst: any of those before it may fail or succeed, so a key counts as the
-least that it may be then: a key below a prefix that is being deleted as nothing. Refuses to know who asks and what is committed. Invariant: what was let through brings the space at
-most up to the limit, except by commands that do not make it grow.
+least that it may be then. Below a prefix that is being deleted a key counts as nothing. Refuses to know who asks and what is
+committed. Invariant: what was let through brings the space at most up to the limit, except by commands that do not make it
+grow.
 """
 
 from __future__ import annotations

@@ -379,7 +379,8 @@ def test_a_key_under_a_range_that_is_being_deleted_counts_as_gone(prefix: str) -
     deleting = quota.reserve(machine, Txn((), (DeletePrefix(prefix),)))
     assert deleting is not None
     assert quota.reserve(machine, again) is None
-    assert (beside := quota.reserve(machine, Txn((), (Put("b", b"w"),)))) is not None
+    beside = quota.reserve(machine, Txn((), (Put("b", b"w"),)))
+    assert beside is not None
     quota.release(beside)
     quota.release(deleting)
     assert quota.reserve(machine, again) is not None
