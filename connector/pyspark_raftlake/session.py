@@ -24,9 +24,9 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
     The default reaches Spark's Python processes through the environment of the driver that this process starts. So it has no
     effect on a session that already runs, nor on a driver on another machine: set RAFTLAKE_BOOTSTRAP_SERVERS there.
 
-    `raftlake://` becomes a file system for checkpoints: the jar is added to `spark.jars`. `http`, "host:port,host:port", are the
-    nodes' HTTP fronts; without it the quorum is asked for them, and RaftlakeError is raised where it does not answer. A source
-    tree whose jar was not built does without `raftlake://`; with `http` given, that is a ConfigError.
+    `raftlake://` becomes a file system for checkpoints: the jar is added to `spark.jars`. `http` names the nodes' HTTP fronts,
+    "host:port,host:port"; without it the quorum is asked for them, and RaftlakeError is raised where it does not answer. A
+    source tree whose jar was not built does without `raftlake://`; with `http` given, that is a ConfigError.
     """
     from raftlake.client.types import parse_servers
 

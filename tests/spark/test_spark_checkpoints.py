@@ -41,9 +41,7 @@ def write(directory: Path, name: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ["RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider"])
-def test_a_stateful_query_goes_on_from_the_quorum(
-    quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str
-) -> None:
+def test_a_stateful_query_goes_on_from_the_quorum(quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str) -> None:
     pipeline = provider.lower()
     ours, local = f"raftlake://{pipeline}/main", str(tmp_path / "checkpoint")
     files = tmp_path / "input"

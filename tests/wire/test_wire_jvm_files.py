@@ -32,8 +32,8 @@ def test_the_contracts_of_the_file_system_hold_on_a_quorum(quorum: LocalQuorum) 
     places = [classes, BUILD / "classes" / "java" / "main", BUILD / "resources" / "test", BUILD / "resources" / "main"]
     path = [*map(str, places), f"{FETCHED}/*", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
     command = ["java", "-Xmx512m", f"-Draftlake.test.servers={quorum.http_servers}", "-cp", ":".join(path), LAUNCHER]
-    asked = [f"--scan-classpath={classes}", "--exclude-tag=memory", "--details=summary", "--disable-banner", "--fail-if-no-tests"]
-    done = subprocess.run([*command, "execute", *asked], capture_output=True, text=True, timeout=230, check=False)
+    asked = ["execute", f"--scan-classpath={classes}", "--exclude-tag=memory", "--details=summary", "--fail-if-no-tests"]
+    done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stdout[-6000:]
     # It was the quorum that held the files.
     with Client(quorum.bootstrap_servers) as client:
