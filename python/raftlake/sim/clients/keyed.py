@@ -90,7 +90,7 @@ class KeyedTopic:
         """Those that it is created with."""
         settings = self.settings
         found = {
-            "cleanup.policy": "compact,delete" if settings.keyed_trims else "compact",
+            "cleanup.policy": "compact,delete" if self.trims else "compact",
             "min.cleanable.dirty.ratio": str(settings.keyed_dirty_percent / 100),
             "delete.retention.ms": str(settings.delete_retention_ms),
             "min.compaction.lag.ms": str(settings.compaction_lag_ms),
@@ -215,7 +215,7 @@ class KeyedConfigurer(Configurer):
             "min.compaction.lag.ms": ("0", "1000", None),
             "segment.ms": ("1500", "6000", None),
         }
-        if settings.keyed_trims:
+        if target.trims:
             self._changes["cleanup.policy"] = ("compact", "compact,delete")
         elif settings.tier_lag_ms:
             self._changes["cleanup.policy"] = ("compact",)

@@ -29,7 +29,7 @@ FOLDER = "d/"
 
 
 class RangeKvClient(KvClient):
-    """`settings.kv_range_percent` of its operations are about ranges."""
+    """So many in a hundred of its operations as the setting says are about ranges."""
 
     def __init__(self, shared: Shared, name: str) -> None:
         super().__init__(shared, name)
