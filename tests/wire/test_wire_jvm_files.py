@@ -38,3 +38,9 @@ def test_the_contracts_of_the_file_system_hold_on_a_quorum(quorum: LocalQuorum) 
     # It was the quorum that held the files.
     with Client(quorum.bootstrap_servers) as client:
         assert client.kv.list("/fs/test-").entries
+
+
+def test_the_quorum_tells_its_http_fronts(quorum: LocalQuorum) -> None:
+    from pyspark_raftlake.jvm import http_servers
+
+    assert set(http_servers(quorum.bootstrap_servers).split(",")) == set(quorum.http_servers.split(","))
