@@ -149,7 +149,7 @@ KV_RANGES = (
         "commands-with-ranges-weigh-what-they-are-long",
         "two thousand of them in one batch hold the loop for seconds",
         SERVICE,
-        "PROPOSED_BATCH_BYTES if value[0] == FORMAT_RANGES else len(value)",
+        "PROPOSED_BATCH_BYTES if value.startswith(_RANGES) else len(value)",
         "len(value)",
         DRIVEN,
     ),

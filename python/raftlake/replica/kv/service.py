@@ -38,6 +38,8 @@ APPLY_SLICE_BYTES = 128 * 1024
 APPLY_INTERVAL_MS = 1
 #: As many keys of ranges of commands are as much work: what a range costs does not follow from the length of its command.
 APPLY_SLICE_RANGE_KEYS = 10_000
+#: What a command with ranges begins with.
+_RANGES = bytes((FORMAT_RANGES,))
 #: Commands that are proposed together become batches of about so many bytes, since a batch is applied as a whole.
 PROPOSED_BATCH_BYTES = 128 * 1024
 #: Results kept, at least, for proposals that were forwarded: their reply may arrive after this node has applied them.
@@ -149,7 +151,7 @@ class KvService:
         first = size = 0
         for index, (value, _) in enumerate(collected, start=1):
             # Applied as a whole, a batch has one command with ranges at most.
-            size += PROPOSED_BATCH_BYTES if value[0] == FORMAT_RANGES else len(value)
+            size += PROPOSED_BATCH_BYTES if value.startswith(_RANGES) else len(value)
             if size >= PROPOSED_BATCH_BYTES or index == len(collected):
                 self._append_batch(collected[first:index])
                 first, size = index, 0
