@@ -143,6 +143,10 @@ def test_what_a_new_voter_has_fetched_grows_with_its_log_and_its_snapshot() -> N
     assert operations.fetched(spare) == (log.end_offset, 70, 100)
     cluster.crash(spare, "test")
     assert operations.fetched(spare) == (-1, -1, -1)
+    # Seed 101: a node that begins is there before its replicas are.
+    cluster.start(spare)
+    assert cluster.machines[spare].node is not None and not cluster.machines[spare].replicas
+    assert operations.fetched(spare) == (-1, -1, -1)
 
 
 def settled_cluster() -> Cluster:

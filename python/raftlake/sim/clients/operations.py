@@ -79,14 +79,15 @@ class Operations:
 
     def fetched(self, node_id: NodeId) -> tuple[int, int, int]:
         """How far a node has come with the metadata log: its end, and of which snapshot how many bytes it has. It grows as long
-        as the node gets on; (-1, -1, -1) while it is down."""
+        as the node gets on; (-1, -1, -1) while it is down or begins."""
         node = self._machines[node_id].node
         partition = None if node is None else node.partitions.get(METADATA_GROUP)
-        if partition is None:
+        replica = self._machines[node_id].replicas.get(METADATA_GROUP)
+        if partition is None or replica is None:
             return -1, -1, -1
         role = partition.core.role
         download = role.download if isinstance(role, Follower) else None
-        end = int(self._machines[node_id].replicas[METADATA_GROUP].log.end_offset)
+        end = int(replica.log.end_offset)
         return (end, -1, -1) if download is None else (end, download.snapshot_id.offset, download.position)
 
     def lost(self) -> list[ReplicaKey]:
