@@ -26,8 +26,8 @@ from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_in_sync import IN_SYNC_BUGS
 from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
-from tests.mutants.catalogue_log_start import LOG_START, SMALL_WORDS
 from tests.mutants.catalogue_kv_ranges import KV_RANGES
+from tests.mutants.catalogue_log_start import LOG_START, SMALL_WORDS
 from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
