@@ -19,6 +19,7 @@ LOG = "raftlake.storage.log"
 DIRECTORY = "raftlake.storage.directory"
 
 CORE = ("unit/raft/test_raft_log_start.py",)
+TABLE = ("unit/replica/test_replica_tiering_remote_log.py",)
 NODES = ("unit/replica/test_replica_tiering_remote_log_adopted.py",)
 FILES = ("unit/storage/test_storage_noted_starts.py",)
 CONTRACT = ("contract/test_storage_log_contract.py",)
@@ -143,9 +144,25 @@ LOG_START = (
         "adopted-start-hides-the-table",
         "KIP-405: the quorum's keys say where a tiered partition begins",
         REMOTE_LOG,
-        "return FIRST_OFFSET if has_table else",
-        "return",
+        "        if not self.is_on or partition.is_compacted:\n            return partition.core.told_log_start\n",
+        "        if partition.core.told_log_start:\n            return partition.core.told_log_start\n",
         NODES,
+    ),
+    mutant(
+        "ended-records-are-shown",
+        "simulator, seed 57: a segment that reaches below the table's start showed other records on each node",
+        REMOTE_LOG,
+        "        return tiered.start_offset\n\n    def local_start",
+        "        return FIRST_OFFSET\n\n    def local_start",
+        TABLE,
+    ),
+    mutant(
+        "table-from-before-an-unclean-election-hides-the-log",
+        "KIP-966: the log may end below the start of the table",
+        REMOTE_LOG,
+        "if tiered is None or tiered.recovery != recovery_of(self._kv.machine):",
+        "if tiered is None:",
+        TABLE,
     ),
     mutant(
         "noted-start-not-read-at-a-start",
