@@ -182,8 +182,8 @@ RECONCILIATION = (
         edits=(
             Edit(
                 FETCH,
-                "    if diverging is None and snapshot_id is None and offset == group.log_end and",
-                "    if offset >= group.log_end and",
+                "    if diverging is None and snapshot_id is None:\n        has_all = offset == group.log_end and",
+                "    if True:\n        has_all = offset >= group.log_end and",
             ),
         ),
     ),

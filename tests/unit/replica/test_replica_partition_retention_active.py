@@ -10,7 +10,7 @@ from enginekit import ORDERS, Ground, Noted
 from raftlake.errors import DiskFull, ErrorCode
 from raftlake.ports.driver import SegmentInfo
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import NodeId, Offset
+from raftlake.raft.types import FIRST_OFFSET, NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.disk.findings import Findings
@@ -224,6 +224,7 @@ class House:
             snapshots=self.snapshots,  # type: ignore[arg-type]
             ticking=[],
             table=lambda partition: table,
+            adopted_start=lambda partition: FIRST_OFFSET,
         ).run()
 
     def round(self) -> list[Partition]:
