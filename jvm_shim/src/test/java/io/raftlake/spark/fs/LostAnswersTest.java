@@ -171,7 +171,7 @@ class LostAnswersTest {
     }
 
     private final Between between = new Between(space);
-    private final Namespace names = new Namespace(between, new Blobs(between, null));
+    private final Namespace names = new Namespace(between, new Blobs(between, null), Fence.NONE);
 
     private static Location in(String path) throws IOException {
         return Location.of("p", path);
