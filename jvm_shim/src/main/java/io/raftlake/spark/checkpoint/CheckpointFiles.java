@@ -120,7 +120,11 @@ public final class CheckpointFiles implements CheckpointFileManager {
     @Override
     public boolean exists(Path given) {
         try {
-            return files().exists(whole(given));
+            boolean exists = files().exists(whole(given));
+            if (exists && fenced != null) {
+                fenced.ownership().confirmWhatWasFound();
+            }
+            return exists;
         } catch (IOException error) {
             throw sneaky(error);
         }

@@ -108,7 +108,7 @@ final class Ownership implements Fence {
     /** A checkpoint that nobody took is of a driver that takes none: nobody is to take it meanwhile. */
     private void look() throws IOException {
         Optional<Entry> found = space.get(key);
-        if (found.isPresent() && !Owner.decode(found.get().value()).run().equals(run.id())) {
+        if (found.isPresent() && !isMine(found.get())) {
             throw lost(found);
         }
         version = found.map(Entry::version).orElse(KeySpace.ABSENT);
@@ -121,11 +121,33 @@ final class Ownership implements Fence {
         }
         requireNotLost();
         Optional<Entry> found = space.get(key);
-        boolean isMine = found.isPresent() && Owner.decode(found.get().value()).run().equals(run.id());
-        if (run.isOfDriver() || !isMine) {
+        if (run.isOfDriver() || found.isEmpty() || !isMine(found.get())) {
             throw lost(found);
         }
         version = found.get().version();
+    }
+
+    @Override
+    public synchronized void confirm() throws IOException {
+        requireNotLost();
+        Optional<Entry> found = space.get(key);
+        boolean isLost = run.isOfDriver()
+                ? found.map(Entry::version).orElse(KeySpace.ABSENT) != version
+                : found.isPresent() && !isMine(found.get());
+        if (isLost) {
+            throw lost(found);
+        }
+    }
+
+    /** Of the driver: whoever finds a file that it did not write asks whose checkpoint this is. Readers in tasks may be others. */
+    void confirmWhatWasFound() throws IOException {
+        if (run.isOfDriver()) {
+            confirm();
+        }
+    }
+
+    private boolean isMine(Entry entry) {
+        return Owner.decode(entry.value()).run().equals(run.id());
     }
 
     private CheckpointFencedException lost(Optional<Entry> found) {

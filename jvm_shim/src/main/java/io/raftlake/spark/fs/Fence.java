@@ -13,6 +13,9 @@ public interface Fence {
 
         @Override
         public void explain(TxnResult refused) {}
+
+        @Override
+        public void confirm() {}
     };
 
     /** Adds the compares. An IOException where the writer is known to be fenced already. */
@@ -20,4 +23,7 @@ public interface Fence {
 
     /** An IOException where these compares were in the way of a transaction for good. */
     void explain(TxnResult refused) throws IOException;
+
+    /** Looks whether the writer is fenced: an IOException if so. For a change that needs no transaction to be refused. */
+    void confirm() throws IOException;
 }

@@ -168,8 +168,14 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     }
 
     private void put(Node file, Blobs.Intent content) throws IOException {
-        Namespace.Plan toPut = plan == null ? names.expect(at, overwrite) : plan;
-        names.putFile(toPut, file, content, overwrite, makesDirectories);
+        try {
+            Namespace.Plan toPut = plan == null ? names.expect(at, overwrite) : plan;
+            names.putFile(toPut, file, content, overwrite, makesDirectories);
+        } catch (FileAlreadyExistsException taken) {
+            // By whoever fenced this writer, perhaps: that is the better answer then.
+            names.confirmWriter();
+            throw taken;
+        }
     }
 
     @Override

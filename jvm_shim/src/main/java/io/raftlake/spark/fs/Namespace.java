@@ -63,6 +63,11 @@ public final class Namespace {
         return blobs;
     }
 
+    /** Looks whether this writer may change anything still; an IOException tells that it may not. */
+    void confirmWriter() throws IOException {
+        fence.confirm();
+    }
+
     // --- reads -------------------------------------------------------------------------------------------------------
 
     Found find(Location at) throws IOException {

@@ -18,6 +18,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.junit.jupiter.api.BeforeEach;
@@ -123,6 +124,26 @@ class OwnershipTest {
         write(ofNewer, at("offsets/1"));
         write(files(tasks(newer), "state/0/0"), at("state/0/0/2.delta"));
         assertEquals(newer.id(), owner().orElseThrow().run());
+    }
+
+    /** Spark asks whether the file of a batch exists, and creates it if not: to a fenced run either tells of the newer one. */
+    @Test
+    void aFileOfTheNewerRunIsNoConcurrentUpdateButAFence() throws IOException {
+        CheckpointFiles offsets = files(older, "offsets");
+        write(offsets, at("offsets/0"));
+        assertTrue(offsets.exists(at("offsets/0")));
+        assertThrows(FileAlreadyExistsException.class, () -> write(offsets, at("offsets/0")));
+        CancellableFSDataOutputStream underWay = files(older, "commits").createAtomic(at("commits/0"), false);
+        CheckpointFiles asks = files(older, "offsets");
+        CheckpointFiles tasks = files(tasks(older), "state/0/0");
+        tasks.exists(at("offsets/0"));
+        files(newer, "offsets").list(at("offsets"));
+        write(files(newer, "offsets"), at("offsets/1"));
+        write(files(newer, "commits"), at("commits/0"));
+        write(files(tasks(newer), "state/0/0"), at("state/0/0/1.delta"));
+        assertFenced(() -> write(tasks, at("state/0/0/1.delta")));
+        assertFenced(underWay::close);
+        assertFenced(() -> asks.exists(at("offsets/1")));
     }
 
     @Test
