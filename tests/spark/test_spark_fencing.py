@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("fencing_job.py")
 FILES = 24
+FILES_BEFORE = 6
 
 
 class Driver:
@@ -82,20 +83,26 @@ def test_the_older_of_two_drivers_is_fenced(
     source = tmp_path / "input"
     source.mkdir()
     expected: Counter[str] = Counter()
-    for number in range(FILES):
-        words = ["all", f"word{number % 5}"]
-        (source / f"{number:03}.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-        expected.update(words)
+
+    def put_files(numbers: range) -> None:
+        for number in numbers:
+            words = ["all", f"word{number % 5}"]
+            (source / f"{number:03}.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+            expected.update(words)
 
     def start(name: str) -> Driver:
         drivers.append(Driver(quorum, provider, f"raftlake://{pipeline}/main", source, tmp_path / name))
         return drivers[-1]
 
+    put_files(range(FILES_BEFORE))
     older = start("older")
     wait_until(lambda: len(older.batches) >= 3, "three batches of the older driver", 120)
     if is_paused:
         older.signal(signal.SIGSTOP)
     newer = start("newer")
+    wait_until(lambda: owner(client, pipeline)["run"] == newer.text("run"), "the newer driver to take the checkpoint", 120)
+    # Both see the rest of the input.
+    put_files(range(FILES_BEFORE, FILES))
     wait_until(lambda: len(newer.batches) >= 2, "two batches of the newer driver", 120)
     if is_paused:
         older.signal(signal.SIGCONT)
@@ -103,7 +110,7 @@ def test_the_older_of_two_drivers_is_fenced(
     error, newer_run = older.text("error"), newer.text("run")
     assert error and newer_run
     assert "no longer owns this checkpoint" in error and f"The owner is run {newer_run} on host " in error, error
-    assert f"process {owner_pid(client, pipeline)}" in error
+    assert f"process {owner(client, pipeline)['pid']}" in error
     wait_until(lambda: bool(newer.batches) and newer.batches[-1][1].get("all") == FILES, "all files in the newer driver", 120)
     assert newer.batches[-1][1] == dict(expected)
     (newer.directory / "stop").touch()
@@ -115,7 +122,7 @@ def test_the_older_of_two_drivers_is_fenced(
     assert numbers[0] in (older.batches[-1][0], older.batches[-1][0] + 1)
 
 
-def owner_pid(client: Client, pipeline: str) -> int:
+def owner(client: Client, pipeline: str) -> dict[str, Any]:
     entry = client.kv.get(f"/fs-owner/{pipeline}/main")
     assert entry is not None
-    return int(json.loads(entry.value)["pid"])
+    return dict(json.loads(entry.value))
