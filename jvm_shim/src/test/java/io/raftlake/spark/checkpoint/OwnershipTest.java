@@ -8,6 +8,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.raftlake.spark.kit.Spaces;
 import io.raftlake.spark.quorum.Entry;
+import io.raftlake.spark.quorum.KeySpace;
+import io.raftlake.spark.quorum.ListRequest;
+import io.raftlake.spark.quorum.Page;
+import io.raftlake.spark.quorum.Txn;
+import io.raftlake.spark.quorum.TxnResult;
+import io.raftlake.spark.quorum.Witness;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
@@ -146,13 +152,81 @@ class OwnershipTest {
         assertFenced(() -> asks.exists(at("offsets/1")));
     }
 
+    /** In an executor of its own: nothing of the run was told there that it lost the checkpoint. */
+    @Test
+    void theFirstWriteOfALateTaskIsFenced() throws IOException {
+        files(older, "offsets").list(at("offsets"));
+        files(newer, "offsets").list(at("offsets"));
+        assertFenced(() -> write(files(tasks(older), "state/0/0"), at("state/0/0/1.delta")));
+        assertFalse(files(newer, "state/0/0").exists(at("state/0/0/1.delta")));
+    }
+
+    /** The first call of a run after another took the checkpoint. */
+    @Test
+    void aFileThatTheNewerRunWroteIsNotTakenForOnesOwn() throws IOException {
+        CheckpointFiles offsets = files(older, "offsets");
+        offsets.list(at("offsets"));
+        write(files(newer, "offsets"), at("offsets/1"));
+        assertFenced(() -> offsets.exists(at("offsets/1")));
+    }
+
+    /** Its answer is lost, and it was read back too late. */
+    @Test
+    void aRunWhoseTakeoverWasTakenOverAtOnceIsFenced() throws IOException {
+        CheckpointRoot checkpoint = new CheckpointRoot(root, QUERY);
+        KeySpace lossy = new Lossy(() -> new Ownership(Spaces.SPACE, checkpoint, newer).enter());
+        assertFenced(() -> new Ownership(lossy, checkpoint, older).enter());
+        assertEquals(newer.id(), owner().orElseThrow().run());
+        KeySpace quiet = new Lossy(() -> {});
+        Ownership again = new Ownership(quiet, checkpoint, driver("third"));
+        again.enter();
+        Txn txn = new Txn().put("/x-" + pipeline, bytes(1));
+        again.addTo(txn);
+        assertTrue(Spaces.SPACE.commit(txn, space -> false).succeeded(), "it knows the version that its key got");
+    }
+
+    /** No answer tells the version of a change, and somebody acts before it is read back. */
+    private static final class Lossy implements KeySpace {
+        private interface Act {
+            void run() throws IOException;
+        }
+
+        private final Act act;
+
+        Lossy(Act act) {
+            this.act = act;
+        }
+
+        @Override
+        public Optional<Entry> get(String key) throws IOException {
+            return Spaces.SPACE.get(key);
+        }
+
+        @Override
+        public Page list(ListRequest request) throws IOException {
+            return Spaces.SPACE.list(request);
+        }
+
+        @Override
+        public TxnResult commit(Txn txn, Witness witness) throws IOException {
+            TxnResult result = Spaces.SPACE.commit(txn, witness);
+            act.run();
+            return result.succeeded() ? TxnResult.happened(0) : result;
+        }
+
+        @Override
+        public String describe() {
+            return "lossy";
+        }
+    }
+
     @Test
     void aRunThatLostACheckpointDoesNotTakeItAgainWhenTheNewerOneIsGone() throws IOException {
         CheckpointFiles offsets = files(older, "offsets");
         offsets.list(at("offsets"));
         files(newer, "offsets").list(at("offsets"));
         assertFenced(() -> write(offsets, at("offsets/0")));
-        Spaces.SPACE.commit(new io.raftlake.spark.quorum.Txn().delete(ownerKey), space -> space.get(ownerKey).isEmpty());
+        Spaces.SPACE.commit(new Txn().delete(ownerKey), space -> space.get(ownerKey).isEmpty());
         assertFenced(() -> write(offsets, at("offsets/0")));
         assertFenced(() -> files(older, "offsets").list(at("offsets")));
     }
@@ -161,7 +235,7 @@ class OwnershipTest {
     void anOwnerKeyThatSomebodyDeletedFencesTheRun() throws IOException {
         CheckpointFiles offsets = files(older, "offsets");
         offsets.list(at("offsets"));
-        Spaces.SPACE.commit(new io.raftlake.spark.quorum.Txn().delete(ownerKey), space -> space.get(ownerKey).isEmpty());
+        Spaces.SPACE.commit(new Txn().delete(ownerKey), space -> space.get(ownerKey).isEmpty());
         String told = assertThrows(CheckpointFencedException.class, () -> write(offsets, at("offsets/0"))).getMessage();
         assertTrue(told.contains("its owner key was deleted"), told);
     }
@@ -190,9 +264,13 @@ class OwnershipTest {
 
     @Test
     void metadataOfAnOperatorIsNoCheckpoint() throws IOException {
-        write(files(null, "."), at("state/0/_metadata/metadata"), "v1\n{\"operatorInfo\":{}}".getBytes());
-        files(older, "state/0/_metadata").list(at("state/0/_metadata"));
-        assertEquals(older.id(), owner().orElseThrow().run());
+        for (String content : List.of("v1\n{\"operatorInfo\":{}}", "{\"operatorInfo\":{}}")) {
+            Run run = driver("older");
+            Path directory = at("state/" + content.length() + "/_metadata");
+            write(files(null, "."), new Path(directory, "metadata"), content.getBytes());
+            new CheckpointFiles(directory, conf, absent -> Optional.of(run)).list(directory);
+            assertEquals(run.id(), owner().orElseThrow().run());
+        }
     }
 
     @Test
@@ -260,7 +338,7 @@ class OwnershipTest {
     private void requireOneAfterTheOther() throws IOException {
         String before = "";
         List<String> left = new ArrayList<>();
-        List<Entry> entries = new ArrayList<>(Spaces.SPACE.list(io.raftlake.spark.quorum.ListRequest.deep(
+        List<Entry> entries = new ArrayList<>(Spaces.SPACE.list(ListRequest.deep(
                 "/fs/" + pipeline + "/a%25b/q/offsets/", false)).entries());
         entries.sort(java.util.Comparator.comparingLong(Entry::version));
         for (Entry entry : entries) {
