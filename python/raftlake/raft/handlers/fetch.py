@@ -43,7 +43,9 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
     diverging = snapshot_id = None
     if request.last_fetched_epoch != history.last_epoch or not history.last_start < offset <= group.log_end:
         diverging, snapshot_id = reconcile(group, offset, request.last_fetched_epoch)
-    if diverging is None and snapshot_id is None:
+    # Sent before a fetch that we have handled: what it tells may be lost since. The first one of a session follows nothing.
+    is_late = 0 < event.follows < progress.follows
+    if diverging is None and snapshot_id is None and not is_late:
         # Kafka's lastCaughtUpTimestamp: it has all we have now, or all we had when it fetched before.
         if offset >= group.log_end:
             progress.caught_up_at_ms = now_ms
