@@ -92,8 +92,8 @@ CORES = (
         "fetch-below-the-local-start-acknowledges",
         "KAFKA-14077: the high watermark counts what a replica does not have",
         FETCH,
-        "    if diverging is None and snapshot_id is None:\n        # Kafka's",
-        "    if diverging is None:\n        # Kafka's",
+        "    if diverging is None and snapshot_id is None and not is_late:\n        # Kafka's",
+        "    if diverging is None and not is_late:\n        # Kafka's",
         SENT,
     ),
     mutant(
