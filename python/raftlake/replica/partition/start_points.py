@@ -158,8 +158,10 @@ class KnownProducers:
         return producer_snapshot.packed_rows(self.encoded)
 
     def without_transactions(self) -> KnownProducers:
-        """The same for a log that begins behind all of it: a batch there opens its transaction anew."""
-        return KnownProducers(producer_snapshot.encode_packed(closed_rows(self.packed)), self.has_forgotten)
+        """The same for a log that begins behind all of it: a batch there opens its transaction anew. What was open is
+        forgotten."""
+        closed = closed_rows(self.packed)
+        return KnownProducers(producer_snapshot.encode_packed(closed), self.has_forgotten or closed != bytes(self.packed))
 
     def records(self) -> Iterator[bytes]:
         """The records; `decode` reads each of them."""
@@ -362,19 +364,12 @@ class LogFacts:
         self.producers.drop()
 
     def can_begin_at(self, offset: Offset) -> Offset:
-        """Up to where the log may be trimmed, at most to `offset`, the base of a segment: where a point tells the producers.
-        One that is missing for want of room is not waited for: a log that is trimmed makes room."""
+        """Up to where the log may be trimmed, at most to `offset`, the base of a segment: where a point tells the producers. One
+        that is missing for want of room is waited for: who forgets producers appends batches that come again."""
         log, points = self._log, self._log.start_points.offsets
-        if offset in points or self._finds_no_room:
+        if offset in points:
             return offset
         return max((base for base in log.segment_bases if base <= offset and base in points), default=log.start_offset)
-
-    def trimmed(self) -> None:
-        """The log begins later, which made room. Where none of its points is left, what its lost beginning said is known here
-        alone: save it at the log's end. Raises StorageError."""
-        log = self._log
-        if not any(log.start_offset <= offset <= log.end_offset for offset in log.start_points.offsets):
-            self._save_at_base(log.end_offset)
 
     def _drop_strays(self, saved: Offset) -> None:
         """Of the points of clean stops only one behind the last segment's start is worth anything."""
