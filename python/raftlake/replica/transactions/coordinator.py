@@ -30,6 +30,7 @@ from raftlake.replica.kv.service import KvService
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.timers import Timer
 from raftlake.replica.transaction_entry import Transaction, encode, transaction_key
+from raftlake.replica.transactions.raising import EndAndRaise
 from raftlake.replica.transactions.requests import Answer, Decide, InitProducer, Request, TakeId, Wait, Write
 
 #: How long a request waits for the end of the transaction before. Clients wait 30 s for an answer, and more at once is no use.
@@ -189,7 +190,7 @@ class Coordinator:
 
     def _on_id(self, lane: _Lane, held: _Held, producer_id: int | None) -> None:
         held.is_asking = False
-        assert isinstance(held.request, InitProducer)
+        assert isinstance(held.request, InitProducer | EndAndRaise)
         if producer_id is None:
             self._answer(lane, held, Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         held.request.new_id = producer_id
