@@ -180,5 +180,7 @@ def _fault_of_raise(found: Transaction, before: Transaction) -> str | None:
         return None if is_next and keeps else "a decision raises the epoch by one and keeps the partitions"
     told = (found.last_producer_id, found.last_epoch) == (before.producer_id, before.epoch)
     is_new = found.producer_id != before.producer_id and found.epoch == 0 and told
-    is_abort = found.state is TransactionState.COMPLETE_ABORT and not found.partitions
-    return None if is_abort and (is_next or is_new) else "where nothing is under way the epoch is raised by an empty abort"
+    # A retired epoch is followed by the next one, however its transaction ended.
+    is_end = found.state is (before.state if before.is_retired else TransactionState.COMPLETE_ABORT)
+    fits = is_end and not found.partitions and not found.is_retired
+    return None if fits and (is_next or is_new) else "where nothing is under way the epoch is raised by an empty abort"

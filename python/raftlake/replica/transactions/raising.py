@@ -8,6 +8,9 @@ and the answer tells that one with epoch 0.
 A request that comes again names the epoch before. It is answered as the first time, while no other transaction has begun. Kafka
 knows a repetition by the epoch alone. Here the key says too that the decision raised the epoch (`Transaction.is_raised`): the
 epoch may have been given to another producer by InitProducerId.
+
+Where a command has ended the transaction and retired its epoch, the same end succeeds and gives the next epoch, as InitProducerId
+does. The old epoch must not be told: the producer would count its batches from 0, and they would be taken for repeated ones.
 """
 
 from __future__ import annotations
@@ -42,11 +45,11 @@ class EndAndRaise:
             return UNMAPPED
         if asked != standing.successor or self.epoch > EPOCH_EXHAUSTED:
             return FENCED
-        if standing.is_retired:
-            return _told(standing) if self._is_as_decided(standing) else INVALID
+        if standing.is_retired and not self._is_as_decided(standing):
+            return INVALID
         if standing.is_prepared:
             return Wait()
-        if standing.is_idle and self.commit:
+        if standing.is_idle and self.commit and not standing.is_retired:
             return INVALID
         if self.epoch == EPOCH_EXHAUSTED and self.new_id is None:
             return TakeId()
@@ -54,8 +57,8 @@ class EndAndRaise:
         decided = replace(standing.raised(self.commit, next_id), updated_ms=wall_ms)
         if standing.is_ongoing:
             return Write(decided, _told(decided))
-        # Nothing was done in it, so no partition needs a marker. `completed` is what the markers would leave.
-        empty = replace(decided, started_ms=wall_ms).completed()
+        # Nothing was done in it, or a command has ended it. So no partition needs a marker, and this is what markers leave.
+        empty = replace(decided, is_retired=False, started_ms=wall_ms).completed()
         return Write(empty, _told(empty))
 
     def _repeated(self, standing: Transaction) -> Step:
