@@ -155,8 +155,8 @@ public class Beside {
 def test_kafkas_producer_goes_on_where_a_command_ended_its_transaction(
     quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool, tmp_path: Path
 ) -> None:
-    """Its own commit succeeds, since that is decided, and gives the next epoch. Its own abort is refused. A late command ends no
-    other transaction of the id."""
+    """Its own commit succeeds, since that is decided, and gives the next epoch. Its own abort is refused. A late command ends
+    no other transaction of the id."""
     topic = new_topic()
     story = tmp_path / "Beside.java"
     story.write_text(BESIDE)
