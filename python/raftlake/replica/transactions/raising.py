@@ -9,8 +9,9 @@ A request that comes again names the epoch before. It is answered as the first t
 knows a repetition by the epoch alone. Here the key says too that the decision raised the epoch (`Transaction.is_raised`): the
 epoch may have been given to another producer by InitProducerId.
 
-Where a command has ended the transaction and retired its epoch, the same end succeeds and gives the next epoch, as InitProducerId
-does. The old epoch must not be told: the producer would count its batches from 0, and they would be taken for repeated ones.
+Where a command has ended the transaction and retired its epoch, the same end succeeds and gives the next epoch, as
+InitProducerId does. The old epoch must not be told: the producer would count its batches from 0, and they would be taken for
+repeated ones.
 """
 
 from __future__ import annotations
