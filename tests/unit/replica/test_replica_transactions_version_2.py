@@ -149,6 +149,27 @@ def test_an_abort_where_nothing_was_done_raises_the_epoch(cluster: Cluster) -> N
         assert (producer.end(False), producer.epoch, producer.state()) == (E.NONE, epoch, "CompleteAbort")
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_abort_where_nothing_was_done_waits_for_the_transaction_before(cluster: Cluster, commit: bool) -> None:
+    """It must not take the place of Complete*, since it would hide how that one has ended."""
+    (group,) = cluster.create_topic("t")
+    producer = begun(cluster)
+    producer.transact([group], b"a", commit=commit)
+    assert producer.state().startswith("Prepare")
+    assert (producer.end(False), producer.epoch) == (E.NONE, 2)
+    producer.transact([group], b"b")
+    producer.settle("CompleteCommit")
+    assert committed_values(cluster, group) == ([b"a", b"b"] if commit else [b"b"])
+
+
+def test_the_end_after_a_command_waits_for_the_markers(cluster: Cluster) -> None:
+    (group,) = cluster.create_topic("t")
+    producer = begun(cluster)
+    assert producer.produce(group, b"a") is E.NONE
+    assert command(cluster, producer).succeeded
+    assert (producer.end(True), producer.epoch, producer.state()) == (E.NONE, 1, "CompleteCommit")
+
+
 def test_the_last_epoch_ends_in_another_producer_id(cluster: Cluster) -> None:
     (group,) = cluster.create_topic("t")
     producer = begun(cluster)

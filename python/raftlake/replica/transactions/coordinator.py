@@ -141,6 +141,9 @@ class Coordinator:
                 else:
                     held.is_asking = True
                     self._kv.read(True, partial(self._on_proven, lane, held))
+            case Write() if lane.marked_version and isinstance(held.request, EndAndRaise):
+                # It ends nothing but an empty transaction, which must not hide how the one before has ended.
+                return self._wait(lane, held)
             case Write(transaction=transaction, answer=told):
                 full = self._refusal_of_id(standing)
                 if full is not None:
@@ -154,11 +157,14 @@ class Coordinator:
                 held.is_asking = True
                 self._take_id(partial(self._on_id, lane, held))
             case Wait():
-                if held.timer is None:
-                    at_ms = self._engine.now_ms + HOLD_MS
-                    held.timer = self._engine.timers.schedule(at_ms, partial(self._give_up, lane, held))
-                return False
+                return self._wait(lane, held)
         return True
+
+    def _wait(self, lane: _Lane, held: _Held) -> bool:
+        if held.timer is None:
+            at_ms = self._engine.now_ms + HOLD_MS
+            held.timer = self._engine.timers.schedule(at_ms, partial(self._give_up, lane, held))
+        return False
 
     def _view(self, lane: _Lane) -> tuple[int, Transaction | None]:
         """The key's version and its transaction, which counts as complete once all markers are written."""
