@@ -8,8 +8,7 @@ the request joins the others of its transactional id, so that the next transacti
 
 Owns the requests of this node that are not answered. Invariants: of one producer and epoch one request is under way, and what
 comes meanwhile goes together in the next one. An answer rests on a command that took effect, or on a linearizable read. This
-node has then applied what the answer says. An answer comes at the latest `HOLD_MS` after a wait began, and after the propose
-timeout.
+node has then applied what the answer says. A wait for the transaction before takes `HOLD_MS` at most.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Additions:
         match asked.request.judge(standing, self._engine.clock.wall_ms()):
             case Answer() as answer:
                 if asked.is_proven:
-                    self._answer(asked, answer)
+                    asked.done(answer)
                 else:
                     self._kv.read(True, partial(self._on_proven, asked))
             case Write(transaction=transaction):
@@ -138,7 +137,7 @@ class Additions:
 
     def _on_proven(self, asked: _Asked, result: ReadOffsetResult) -> None:
         if result.error is not ErrorCode.NONE:
-            self._answer(asked, Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            asked.done(Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         asked.is_proven = True
         self._attempt(asked)
@@ -149,32 +148,33 @@ class Additions:
             asked.is_proven = True
             self._attempt(asked)
         elif outcome.status is ProposeStatus.REFUSED and outcome.reason and not outcome.is_passing:
-            self._answer(asked, Answer(outcome.error, why=outcome.reason))
+            asked.done(Answer(outcome.error, why=outcome.reason))
         else:
-            self._answer(asked, Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            asked.done(Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     # --- waiting for the transaction before ---
 
     def _wait(self, asked: _Asked, version: int) -> None:
         asked.waits_at = version
         self._waiting.append(asked)
-        if asked.timer is None:
-            at_ms = self._engine.now_ms + HOLD_MS
-            asked.timer = self._engine.timers.schedule(at_ms, partial(self._answer, asked, _CONCURRENT))
+        at_ms = self._engine.now_ms + HOLD_MS
+        asked.timer = self._engine.timers.schedule(at_ms, partial(self._give_up, asked))
 
     def _on_applied(self, _applied_offset: int) -> None:
         for asked in tuple(self._waiting):
             version, _ = self._view(transaction_key(asked.request.transactional_id))
             if version != asked.waits_at:
-                self._waiting.remove(asked)
+                self._end_wait(asked)
                 self._attempt(asked)
 
-    def _answer(self, asked: _Asked, answer: Answer) -> None:
-        if asked in self._waiting:
-            self._waiting.remove(asked)
-        if asked.timer is not None:
-            asked.timer.cancel()
-        asked.done(answer)
+    def _end_wait(self, asked: _Asked) -> None:
+        self._waiting.remove(asked)
+        assert asked.timer is not None
+        asked.timer.cancel()
+
+    def _give_up(self, asked: _Asked) -> None:
+        self._end_wait(asked)
+        asked.done(_CONCURRENT)
 
 
 _CONCURRENT = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
