@@ -156,6 +156,14 @@ TRANSACTION_VERSION = (
         AT_CLUSTERS,
     ),
     mutant(
+        "who-waited-elsewhere-is-answered-twice",
+        "seed 70: the time of a wait that is over ends the request whose command is under way",
+        ADDITIONS,
+        "        asked.timer.cancel()\n",
+        "        asked.timer = None\n",
+        ("unit/replica/test_replica_transactions_additions.py",),
+    ),
+    mutant(
         "a-node-decides-transactions",
         "whoever gets onto the peers' listener commits the transactions of others",
         PROPOSALS,
