@@ -70,7 +70,7 @@ class TxnProducer:
         return self._send(node, ApiKey.ADD_PARTITIONS_TO_TXN, version, "add_partitions_to_txn", name, fields)
 
     def ask_end(self, commit: bool, *, version: int | None = None, node: ReplicaNode | None = None) -> list[Any]:
-        version = version or (RAISING_END_VERSION if self.raises else END_VERSION)
+        version = (RAISING_END_VERSION if self.raises else END_VERSION) if version is None else version
         fields = {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
