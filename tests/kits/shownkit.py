@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,16 @@ def require_clean(tables: Path, *brokers: Broker) -> None:
 def served_lines(broker: Broker, end: int, epochs: Epochs) -> list[str]:
     """What a node gives a consumer of it from the first offset to `end`, from table and log: as `to_consumers` says it."""
     lines: list[str] = []
-    while (offset := len(lines)) < end:
+
+    def records_at(offset: int) -> bytes:
+        """Nothing where the wait of a fetch ends before the node has read its table."""
         found = broker.fetch(offset)
-        assert found.error is ErrorCode.NONE and found.records, found.error
-        lines += [line for line in batch_lines(bytes(found.records), epochs) if int(line.split(":")[0]) >= offset]
+        assert found.error is ErrorCode.NONE, found.error
+        return bytes(found.records or b"")
+
+    while (offset := len(lines)) < end:
+        records = wait_until(partial(records_at, offset), f"what a consumer gets at {offset}")
+        lines += [line for line in batch_lines(records, epochs) if int(line.split(":")[0]) >= offset]
     return lines
 
 

@@ -17,6 +17,7 @@ SPARSE = ("unit/wire/test_wire_sparse_batches.py",)
 FACTS_ALONE = ("unit/replica/test_replica_partition_compacted.py",)
 CHOSEN = ("unit/replica/test_replica_compaction_compactor.py",)
 CLEANABLE = ("unit/replica/test_replica_compaction_cleanable.py",)
+ENDS = ("unit/replica/test_replica_compaction_floor.py",)
 
 
 def found_by_seeds(name: str, source: str, module: str, before: str, after: str) -> Mutant:
@@ -277,4 +278,50 @@ PLACES = (
     ),
 )
 
-COMPACTION: tuple[Mutant, ...] = (*KEYS, *TOMBSTONES, *TRANSACTIONS, *PRODUCERS, *PLACES)
+OBSERVERS = (
+    mutant(
+        "observer-that-a-new-leader-has-not-heard-of-is-left-out",
+        "a bug of ours: it kept deleted keys once the leader had changed",
+        FLOOR,
+        " or any(node_id not in known for node_id in registered):\n",
+        ":\n",
+        ENDS,
+    ),
+    mutant(
+        "observer-counts-while-it-is-heard-of-alone",
+        "its address is known as long as it may come back",
+        FLOOR,
+        " or node_id in registered or status",
+        " or status",
+        ENDS,
+    ),
+    mutant(
+        "nobody-is-registered-before-the-topic-is-known",
+        "a node that was just started leads before it has applied any key",
+        FLOOR,
+        "    if partition.in_force is None or any(",
+        "    if any(",
+        ENDS,
+    ),
+)
+
+REFUSED = (
+    mutant(
+        "records-of-a-compacted-topic-deleted-on-demand",
+        "Kafka's Partition.deleteRecordsOnLeader: the policy forbids it",
+        "raftlake.replica.apis.delete_records",
+        "        return ErrorCode.POLICY_VIOLATION\n",
+        "        pass\n",
+        ("unit/replica/test_replica_apis_delete_records.py",),
+    ),
+    mutant(
+        "compact-and-delete-refused-like-compact",
+        "Kafka's Partition.deleteRecordsOnLeader: delete among the policies allows it",
+        "raftlake.replica.apis.delete_records",
+        " and not partition.in_force.deletes:\n",
+        ":\n",
+        ("unit/replica/test_replica_apis_delete_records.py",),
+    ),
+)
+
+COMPACTION: tuple[Mutant, ...] = (*KEYS, *TOMBSTONES, *TRANSACTIONS, *PRODUCERS, *PLACES, *OBSERVERS, *REFUSED)

@@ -413,6 +413,14 @@ COMPACTION_FILES = (
         BY_LOGS,
     ),
     mutant(
+        "mark-that-found-no-room-is-not-saved-again",
+        "a bug of ours: the second try went on without a durable mark",
+        LOG_COMPACTION,
+        "        if self._shared.points.note(",
+        "        if known is None and self._shared.points.note(",
+        BY_LOGS,
+    ),
+    mutant(
         "compacted-log-keeps-its-beginning-at-a-repair",
         "peers may lack the tombstones of what is kept",
         "raftlake.storage.impairment",

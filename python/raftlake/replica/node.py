@@ -316,7 +316,13 @@ class ReplicaNode:
             syncer=LogSyncer(engine),
         )
         self.scrub = Scrub(engine, self.findings)
-        self.compactor = Compactor(engine, disk=self.disk, findings=self.findings, producers=self.producers)
+        self.compactor = Compactor(
+            engine,
+            disk=self.disk,
+            findings=self.findings,
+            producers=self.producers,
+            registered=self.membership.nodes,
+        )
         ticking = (
             self.producers.tick,
             self.membership.tick,

@@ -64,6 +64,7 @@ TRANSACTIONS = Kind("serve a transactional producer", "transactional_id")
 APPEND = Kind("append records", "topic")
 CREATE = Kind("create a topic", "topic")
 ALTER = Kind("change the configs of a topic", "topic")
+DELETE = Kind("delete records", "topic")
 FETCH = Kind("serve a fetch", "client")
 MARKER = Kind("end a transaction that does not hang", "partition")
 

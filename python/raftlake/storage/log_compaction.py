@@ -77,9 +77,10 @@ class LogCompaction:
             raise InvariantViolation(f"{self._group}: two passes of compaction at a time")
         if sources and sources[-1].end_offset != request.until:
             raise InvariantViolation(f"{self._group}: no closed segment ends at {request.until}")
-        if self.compacted_until is None:
-            # Durable before the first segment changes: from now on the log is one that was compacted, whatever happens to it.
-            self._shared.points.note({self._group: request.dirty_from})
+        known = self.compacted_until
+        # Durable before the first segment changes: from now on the log is one that was compacted, whatever happens to it. A
+        # save that found no room is repeated.
+        if self._shared.points.note({self._group: request.dirty_from if known is None else known}):
             self._shared.points.save()
         self._is_under_way, self._until, self._failure = True, request.until, None
         job = CompactionJob(directory=str(self._path), sources=tuple(sources), request=request, salt=os.urandom(SALT_BYTES))

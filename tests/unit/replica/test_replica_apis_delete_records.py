@@ -10,6 +10,7 @@ import pytest
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
+from configkit import alter, created
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Delete, Put, Txn
 from raftlake.kv.keys import start_key
@@ -20,9 +21,11 @@ from raftlake.replica.apis import delete_records
 from raftlake.replica.config import METADATA_GROUP, METADATA_TOPIC
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.node import ReplicaNode
+from raftlake.replica.refused_for_good import DELETE as DELETE_RECORDS
+from raftlake.replica.refused_for_good import Refusal
 from raftlake.replica.reserved import RecordStart
 from raftlake.wire.api import ApiKey
-from raftlake.wire.batches import decode_records
+from raftlake.wire.batches import Record, build_batch, decode_records
 from raftlake.wire.ids import id_to_text
 from replica_cluster import Cluster, batch
 
@@ -122,6 +125,24 @@ def test_what_is_deleted_already_is_answered_with_the_start(offset: int) -> None
     applied = cluster.leader().kv.machine.applied_offset
     assert delete(cluster, group, offset) == (ErrorCode.NONE, 5)
     assert cluster.leader().kv.machine.applied_offset == applied, "nothing was decided anew"
+
+
+def test_a_topic_that_is_only_compacted_keeps_its_records() -> None:
+    """As in Kafka: of each key the newest record is there for good. The log of the node says why, once."""
+    cluster = Cluster()
+    (group,) = created(cluster, "kept", cleanup_policy="compact")
+    told: list[Refusal] = []
+    for node in cluster.nodes.values():
+        node.refused_for_good.listeners.append(told.append)
+    cluster.produce(group, build_batch([Record(key=b"k", value=b"v")], timestamp_ms=1))
+    for offset in (1, HIGH_WATERMARK, 1_000_000):
+        assert delete(cluster, group, offset) == (ErrorCode.POLICY_VIOLATION, -1)
+    assert cluster.leader().kv.machine.get(start_key(id_to_text(group.topic_id), 0)) is None
+    (refusal,) = told
+    assert (refusal.kind, refusal.subject) == (DELETE_RECORDS, "kept") and "cleanup.policy=compact;" in refusal.why
+    assert delete(cluster, group, 1, cluster.followers(group)[0])[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    alter(cluster, "kept", cleanup_policy="compact,delete")
+    assert delete(cluster, group, 1) == (ErrorCode.NONE, 1)
 
 
 def test_what_the_leaders_retention_has_removed_is_deleted_on_all_nodes() -> None:

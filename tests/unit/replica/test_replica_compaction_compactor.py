@@ -37,7 +37,15 @@ class House:
         self.disk: Any = Noted()
         self.disk.is_full = False
         self.findings = Findings(ground.engine)
-        self.compactor = Compactor(ground.engine, disk=self.disk, findings=self.findings, producers=ProducerCare(ground.engine))
+        #: The nodes that have an address.
+        self.registered = {ground.engine.config.node_id}
+        self.compactor = Compactor(
+            ground.engine,
+            disk=self.disk,
+            findings=self.findings,
+            producers=ProducerCare(ground.engine),
+            registered=lambda: self.registered,
+        )
 
     def ask(self, partition: Partition, **configs: str) -> None:
         asked = {**COMPACT, **{name.replace("_", "."): value for name, value in configs.items()}}
@@ -236,7 +244,7 @@ def test_tombstones_go_when_their_time_has_come(monkeypatch: pytest.MonkeyPatch)
 def test_a_tombstone_that_a_voter_lacks_is_tried_again_after_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(delete_retention_ms="0")
     (partition,) = house.partitions
-    monkeypatch.setattr("raftlake.replica.compaction.floor.ask", lambda _engine, _partition, done: done(Offset(0)))
+    monkeypatch.setattr("raftlake.replica.compaction.floor.ask", lambda *given: given[-1](Offset(0)))
     heard = overhear(house, partition, monkeypatch)
     house.put(partition, b"a", None)
     partition.roll()
@@ -252,7 +260,7 @@ def test_a_follower_asks_its_leader_first(monkeypatch: pytest.MonkeyPatch) -> No
     house = House()
     (partition,) = house.partitions
     heard = overhear(house, partition, monkeypatch)
-    monkeypatch.setattr("raftlake.replica.compaction.floor.ask", lambda *given: asked.append(given[2]))
+    monkeypatch.setattr("raftlake.replica.compaction.floor.ask", lambda *given: asked.append(given[-1]))
     house.fill(partition, b"a", b"a")
     house.run(3 * BACKOFF_MS)
     assert len(asked) == 1 and not heard
@@ -270,7 +278,7 @@ def test_a_group_that_is_gone_meanwhile_is_not_compacted(monkeypatch: pytest.Mon
     heard = overhear(house, first, monkeypatch), overhear(house, second, monkeypatch)
     house.fill(first, b"a", b"a", b"a", b"a")
     house.run(2 * BACKOFF_MS)
-    (_, partition, done) = asked.pop()
+    (_, partition, _, done) = asked.pop()
     assert partition is first
     del house.ground.engine.partitions[first.group]
     house.ground.engine.forget(first)

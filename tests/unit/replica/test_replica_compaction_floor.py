@@ -24,7 +24,7 @@ def learn(cluster: Cluster, node: ReplicaNode, group: GroupId) -> list[Offset]:
     """What a node is told, once."""
     told: list[Offset] = []
     node.engine.begin_input()
-    floor.ask(node.engine, node.partitions[group], told.append)
+    floor.ask(node.engine, node.partitions[group], node.membership.nodes, told.append)
     cluster.run(5_000, until=lambda: bool(told))
     return told
 
@@ -87,7 +87,7 @@ def test_a_question_that_is_not_answered_ends_too(cluster: Cluster) -> None:
     follower = cluster.followers(group)[0]
     told: list[Offset] = []
     follower.engine.begin_input()
-    floor.ask(follower.engine, follower.partitions[group], told.append)
+    floor.ask(follower.engine, follower.partitions[group], follower.membership.nodes, told.append)
     cluster.cut(follower.config.node_id)
     cluster.run(20_000, until=lambda: bool(told))
     assert told == [0]
@@ -112,23 +112,73 @@ def test_a_replica_that_is_deposed_is_not_asked_in_vain(cluster: Cluster) -> Non
     assert reply.error.name == "FENCED_LEADER_EPOCH"  # type: ignore[attr-defined]
 
 
-def test_an_observer_counts_while_it_is_heard_of(cluster: Cluster) -> None:
-    (group,) = created(cluster, "t")
-    leader = cluster.leader(group)
-    observer = NodeId(7)
+def joined(cluster: Cluster, node_id: int, group: GroupId) -> ReplicaNode:
+    """A new node without a vote, once it hosts the group and all know its address."""
+    observer = NodeId(node_id)
     cluster.wipe(observer)
     cluster.start(observer)
+    cluster.run(5_000, until=lambda: all(observer in node.membership.nodes() for node in cluster.nodes.values()))
+    cluster.run(5_000, until=lambda: group in cluster.nodes[observer].partitions)
+    return cluster.nodes[observer]
+
+
+def test_an_observer_counts_until_its_address_is_deleted(cluster: Cluster) -> None:
+    (group,) = created(cluster, "t")
+    leader, observer = cluster.leader(group), joined(cluster, 7, group)
     cluster.produce(group, batch(b"a"))
-    cluster.run(5_000, until=lambda: observer in cluster.nodes and group in cluster.nodes[observer].partitions)
     cluster.run(2_000)
     before = end(cluster, group)
-    assert learn(cluster, leader, group) == learn(cluster, cluster.nodes[observer], group) == [before]
-    cluster.stop(observer)
+    assert learn(cluster, leader, group) == learn(cluster, observer, group) == [before]
+    cluster.stop(7)
     cluster.produce(group, batch(b"b"))
     cluster.run(EXPIRATION_MS // 2)
     assert learn(cluster, leader, group) == [before]
-    cluster.run(EXPIRATION_MS)
+    cluster.run(2 * EXPIRATION_MS)
     assert learn(cluster, leader, group) == [end(cluster, group)]
+
+
+def test_an_observer_that_a_new_leader_has_not_heard_of_holds_all_back(cluster: Cluster) -> None:
+    """It is away, and the leader that knew how far it was is gone."""
+    (group,) = created(cluster, "t")
+    joined(cluster, 7, group)
+    cluster.stop(7)
+    cluster.produce(group, batch(b"a", b"b"))
+    first = cluster.leader(group).config.node_id
+    cluster.stop(first)
+    second = cluster.leader(group)
+    cluster.start(first)
+    cluster.run(5_000)
+    assert [learn(cluster, node, group) for node in (second, cluster.nodes[first])] == [[0], [0]]
+    cluster.start(7)
+    cluster.run(5_000)
+    assert learn(cluster, second, group) == [end(cluster, group)]
+    cluster.stop(7)
+    cluster.stop(second.config.node_id)
+    cluster.leader(group)
+    cluster.start(second.config.node_id)
+    cluster.run(4 * EXPIRATION_MS)
+    assert learn(cluster, cluster.leader(group), group) == [end(cluster, group)], "nothing waits for ever"
+
+
+def test_a_registered_observer_counts_though_it_was_not_heard_of_lately(cluster: Cluster) -> None:
+    """It fetches the quorum's log, and not this one."""
+    (group,) = created(cluster, "t")
+    observer = joined(cluster, 7, group)
+    cluster.run(2_000)
+    before = end(cluster, group)
+    observer.hosting.close([group])
+    cluster.produce(group, batch(b"b"))
+    cluster.run(3 * EXPIRATION_MS)
+    assert learn(cluster, cluster.leader(group), group) == [before]
+
+
+def test_a_leader_that_does_not_know_the_topic_yet_does_not_know_the_nodes_either(cluster: Cluster) -> None:
+    (group,) = created(cluster, "t")
+    cluster.produce(group, batch(b"a"))
+    cluster.run(1_000)
+    leader = cluster.leader(group)
+    leader.partitions[group].in_force = None
+    assert learn(cluster, leader, group) == [0]
 
 
 def test_only_one_question_is_asked(cluster: Cluster) -> None:

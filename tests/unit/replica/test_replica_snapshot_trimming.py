@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from raftlake.raft.types import Offset
+import pytest
+
+from raftlake.ports.driver import SnapshotWriter
+from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.types import Offset, OffsetAndEpoch
 from replica_cluster import Cluster, batch
 
 
@@ -34,6 +38,42 @@ def test_a_log_is_trimmed_a_segment_a_turn() -> None:
     cluster.run(100)
     assert partition.log.start_offset == keep_from
     cluster.produce(group, batch(b"more"))
+
+
+def test_a_trim_that_a_restart_broke_off_goes_on_with_its_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulator, seed 840002979: retention then asked for less, and a snapshot below the newest one named no voters."""
+    cluster = Cluster(3, segment_bytes=400, retention_bytes=1 << 30, retention_check_interval_ms=100)
+    (group,) = cluster.create_topic("t")
+    for number in range(60):
+        cluster.produce(group, batch(b"%03d" % number * 30))
+    cluster.run(1_000)
+    node = cluster.leader()
+    partition = node.partitions[group]
+    segments = partition.log.segments()
+    keep_from = segments[-2].end_offset
+    node.snapshots.trim(partition, keep_from)
+    cluster.run(1_000, until=lambda: node.engine.logs.snapshots.ids(group) and partition.log.start_offset > 0)
+    assert partition.log.start_offset < segments[4].end_offset < keep_from
+    node_id = node.engine.config.node_id
+    cluster.stop(node_id)
+    again = cluster.start(node_id)
+    cluster.run(10_000, until=lambda: group in again.partitions and again.partitions[group].core.high_watermark >= keep_from)
+    partition = again.partitions[group]
+    assert 0 < partition.log.start_offset < segments[4].end_offset
+    store, begun = again.engine.logs.snapshots, []
+
+    def create(group: GroupId, snapshot_id: OffsetAndEpoch) -> SnapshotWriter:
+        begun.append(snapshot_id)
+        return begin(group, snapshot_id)
+
+    begin = store.create
+    monkeypatch.setattr(store, "create", create)
+    again.snapshots.trim(partition, segments[4].end_offset)
+    cluster.run(1_000, until=lambda: partition.log.start_offset == segments[4].end_offset)
+    assert begun == [] and [each.offset for each in store.ids(group)] == [keep_from]
+    assert partition.core.snapshot_id is not None and partition.core.snapshot_id.offset == keep_from
+    again.snapshots.trim(partition, keep_from)
+    cluster.run(1_000, until=lambda: partition.log.start_offset == keep_from)
 
 
 def test_a_topic_that_is_deleted_while_its_log_is_trimmed_is_left_alone() -> None:

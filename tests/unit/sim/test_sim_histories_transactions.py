@@ -37,10 +37,12 @@ class Log:
         self.batches: list[bytes] = []
         self._end = 0
 
-    def append(self, *values: bytes, producer: int = -1) -> Log:
+    def append(self, *values: bytes, producer: int = -1, epoch: int = 0) -> Log:
         records = [Record(value=value) for value in values]
         more = (
-            {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0, "transactional": True} if producer >= 0 else {}
+            {"producer_id": producer, "producer_epoch": epoch, "base_sequence": 0, "transactional": True}
+            if producer >= 0
+            else {}
         )
         return self._put(build_batch(records, base_offset=self._end, leader_epoch=1, timestamp_ms=1, **more), len(values))
 
@@ -72,6 +74,19 @@ def test_markers_decide_what_is_visible() -> None:
     assert log.standing() == Standing({0: b"plain", 1: b"a", 2: b"b", 4: b"d"}, {7: (b"e",)})
     log.mark(7, ABORT).mark(9, COMMIT)
     assert log.standing() == Standing({0: b"plain", 1: b"a", 2: b"b", 4: b"d"}, {})
+
+
+def test_records_without_a_marker_before_the_next_epoch_are_told() -> None:
+    """Simulator, seed 840003614: all records of an open transaction were deleted, and replicas that had known it began anew."""
+    log = Log().append(b"a", producer=7).append(b"b", producer=8).mark(8, COMMIT).append(b"c", producer=8, epoch=1)
+    assert log.standing().unmarked == {}
+    log.append(b"d", producer=7, epoch=1).append(b"e", producer=7, epoch=1).mark(7, ABORT)
+    assert log.standing().unmarked == {0: b"a"}
+    assert log.standing().visible == {1: b"b"}
+    found = [transaction("deleted", outcome=True, p0=[b"a"]), transaction("other", outcome=True, p0=[b"b"])]
+    check_transactions(found, {0: log.standing()}, {b"a"})
+    with pytest.raises(Violation):
+        check_transactions(found, {0: log.standing()})
 
 
 def judge(found: Transaction, *logs: Log) -> str:

@@ -24,9 +24,10 @@ from compactdisk import (
 )
 from compactkit import NOW_MS, RETENTION_MS
 from contract.batches import read_all
-from raftlake.errors import DamagedData, InvariantViolation, StorageError
+from raftlake.errors import DamagedData, DiskFull, InvariantViolation, StorageError
 from raftlake.ports.driver import BatchSpan
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.storage.cleaned import CleanedGroup
 from raftlake.storage.dump import dump
 from raftlake.storage.log import FileLog
 from raftlake.storage.log_compaction import FILE_NAME
@@ -312,6 +313,55 @@ def test_a_pass_over_nothing_marks_the_log(place: Place) -> None:
     result = compacted(place.log, until=Offset(0))
     assert (result.clean_until, result.bytes_before, place.log.compacted_until) == (0, 0, 0)
     assert place.restart().compacted_until == 0
+
+
+def test_a_mark_that_found_no_room_is_saved_before_the_next_pass(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first pass on the log is one that was compacted, also after a crash."""
+
+    def no_room(_path: Path, _data: bytes) -> None:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("raftlake.storage.recovery_points.replace_file", no_room)
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                tried(place.log)
+    assert not (place.path / FILE_NAME).exists()
+    seen: list[str] = []
+    install = FileLog._install
+
+    def watched(log: FileLog, group: CleanedGroup) -> None:
+        seen.append((place.path / FILE_NAME).read_text())
+        install(log, group)
+
+    monkeypatch.setattr(FileLog, "_install", watched)
+    compacted(place.log)
+    assert seen[0] == "0\n1\norders 0 0\n"
+
+
+def test_how_far_a_log_is_compacted_is_saved_before_the_next_pass_where_it_found_no_room(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = compacted(place.log, keys_max=1)
+    (place.path / FILE_NAME).write_text("0\n1\norders 0 0\n")
+
+    def no_room(_path: Path, _data: bytes) -> None:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("raftlake.storage.recovery_points.replace_file", no_room)
+        second = compacted(place.log, keys_max=1, dirty_from=first.clean_until)
+    assert "orders 0 0" in (place.path / FILE_NAME).read_text(), "the pass went well all the same"
+    seen: list[str] = []
+    install = FileLog._install
+
+    def watched(log: FileLog, group: CleanedGroup) -> None:
+        seen.append((place.path / FILE_NAME).read_text())
+        install(log, group)
+
+    monkeypatch.setattr(FileLog, "_install", watched)
+    compacted(place.log, dirty_from=second.clean_until)
+    assert seen[0] == f"0\n1\norders 0 {second.clean_until}\n"
 
 
 def test_a_failed_log_is_not_compacted(place: Place) -> None:

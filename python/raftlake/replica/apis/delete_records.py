@@ -5,6 +5,8 @@ the partition's own log. Each node applies the keys anyway, and snapshots and ne
 tools of Kafka understand. The answer leaves once the key is committed and applied here. Deleting what is deleted already
 changes nothing, so clients may repeat it. What retention has deleted on the leader's disk may stand on others still, so that is
 no deletion already. The answer tells where the leader's records begin.
+
+A topic whose cleanup.policy is compact alone keeps its records: of each key the newest one, for good. Kafka refuses too.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from raftlake.kv.keys import start_key
 from raftlake.ports.peer_rpcs import GroupId, ReadOffsetResult
 from raftlake.raft.types import Offset
 from raftlake.replica.apis.answers import Answers, Reply, kafka_error
-from raftlake.replica.config import METADATA_TOPIC
+from raftlake.replica.config import METADATA_TOPIC, ClientContext
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.refused_for_good import DELETE
 from raftlake.replica.reserved import RecordStart, recovery_of
 from raftlake.replica.services import Services
 from raftlake.wire.ids import id_to_text
@@ -32,21 +35,23 @@ HIGH_WATERMARK = -1
 NO_OFFSET = -1
 #: Keys that one transaction writes.
 KEYS_PER_TXN = 500
+COMPACT_ONLY = "the topic has cleanup.policy=compact; records are deleted from topics with delete or compact,delete"
 
 #: An answer: the error, and where the partition begins then.
 Low = tuple[ErrorCode, int]
 
 
-def delete_records(node: Services, request: Any, reply: Reply) -> None:
-    _Deletion(node, request, reply).begin()
+def delete_records(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
+    _Deletion(node, request, client, reply).begin()
 
 
 class _Deletion:
     """One request. Each of its partitions is answered once; the request when all are, or when its time is over."""
 
-    def __init__(self, node: Services, request: Any, reply: Reply) -> None:
+    def __init__(self, node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
         self._node = node
         self._request = request
+        self._client = client
         self._reply = reply
         self._results: dict[tuple[int, int], Low] = {}
         self._missing = sum(len(topic.partitions) for topic in request.topics)
@@ -61,6 +66,8 @@ class _Deletion:
             repeated = times[topic_name, asked.partition_index] > 1
             found = ErrorCode.INVALID_REQUEST if repeated else _checked(node, topic_name, asked)
             if isinstance(found, ErrorCode):
+                if found is ErrorCode.POLICY_VIOLATION:
+                    node.refused_for_good.note_error(DELETE, topic_name, found, COMPACT_ONLY, self._client)
                 self._put(place, found)
             else:
                 wanted[place] = found
@@ -150,6 +157,8 @@ def _checked(node: Services, topic: str, asked: Any) -> tuple[Partition, Offset]
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if not partition.is_serving:
         return ErrorCode.LEADER_NOT_AVAILABLE
+    if partition.in_force is not None and partition.in_force.compaction is not None and not partition.in_force.deletes:
+        return ErrorCode.POLICY_VIOLATION
     offset = partition.high_watermark if asked.offset == HIGH_WATERMARK else Offset(asked.offset)
     return (partition, offset) if 0 <= offset <= partition.high_watermark else ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -39,7 +39,7 @@ def offset_for_peer(node: Services, rpc: OffsetRpc, reply: Callable[[PeerReply],
     if error is not ErrorCode.NONE:
         reply(OffsetReply(error=error))
     elif isinstance(rpc, LocalStartRpc) and rpc.timestamp == REPLICATED_END:
-        reply(floor.answer(node.engine, partition))
+        reply(floor.answer(node.engine, partition, node.membership.nodes))
     elif isinstance(rpc, LocalStartRpc):
         reply(_start(node, partition, rpc.timestamp))
     else:

@@ -12,7 +12,7 @@ of each batch is told by the pure `wire.compaction`. `docs/protocol/compaction.m
 Invariants:
 
 - A pass touches closed segments below the last stable offset only: all is committed there, and each transaction is decided.
-- A tombstone goes only when all voters have it in their logs. So none of them brings its key back.
+- A tombstone goes only when all voters and registered observers have it in their logs. So none of them brings its key back.
 - A node compacts one log at a time.
 - A topic that is compacted has no table in the remote tier (`tiering` leaves it out).
 """

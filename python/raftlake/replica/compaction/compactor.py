@@ -20,6 +20,7 @@ from raftlake.ports.peer_rpcs import GroupId
 from raftlake.raft.types import Offset
 from raftlake.replica.compaction import floor
 from raftlake.replica.compaction.cleanable import Cleanable, cleanable
+from raftlake.replica.compaction.floor import Registered
 from raftlake.replica.configs.in_force import CompactionRules
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.disk.watch import DiskWatch
@@ -58,13 +59,16 @@ class _Known:
 
 
 class Compactor:
-    """`counts` and `dirtiest` are for metrics."""
+    """`registered` are the nodes that have an address. `counts` and `dirtiest` are for metrics."""
 
-    def __init__(self, engine: Engine, *, disk: DiskWatch, findings: Findings, producers: ProducerCare) -> None:
+    def __init__(
+        self, engine: Engine, *, disk: DiskWatch, findings: Findings, producers: ProducerCare, registered: Registered
+    ) -> None:
         self._engine = engine
         self._disk = disk
         self._findings = findings
         self._producers = producers
+        self._registered = registered
         self._known: dict[GroupId, _Known] = {}
         #: The log of the pass under way.
         self._busy: Partition | None = None
@@ -130,7 +134,7 @@ class Compactor:
     def _begin(self, partition: Partition, found: Cleanable, rules: CompactionRules) -> None:
         """The newest batches of producers are gathered first, then the leader is asked."""
         self._busy, self._begun_ms = partition, self._engine.now_ms
-        then = partial(floor.ask, self._engine, partition)
+        then = partial(floor.ask, self._engine, partition, self._registered)
         self._producers.in_slices(_gathering(partition, lambda kept: then(partial(self._start, found, rules, kept))))
 
     def _start(self, found: Cleanable, rules: CompactionRules, kept: _Newest, tombstones_below: Offset) -> None:

@@ -176,6 +176,11 @@ class Snapshots:
             # The second one: the core has begun anew behind a fetched snapshot, and the log follows at the end of this turn.
             return
         self._trimming[partition] = None
+        newest = partition.core.snapshot_id
+        if newest is not None and newest.offset > keep_from:
+            # A restart came between the segments of an earlier trim. The node knows the voters at the end of its snapshot only.
+            self._advance_start(partition, keep_from)
+            return
         snapshot_id = partition.core.snapshot_at(keep_from)
         last_ms = max((each.timestamp_ms_max for each in partition.log.segments() if each.end_offset <= keep_from), default=-1)
         maker = self._make(partition, snapshot_id, last_ms)

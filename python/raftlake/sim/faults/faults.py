@@ -27,8 +27,6 @@ TRANSACTED_ONE_IN = 4
 #: Seeds in one of which a client changes the configs of topics, and in one of which a topic is compacted.
 CONFIGURED_ONE_IN = 5
 COMPACTED_ONE_IN = 4
-#: Longer than any run: a year, whatever clocks do.
-FOR_GOOD_MS = 366 * 86_400_000
 
 
 def stream(seed: int, name: str) -> Random:
@@ -319,13 +317,12 @@ def draw_tier_retention(settings: Settings, rng: Random) -> Settings:
 
 
 def draw_compacted(settings: Settings, rng: Random) -> Settings:
-    """A topic is compacted, on nodes that look often. Tombstones stay for a moment, or for longer than the run. Voters have all
-    the time that they need. A replica without a vote must not be away for longer than tombstones stay, as in Kafka."""
+    """A topic is compacted, on nodes that look often. Tombstones stay for a moment, or for longer than the run. Replicas have
+    all the time that they need, with or without a vote: none is away for as long as addresses are kept."""
 
     def choice(*options: int) -> int:
         return options[rng.randrange(len(options))]
 
-    has_observers = settings.observers + settings.spares > 0
     delete_retention_ms = choice(0, 300, 3_000, 20_000)
     return replace(
         settings,
@@ -336,7 +333,7 @@ def draw_compacted(settings: Settings, rng: Random) -> Settings:
         keyed_deleters=choice(0, 0, 0, 1),
         keyed_trims=choice(0, 0, 0, 1),
         keyed_dirty_percent=choice(0, 10, 50),
-        delete_retention_ms=FOR_GOOD_MS if has_observers else delete_retention_ms,
+        delete_retention_ms=delete_retention_ms,
         compaction_lag_ms=choice(0, 0, 1_000),
         cleaner_backoff_ms=choice(100, 500, 3_000),
         cleaner_keys_max=choice(1, 3, 1_000_000),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raftlake.sim.invariants.base import Violation
@@ -64,6 +64,8 @@ class Standing:
     visible: Mapping[int, bytes]
     #: Values of transactions that no marker ends, by producer id.
     open: Mapping[int, tuple[bytes, ...]]
+    #: By offset, values of transactions behind which their producer went on with a higher epoch, and no marker between.
+    unmarked: Mapping[int, bytes] = field(default_factory=dict)
 
 
 def standing(batches: Iterable[bytes]) -> Standing:
@@ -72,6 +74,8 @@ def standing(batches: Iterable[bytes]) -> Standing:
     epochs: dict[int, int] = {}
     visible: dict[int, bytes] = {}
     under_way: dict[int, list[tuple[int, bytes]]] = {}
+    epochs: dict[int, int] = {}
+    unmarked: dict[int, bytes] = {}
     for data in batches:
         header = parse_header(data, 0)
         if header.is_transactional:
@@ -89,18 +93,24 @@ def standing(batches: Iterable[bytes]) -> Standing:
             continue
         found = [(record.offset, record.value or b"") for record in decode_records(data)]
         if header.is_transactional:
+            if header.producer_epoch > epochs.get(header.producer_id, header.producer_epoch):
+                unmarked.update(under_way.get(header.producer_id, ()))
+            epochs[header.producer_id] = header.producer_epoch
             under_way.setdefault(header.producer_id, []).extend(found)
         else:
             visible.update(found)
     left = {producer_id: tuple(value for _, value in records) for producer_id, records in under_way.items()}
-    return Standing(dict(sorted(visible.items())), left)
+    return Standing(dict(sorted(visible.items())), left, unmarked)
 
 
-def check_transactions(transactions: Sequence[Transaction], partitions: Mapping[int, Standing]) -> None:
-    """Raises Violation for a transaction that is visible in part, or otherwise than it was answered."""
+def check_transactions(
+    transactions: Sequence[Transaction], partitions: Mapping[int, Standing], gone: Collection[bytes] = ()
+) -> None:
+    """Raises Violation for a transaction that is visible in part, or otherwise than it was answered. Values that are `gone`
+    need not be visible: they were deleted before their transaction was decided."""
     visible = {value for partition in partitions.values() for value in partition.visible.values()}
     for transaction in transactions:
-        acknowledged = [value for values in transaction.acknowledged.values() for value in values]
+        acknowledged = [value for values in transaction.acknowledged.values() for value in values if value not in gone]
         shown = [value for value in transaction.sent if value in visible]
         if transaction.outcome is True and not visible.issuperset(acknowledged):
             missing = [value for value in acknowledged if value not in visible]
