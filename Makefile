@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check fix test test-seeds test-sim mutants test-process test-store test-clients test-java test-spark bench sim sweep soak clean
+.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants test-process test-store test-clients test-java test-spark bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ setup: $(READY) ## make .venv with everything in it, and install the system pack
 
 .venv/ready: pyproject.toml tools/setup tools/need
 	@tools/setup
+
+jar: $(READY) ## build the jar for Spark, where its sources changed; `make setup` does so too
+	@PYTHON=$(BIN)/python tools/build-jar
 
 quickstart: $(READY) ## the tour: a quorum, Spark, real data, a killed leader (under two minutes; ROWS=N for fewer rows)
 	@$(BIN)/raftlake quickstart $(if $(ROWS),--rows $(ROWS))
@@ -48,7 +51,7 @@ fix: $(READY) ## format, apply the linter's safe corrections, draw the diagram o
 	$(BIN)/ruff format --quiet $(SOURCE)
 	$(BIN)/python -m tests.role_diagram
 
-test: check test-seeds test-sim test-process test-java test-spark ## all that CI runs: check, simulator, node processes, Kafka's Java tools, Spark
+test: check test-jvm test-seeds test-sim test-process test-java test-spark ## all that CI runs: check, JUnit, simulator, node processes, Java tools, Spark
 
 test-seeds: $(READY) ## simulated clusters: 200 that are the same each time, 200 others
 	$(BIN)/python -m raftlake.sim --seeds 1..200 --jobs $(JOBS)
@@ -69,11 +72,17 @@ test-clients: $(READY) ## Kafka clients for Go and Rust while nodes are killed, 
 	@tools/fetch-clients
 	$(PYTEST) -q -m clients
 
-test-java: $(READY) ## Kafka's own Java tools against our nodes and files (fetched once)
+test-jvm: jar ## the JUnit tests of the jar, and Hadoop's own contract tests, on keys in memory (fetched once)
+	@tools/fetch-jvm-tests
+	@PYTHON=$(BIN)/python tools/gradle testJvm
+
+test-java: jar ## Kafka's own Java tools against our nodes and files (fetched once); Hadoop's contract tests on a quorum
 	@tools/fetch-kafka
+	@tools/fetch-jvm-tests
+	@PYTHON=$(BIN)/python tools/gradle testClasses
 	$(PYTEST) -q -m 'java and not (spark or bench)'
 
-test-spark: $(READY) ## Spark jobs against real nodes
+test-spark: jar ## Spark jobs against real nodes
 	@tools/fetch-kafka
 	$(PYTEST) -q -m 'spark and not (bench or s3)'
 

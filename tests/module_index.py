@@ -21,6 +21,7 @@ TESTED_IN: dict[str, str] = {
     "raftlake.cli.node": "process/test_cli_process.py",
     "raftlake.cli.main": "unit/cli/test_cli_output.py",
     "raftlake.cli.quorum": "kip/test_kip595_tools.py",
+    "raftlake.cli.spark": "connector/test_connector_jvm.py",
     "raftlake.cli.recover_from_tier": "unit/cli/test_cli_recover_tier.py",
     "raftlake.cli.tier_facts": "unit/cli/test_cli_tier.py",
     "raftlake.cli.topics": "unit/cli/test_cli_output.py",

@@ -8,6 +8,7 @@ Reading order:
 
 - `source`: `DefaultSource`, which Spark loads by name, and the readers that Spark drives.
 - `session`: `configure`, which names the quorum once for a Spark session.
+- `jvm`: the jar with the file system `raftlake://`, and the settings under which Spark finds it.
 - `option_names`, `raw_options`, `options`, `schema`: the vocabulary of options; options as frozen values; the columns of source
   and sink.
 - `offsets`, `positions`: offsets and their JSON; positions that users name, turned into offsets.

@@ -1,8 +1,8 @@
 """`configure`: names the quorum once for a whole Spark session.
 
-Spark hands filters to sources written in Python only where a setting says so: filters then leave out files of history. There is
-nothing else to set up where Spark's Python has this package: the connector needs no jar, and Spark's default sizes of Arrow
-batches are as fast as larger ones.
+Spark hands filters to sources written in Python only where a setting says so: filters then leave out files of history. The
+source and the sink need no jar, and Spark's default sizes of Arrow batches are as fast as larger ones. Checkpoints at
+`raftlake://` need the jar of this package, and the HTTP fronts of the nodes.
 """
 
 from __future__ import annotations
@@ -10,21 +10,35 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pyspark_raftlake.jvm import JARS_SETTING, checkpoint_settings, find_jar, http_servers, require_jar
 from pyspark_raftlake.option_names import PUSHDOWN_SETTING, SERVERS_ENVIRONMENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def configure(builder: SparkSession.Builder, quorum: str) -> SparkSession.Builder:
+def configure(builder: SparkSession.Builder, quorum: str, http: str | None = None) -> SparkSession.Builder:
     """Make `quorum`, `"host:port,host:port"`, the default of `kafka.bootstrap.servers`, and let filters reach the source;
     returns the builder for `getOrCreate()`. Raises ConfigError when it is not a list of addresses.
 
     The default reaches Spark's Python processes through the environment of the driver that this process starts. So it has no
     effect on a session that already runs, nor on a driver on another machine: set RAFTLAKE_BOOTSTRAP_SERVERS there.
+
+    `raftlake://` becomes a file system for checkpoints: the jar is added to `spark.jars`. `http` names the nodes' HTTP fronts,
+    "host:port,host:port"; without it the quorum is asked for them, and RaftlakeError is raised where it does not answer. A
+    source tree whose jar was not built does without `raftlake://`; with `http` given, that is a ConfigError.
     """
     from raftlake.client.types import parse_servers
 
     parse_servers(quorum)
     os.environ[SERVERS_ENVIRONMENT] = quorum
-    return builder.config(PUSHDOWN_SETTING, "true")
+    builder = builder.config(PUSHDOWN_SETTING, "true")
+    jar = find_jar() if http is None else require_jar()
+    if jar is None:
+        return builder
+    if http is not None:
+        parse_servers(http)
+    before = str(getattr(builder, "_options", {}).get(JARS_SETTING, ""))
+    for name, value in checkpoint_settings(jar, http or http_servers(quorum), before).items():
+        builder = builder.config(name, value)
+    return builder

@@ -207,6 +207,7 @@ class Builder:
 
 def test_configure_names_the_default_quorum_and_lets_filters_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVERS_ENVIRONMENT, "")
+    monkeypatch.setattr(session, "find_jar", lambda: None)
     builder: Any = Builder()
     assert session.configure(builder, "h:1,h:2") is builder
     assert builder.settings == {"spark.sql.python.filterPushdown.enabled": "true"}

@@ -26,6 +26,7 @@ from tests.mutants.catalogue_hostile_spoilt import HOSTILE_SPOILT
 from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_in_sync import IN_SYNC_BUGS
 from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
+from tests.mutants.catalogue_kv_ranges import KV_RANGES
 from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
@@ -108,6 +109,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COMPACTION_RULES,
     *COMPACTION_READERS,
     *COMPACTION_FILES,
+    *KV_RANGES,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

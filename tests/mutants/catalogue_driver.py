@@ -225,8 +225,8 @@ PRODUCERS_AND_STATE = (
         edits=(
             Edit(
                 KV,
-                "        offset, size = self.machine.applied_offset, 0\n",
-                "        offset, size = max(self.machine.applied_offset - 1, 1), 0\n",
+                "        offset, size, machine = self.machine.applied_offset, 0, self.machine\n",
+                "        offset, size, machine = max(self.machine.applied_offset - 1, 1), 0, self.machine\n",
             ),
         ),
     ),

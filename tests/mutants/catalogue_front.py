@@ -250,8 +250,8 @@ CLIENT = (
         "conflict-with-any-version",
         "a 412 that names no version may be that of something else, after the write",
         ANSWERS,
-        "type(key) is str and type(version) is int for",
-        "type(key) is str for",
+        "type(name) is str and type(version) is int for",
+        "type(name) is str for",
         OUTCOMES,
     ),
     mutant(

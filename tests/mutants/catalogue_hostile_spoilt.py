@@ -191,8 +191,8 @@ HOSTILE_SPOILT = (
         edits=(
             Edit(
                 "raftlake.replica.kv.recent_results",
-                "result if result.ignored or result.refused else None if",
-                "result if result.refused else None if",
+                "if result.ignored or result.refused or result.ranges else",
+                "if result.refused or result.ranges else",
             ),
         ),
         by_tests=True,

@@ -37,8 +37,8 @@ TRANSACTIONS_COORDINATOR = (
         "the-result-of-a-refused-end-is-kept-as-a-success",
         "who waits at another node is told that the transaction ended",
         "raftlake.replica.kv.recent_results",
-        "if result.ignored or result.refused else",
-        "if result.ignored else",
+        "if result.ignored or result.refused or result.ranges else",
+        "if result.ignored or result.ranges else",
         ("unit/replica/test_replica_kv_recent_results.py",),
     ),
     mutant(
@@ -253,8 +253,8 @@ TRANSACTIONS_COORDINATOR = (
         "a-refusal-over-http-names-no-producer",
         "a program that ends ten transactions does not learn which one was in the way",
         "raftlake.runtime.http.kv",
-        '        body = json_bytes(told if not refused else {**told, "refused": refused})\n',
-        "        body = json_bytes(told)\n",
+        '    if refused:\n        told["refused"] = refused\n',
+        "",
         HTTP,
     ),
 )

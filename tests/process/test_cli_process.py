@@ -134,6 +134,13 @@ def test_kv(raftlake: Run, tmp_path: Path) -> None:
     ok(raftlake("kv", "delete", "cli/a"))
     assert "'cli/a' does not exist" in refused(raftlake("kv", "get", "cli/a"))
     assert "403" in refused(raftlake("kv", "put", "/raftlake/topics/x", "v"))
+    for key in ("cli/d/1", "cli/d/2", "cli/e"):
+        ok(raftlake("kv", "put", key, ""))
+    names = [line.split("\t")[2] for line in ok(raftlake("kv", "list", "cli/", "--delimiter", "/")).splitlines()]
+    assert names == ["cli/b", "cli/d/", "cli/e"]
+    assert ok(raftlake("kv", "delete", "--prefix", "cli/d/")) == "2\n"
+    assert "INVALID_REQUEST" in refused(raftlake("kv", "delete", "--prefix", "/raft"))
+    assert [row["key"] for row in json.loads(ok(raftlake("kv", "list", "cli/", "--json")))] == ["cli/b", "cli/e"]
 
 
 def test_describe(raftlake: Run, quorum: LocalQuorum) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raftlake.errors import RequestRejected
@@ -95,6 +95,7 @@ def running() -> Cluster:
 
 @UNIQUE
 @given(changes=st.lists(operations, min_size=1, max_size=30), raw=st.lists(raw_records, max_size=3))
+@example(changes=[("a", None)], raw=[b""])
 def test_every_node_applies_anything_and_takes_or_ignores_it_alike(
     running: Cluster, changes: list[tuple[str, bytes | None]], raw: list[bytes]
 ) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from raftlake.ports.driver import BatchSpan
-from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, ReplicaKey, VoterSet
+from raftlake.raft.roles import Follower, SnapshotDownload
+from raftlake.raft.types import DirectoryId, Epoch, NodeId, Offset, OffsetAndEpoch, ReplicaKey, VoterSet
 from raftlake.raft.voters import VoterHistory
 from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.partition.voter_log import entries_of
@@ -104,6 +105,48 @@ def test_a_disk_is_replaced_only_where_a_majority_is_left_by_every_log() -> None
         cluster.run_a_while()
     # It is back, empty and as somebody else: until it votes again no other disk may go.
     assert cluster.machines[two].replicas and not operations.may_lose_a_disk(cluster.scheduler.now_us)
+
+
+@pytest.mark.parametrize(("gets_on_s", "waited_s"), [(0, 5), (4, 9), (12, 17)])
+def test_an_operator_waits_for_a_new_voter_that_gets_on_and_not_for_another(
+    monkeypatch: pytest.MonkeyPatch, gets_on_s: int, waited_s: int
+) -> None:
+    """Seed 840005589: a node that was to become a voter fetched one batch at a time, and its operator was called stuck."""
+    cluster = settled_cluster()
+    operator = next(client for client in cluster.clients if isinstance(client, Operator))
+    began_us = cluster.scheduler.now_us
+    cluster.safety_end_us = began_us
+    for client in cluster.clients:
+        client.last_completed_began_us = began_us
+
+    def fetched(node_id: NodeId) -> tuple[int, int, int]:
+        return min(cluster.scheduler.now_us - began_us, gets_on_s * 1_000_000), -1, -1
+
+    monkeypatch.setattr(cluster.shared.operations, "fetched", fetched)
+    operator.last_completed_began_us = -1
+    operator._adds = cluster.node_ids[3]
+    with pytest.raises(Violation, match=rf"stuck: \['{operator.name}'\]"):
+        cluster._await_progress(began_us + 1_000_000)
+    assert cluster.scheduler.now_us - began_us == pytest.approx(waited_s * 1_000_000, abs=300_000)
+
+
+def test_what_a_new_voter_has_fetched_grows_with_its_log_and_its_snapshot() -> None:
+    cluster = settled_cluster()
+    operations, spare = cluster.shared.operations, cluster.node_ids[3]
+    log = cluster.machines[spare].replicas[METADATA_GROUP].log
+    assert operations.fetched(spare) == (log.end_offset, -1, -1) and log.end_offset > 0
+    node = cluster.machines[spare].node
+    assert node is not None
+    role = node.partitions[METADATA_GROUP].core.role
+    assert isinstance(role, Follower)
+    role.download = SnapshotDownload(snapshot_id=OffsetAndEpoch(Offset(70), Epoch(1)), position=100)
+    assert operations.fetched(spare) == (log.end_offset, 70, 100)
+    cluster.crash(spare, "test")
+    assert operations.fetched(spare) == (-1, -1, -1)
+    # Seed 101: a node that begins is there before its replicas are.
+    cluster.start(spare)
+    assert cluster.machines[spare].node is not None and not cluster.machines[spare].replicas
+    assert operations.fetched(spare) == (-1, -1, -1)
 
 
 def settled_cluster() -> Cluster:

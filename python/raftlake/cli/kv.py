@@ -22,6 +22,7 @@ from raftlake.cli.output import (
     print_json,
     text_facts,
 )
+from raftlake.client.types import KvPage
 from raftlake.errors import ConfigError, RaftlakeError
 
 app = typer.Typer(help="Read and change the key-value space.", no_args_is_help=True)
@@ -86,13 +87,29 @@ def put(
 
 @app.command("delete")
 def delete(
-    key: Key,
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]")] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", help="Delete every key that begins with this, at most 10,000, and print how many.")
+    ] = None,
     if_version: IfVersion = None,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Delete a key (fine when it does not exist) and print the version; exit code 3 when it is not known whether it is gone."""
+    if (key is None) == (prefix is None):
+        raise typer.BadParameter("give a key or --prefix")
+    if prefix is not None:
+        if if_version is not None:
+            raise typer.BadParameter("give --if-version with a key")
+        with connect(bootstrap_server, timeout_ms) as client:
+            deleted = client.kv.delete_prefix(prefix)
+        if as_json:
+            print_json({"prefix": prefix, "version": deleted.version, "deleted": deleted.count})
+        else:
+            print(deleted.count)
+        return
+    assert key is not None
     with connect(bootstrap_server, timeout_ms) as client:
         version = client.kv.delete(key, if_version=if_version)
     _print_version(key, version, as_json)
@@ -103,28 +120,37 @@ def list_(
     prefix: Annotated[str, typer.Argument(metavar="[PREFIX]")] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many keys.")] = None,
     values: Annotated[bool, typer.Option("--values", help="Values too.")] = False,
+    delimiter: Annotated[
+        str | None,
+        typer.Option("--delimiter", help="Only keys without this character behind the prefix, and where the others go on."),
+    ] = None,
     stale: Stale = False,
     bootstrap_server: BootstrapServer = BOOTSTRAP_DEFAULT,
     timeout_ms: TimeoutMs = TIMEOUT_MS_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List the keys below a prefix: version, size, key and, with --values, value, a tab between them."""
+    """List the keys below a prefix: version, size, key and, with --values, value, a tab between them. With --delimiter '-' and
+    '-' stand before what deeper keys begin with."""
+    if delimiter is not None and len(delimiter) != 1:
+        raise typer.BadParameter("--delimiter is one character")
     rows: list[dict[str, Any]] = []
     with connect(bootstrap_server, timeout_ms) as client:
         after: str | None = None
         more = True
         while more and (limit is None or len(rows) < limit):
             page_limit = 1000 if limit is None else min(1000, limit - len(rows))
-            page = client.kv.list(prefix, after=after, limit=page_limit, values=values, linearizable=not stale)
-            for entry in page.entries:
-                row: dict[str, Any] = {"key": entry.key, "version": entry.version, "size": entry.size}
-                rows.append(row | text_facts("value", entry.value) if values else row)
+            options: dict[str, Any] = {} if delimiter is None else {"delimiter": delimiter}
+            page = client.kv.list(prefix, after=after, limit=page_limit, values=values, linearizable=not stale, **options)
+            rows += _rows(page, values)
             more = page.more
-            after = page.entries[-1].key if page.entries else None
+            after = page.last
     if as_json:
         print_json(rows)
         return
     for row in rows:
+        if "prefix" in row:
+            print(f"-\t-\t{row['prefix']}")
+            continue
         print("\t".join([str(row["version"]), str(row["size"]), row["key"], *([row["value"] or ""] if values else [])]))
 
 
@@ -145,6 +171,15 @@ def watch(
             print(json.dumps(facts, ensure_ascii=False), flush=True)
             if count == max_events:
                 return
+
+
+def _rows(page: KvPage, values: bool) -> list[dict[str, Any]]:
+    """Keys and prefixes of a page, in their order."""
+    rows: dict[str, dict[str, Any]] = {name: {"prefix": name} for name in page.prefixes}
+    for entry in page.entries:
+        row: dict[str, Any] = {"key": entry.key, "version": entry.version, "size": entry.size}
+        rows[entry.key] = row | text_facts("value", entry.value) if values else row
+    return [rows[name] for name in sorted(rows)]
 
 
 def _value(value: str | None, file: Path | None) -> bytes:

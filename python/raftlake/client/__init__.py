@@ -36,7 +36,7 @@ Invariants:
 from __future__ import annotations
 
 from raftlake.client.aio import AsyncClient
-from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange
+from raftlake.client.errors import KvConflict, NoReachableNode, NoRoom, OffsetOutOfRange, RangeTooLarge
 from raftlake.client.producer import AsyncProducer
 from raftlake.client.sync import Client, Producer
 from raftlake.client.types import (
@@ -53,6 +53,7 @@ from raftlake.client.types import (
     EndTxn,
     FetchedBytes,
     IsolationLevel,
+    KvDeleted,
     KvEntry,
     KvEvent,
     KvPage,
@@ -61,7 +62,7 @@ from raftlake.client.types import (
     Record,
     TopicDescription,
 )
-from raftlake.kv.commands import Delete, Put
+from raftlake.kv.commands import Delete, DeletePrefix, Put
 from raftlake.wire.quorum import QuorumDescription, ReplicaDescription
 
 __all__ = [
@@ -79,10 +80,12 @@ __all__ = [
     "ClientConfig",
     "ClusterDescription",
     "Delete",
+    "DeletePrefix",
     "EndTxn",
     "FetchedBytes",
     "IsolationLevel",
     "KvConflict",
+    "KvDeleted",
     "KvEntry",
     "KvEvent",
     "KvPage",
@@ -94,6 +97,7 @@ __all__ = [
     "Producer",
     "Put",
     "QuorumDescription",
+    "RangeTooLarge",
     "Record",
     "ReplicaDescription",
     "TopicDescription",

@@ -45,15 +45,23 @@ class KvConflict(RaftlakeError):
     """A condition of a key-value write did not hold; nothing was changed.
 
     `current` maps each key whose condition failed to the version it has now (0: it does not exist). `refused` maps each
-    producer whose transaction cannot end as it was asked to the reason.
+    producer whose transaction cannot end as it was asked to the reason. `newest` maps each prefix whose keys are newer than was
+    asked to the highest version found there.
     """
 
-    def __init__(self, current: Mapping[str, int], refused: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        current: Mapping[str, int],
+        refused: Mapping[int, str] | None = None,
+        newest: Mapping[str, int] | None = None,
+    ) -> None:
         found = [f"{key!r} is at version {version}" for key, version in current.items()]
+        found += [f"a key below {prefix!r} is at version {version}" for prefix, version in (newest or {}).items()]
         found += (refused or {}).values()
         super().__init__(f"condition failed: {', '.join(found) or 'the key has another version'}")
         self.current = dict(current)
         self.refused = dict(refused or {})
+        self.newest = dict(newest or {})
 
     @property
     def current_version(self) -> int:
@@ -61,7 +69,19 @@ class KvConflict(RaftlakeError):
         return next(iter(self.current.values()), 0)
 
     def __reduce__(self) -> tuple[type[KvConflict], tuple[object, ...]]:
-        return KvConflict, (self.current, self.refused)
+        return KvConflict, (self.current, self.refused, self.newest)
+
+
+class RangeTooLarge(RequestRejected):
+    """More keys begin with the prefixes of a `txn` than one transaction may delete or compare; nothing was changed. `prefixes`
+    maps those prefixes to the number of keys that there may be."""
+
+    def __init__(self, message: str, prefixes: Mapping[str, int]) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+        self.prefixes = dict(prefixes)
+
+    def __reduce__(self) -> tuple[type[RangeTooLarge], tuple[object, ...]]:
+        return RangeTooLarge, (self.message, self.prefixes)
 
 
 class NoRoom(RequestRejected):

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, TypeVar, assert_never
 from urllib.parse import quote
 
 import httpx
@@ -22,10 +22,12 @@ from raftlake.client.cluster import Cluster
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import NoReachableNode
 from raftlake.client.kv_answers import (
+    RANGE_TOO_LARGE,
     REFUSALS,
     WatchPosition,
     change_of,
     conflict_of,
+    deleted_of,
     error_text,
     front_of,
     may_have_happened,
@@ -33,13 +35,16 @@ from raftlake.client.kv_answers import (
     offset_of,
     page_of,
     refusal_of,
+    too_large_of,
     unknown_write,
     version_of,
 )
 from raftlake.client.sse import ServerSentEvents
-from raftlake.client.types import EndTxn, KvEntry, KvEvent, KvPage
+from raftlake.client.types import EndTxn, KvDeleted, KvEntry, KvEvent, KvPage
 from raftlake.errors import ErrorCode, InvalidInput, RaftlakeError, RequestRejected, WireError
-from raftlake.kv.commands import ABSENT, ANY, Delete, Put
+from raftlake.kv.commands import ABSENT, ANY, Delete, DeletePrefix, Put
+
+T = TypeVar("T")
 
 _JSON = {"content-type": "application/json"}
 #: A node sends at least a comment in this time while a watch is open.
@@ -95,30 +100,62 @@ class AsyncKv:
         limit: int = 1000,
         values: bool = False,
         linearizable: bool = True,
+        delimiter: str | None = None,
         timeout_ms: float | None = None,
     ) -> KvPage:
-        """One page of the keys below `prefix` in key order, beginning behind `after`."""
+        """One page of the keys below `prefix` in key order, beginning behind `after`. With a `delimiter` (one character): only
+        the keys without it behind the prefix, and as `prefixes` of the page what the others begin with, up to the delimiter.
+        `after` is the `last` of the page before."""
         params = {**_consistency(linearizable), "prefix": require_text("prefix", prefix), "limit": str(limit)}
         if after is not None:
             params["after"] = require_text("key", after)
         if values:
             params["values"] = "true"
+        if delimiter is not None:
+            params["delimiter"] = require_text("delimiter", delimiter)
         answer = await self._read("/v1/kv", params, timeout_ms)
         if answer.status_code != 200:
             raise refusal_of(answer)
         return page_of(answer)
 
     async def txn(
-        self, compare: Mapping[str, int], ops: Sequence[Put | Delete | EndTxn], *, timeout_ms: float | None = None
+        self,
+        compare: Mapping[str, int],
+        ops: Sequence[Put | Delete | DeletePrefix | EndTxn],
+        *,
+        newest: Mapping[str, int] | None = None,
+        timeout_ms: float | None = None,
     ) -> int:
         """All of `ops` at one version, which is returned, if every key of `compare` has its version (0: must not exist, -1:
-        must exist) and every transaction of a producer (`EndTxn`) can end so; else KvConflict and no change. A producer whose
-        transaction ended so needs a new epoch."""
+        must exist), no key that begins with a prefix of `newest` has a version above that of the prefix (0: there is no such
+        key), and every transaction of a producer (`EndTxn`) can end so; else KvConflict and no change. A producer whose
+        transaction ended so needs a new epoch. Raises RangeTooLarge, and changes nothing, where more than 10,000 keys would be
+        deleted by their prefixes, or compared."""
+        return await self._txn(compare, ops, newest or {}, timeout_ms, version_of)
+
+    async def delete_prefix(self, prefix: str, *, if_newest: int | None = None, timeout_ms: float | None = None) -> KvDeleted:
+        """Delete every key that begins with `prefix`, all at one version. With `if_newest`: only if none of them has a version
+        above it, else KvConflict. Raises RangeTooLarge, and deletes none, where there are more than 10,000 of them."""
+        newest = {} if if_newest is None else {prefix: if_newest}
+        return await self._txn({}, [DeletePrefix(require_text("prefix", prefix))], newest, timeout_ms, deleted_of)
+
+    async def _txn(
+        self,
+        compare: Mapping[str, int],
+        ops: Sequence[Put | Delete | DeletePrefix | EndTxn],
+        newest: Mapping[str, int],
+        timeout_ms: float | None,
+        read: Callable[[httpx.Response], T],
+    ) -> T:
         body = {
-            "compare": [{"key": key, "version": version} for key, version in compare.items()],
+            "compare": [
+                *({"key": key, "version": version} for key, version in compare.items()),
+                *({"prefix": prefix, "newest": version} for prefix, version in newest.items()),
+            ],
             "ops": [_operation(operation) for operation in ops],
         }
-        return await self._write("POST", "/v1/txn", timeout_ms, headers=_JSON, content=json.dumps(body).encode())
+        content = json.dumps(body).encode()
+        return await self._written(read, "POST", "/v1/txn", timeout_ms, headers=_JSON, content=content)
 
     async def watch(self, prefix: str = "", *, from_version: int | None = None) -> AsyncIterator[KvEvent]:
         """The changes below `prefix` with a version above `from_version` (None: from now on), each once, without a gap, over
@@ -163,11 +200,19 @@ class AsyncKv:
 
     async def _write(self, method: str, path: str, timeout_ms: float | None, **arguments: Any) -> int:
         """The version of the change."""
+        return await self._written(version_of, method, path, timeout_ms, **arguments)
+
+    async def _written(
+        self, read: Callable[[httpx.Response], T], method: str, path: str, timeout_ms: float | None, **arguments: Any
+    ) -> T:
+        """What `read` finds in the answer to a write that happened."""
         answer = await self._request(method, path, timeout_ms, is_write=True, **arguments)
         try:
             if answer.status_code == 412:
                 raise conflict_of(answer)
-            return version_of(answer)
+            if answer.status_code == RANGE_TOO_LARGE:
+                raise too_large_of(answer)
+            return read(answer)
         except WireError as error:
             raise unknown_write(method, path, str(error)) from error
 
@@ -201,7 +246,7 @@ class AsyncKv:
                         if is_write:
                             raise unknown_write(method, path, str(error)) from error
                         raise
-                elif answer.status_code in (200, 412 if is_write else 404):
+                elif answer.status_code in ((200, 412, RANGE_TOO_LARGE) if is_write else (200, 404)):
                     if is_write:
                         self._leader = front
                     return answer
@@ -302,12 +347,14 @@ def _condition(if_version: int | None) -> dict[str, str]:
     return {"If-Match": "*" if if_version == ANY else f'"{if_version}"'}
 
 
-def _operation(operation: Put | Delete | EndTxn) -> dict[str, dict[str, str | int]]:
+def _operation(operation: Put | Delete | DeletePrefix | EndTxn) -> dict[str, dict[str, str | int]]:
     match operation:
         case Put(key=key, value=value):
             return {"put": {"key": key, "value": base64.b64encode(value).decode("ascii")}}
         case Delete(key=key):
             return {"delete": {"key": key}}
+        case DeletePrefix(prefix=prefix):
+            return {"delete": {"prefix": prefix}}
         case EndTxn():
             fields: dict[str, str | int] = {
                 "producer_id": operation.producer_id,

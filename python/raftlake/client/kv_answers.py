@@ -12,11 +12,13 @@ from typing import Any
 
 import httpx
 
-from raftlake.client.errors import KvConflict, NoRoom
+from raftlake.client.errors import KvConflict, NoRoom, RangeTooLarge
 from raftlake.client.sse import ServerSentEvent
-from raftlake.client.types import KvEntry, KvEvent, KvPage
+from raftlake.client.types import KvDeleted, KvEntry, KvEvent, KvPage
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome, WireError, unknown_outcome
 
+#: A write was decided, and did not happen, since it is about too many keys.
+RANGE_TOO_LARGE = 409
 #: A node had no room for a write, and did not propose it.
 INSUFFICIENT_STORAGE = 507
 REFUSALS = {
@@ -50,9 +52,16 @@ def page_of(answer: httpx.Response) -> KvPage:
     body = json_of(answer)
     try:
         entries = tuple(_entry_of(row) for row in body["entries"])
-        return KvPage(entries=entries, more=bool(body["more"]), version=offset_of(answer) - 1)
+        prefixes = tuple(map(_text, body.get("prefixes", ())))
+        return KvPage(entries=entries, more=bool(body["more"]), version=offset_of(answer) - 1, prefixes=prefixes)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise WireError(f"{answer.request.url} answered with no list of keys: {error!r}") from error
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"{found!r} is no name")
+    return found
 
 
 def _entry_of(row: Mapping[str, Any]) -> KvEntry:
@@ -94,16 +103,42 @@ def conflict_of(answer: httpx.Response) -> KvConflict:
     body = json_of(answer)
     failed = body.get("failed", [body])
     try:
-        current = {row["key"]: row["version"] for row in failed}
+        newest = {row["prefix"]: row["newest"] for row in failed if "prefix" in row}
+        current = {row["key"]: row["version"] for row in failed if "prefix" not in row}
         refused = {row["producer_id"]: row["reason"] for row in body.get("refused", ())}
     except (KeyError, TypeError):
-        current, refused = {}, {}
-    is_sound = all(type(key) is str and type(version) is int for key, version in current.items()) and all(
-        type(producer_id) is int and type(reason) is str for producer_id, reason in refused.items()
+        current, refused, newest = {}, {}, {}
+    is_sound = (
+        _are_versions(current)
+        and _are_versions(newest)
+        and all(type(producer_id) is int and type(reason) is str for producer_id, reason in refused.items())
     )
-    if not (current or refused) or not is_sound:
+    if not (current or refused or newest) or not is_sound:
         raise WireError(f"{answer.request.url} answered 412 without the versions in the way")
-    return KvConflict(current, refused)
+    return KvConflict(current, refused, newest)
+
+
+def _are_versions(found: Mapping[Any, Any]) -> bool:
+    return all(type(name) is str and type(version) is int for name, version in found.items())
+
+
+def too_large_of(answer: httpx.Response) -> RangeTooLarge:
+    """Why a transaction with ranges did not happen. Raises WireError where a node does not say so."""
+    try:
+        prefixes = {row["prefix"]: row["keys_max"] for row in json_of(answer)["too_large"]}
+    except (KeyError, TypeError):
+        prefixes = {}
+    if not prefixes or not _are_versions(prefixes):
+        raise WireError(f"{answer.request.url} answered {RANGE_TOO_LARGE} without the ranges that are too large")
+    return RangeTooLarge(f"{answer.status_code}: {error_text(answer)}", prefixes)
+
+
+def deleted_of(answer: httpx.Response) -> KvDeleted:
+    """How many keys a transaction deleted by their prefix."""
+    count = json_of(answer).get("deleted")
+    if type(count) is not int:
+        raise WireError(f"{answer.request.url} answered {answer.status_code} without the number of keys that are deleted")
+    return KvDeleted(version=version_of(answer), count=count)
 
 
 def unknown_write(method: str, path: str, told: str) -> UnknownOutcome:

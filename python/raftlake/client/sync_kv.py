@@ -22,6 +22,7 @@ class Kv:
     get = blocking(AsyncKv.get)
     put = blocking(AsyncKv.put)
     delete = blocking(AsyncKv.delete)
+    delete_prefix = blocking(AsyncKv.delete_prefix)
     list = blocking(AsyncKv.list)
     txn = blocking(AsyncKv.txn)
     watch = iterating(AsyncKv.watch)

@@ -244,6 +244,22 @@ class KvPage:
     more: bool
     #: The page shows every change up to this version: a watch from here on misses nothing.
     version: int
+    #: With a delimiter: the beginnings that deeper keys have, up to and with it, once each.
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> str | None:
+        """The last name of the page, key or prefix: the next page comes `after` it. None for an empty page."""
+        names = [entry.key for entry in self.entries[-1:]] + list(self.prefixes[-1:])
+        return max(names, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvDeleted:
+    """All keys with a prefix were deleted at `version`; they were `count` keys."""
+
+    version: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ Reading order:
 - `machine`: `StateMachine` applies committed commands and answers reads.
 - `keyspace`: the keys and their entries, in leaves of neighbouring keys; a leaf that a frozen view shares is copied before a
   change.
+- `ranges`: what a command says of all keys with a prefix, and how many these may be.
 - `rules`: the judge of puts to reserved keys; the caller brings the judge along.
 - `history`: the recent changes, for watchers, bounded by count and by bytes.
 - `quota`: the room that is left for one more command, with the commands under way counted at their worst.

@@ -54,3 +54,8 @@ def start_key(topic_id: str, partition: int) -> str:
 def is_reserved(key: str) -> bool:
     """True for keys that only nodes may write. The prefix itself without its last slash is reserved too."""
     return key.startswith(RESERVED_PREFIX) or key == RESERVED_PREFIX[:-1]
+
+
+def touches_reserved(prefix: str) -> bool:
+    """True where some key that begins with `prefix` may be reserved."""
+    return prefix.startswith(RESERVED_PREFIX) or RESERVED_PREFIX.startswith(prefix)

@@ -10,6 +10,7 @@ Invariant: a leaf holds exactly the keys from its bound up to the bound of the n
 from __future__ import annotations
 
 import struct
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,6 +57,13 @@ def entry_bytes(key: str, value_size: int) -> int:
     return ENTRY_OVERHEAD_BYTES + (len(key) if key.isascii() else len(key.encode())) + value_size
 
 
+def behind(prefix: str) -> str | None:
+    """The least text that is above all texts which begin with `prefix`; None where there is none. It may be no text that can be
+    encoded: it is only compared."""
+    kept = prefix.rstrip(chr(sys.maxunicode))
+    return kept[:-1] + chr(ord(kept[-1]) + 1) if kept else None
+
+
 class Leaf:
     """Neighbouring keys. `stamp` says since which freezing it is no longer shared."""
 
@@ -86,6 +94,11 @@ class Leaf:
             self.rows = {key: rows[key] for key in sorted(rows)}
             self._is_sorted = True
         return self.rows
+
+
+def _version_of(row: bytes) -> int:
+    """0 for no row."""
+    return int(_VERSION.unpack_from(row)[0]) if row else 0
 
 
 class KeySpace:
@@ -134,6 +147,73 @@ class KeySpace:
         for later in range(index + 1, len(self._leaves)):
             yield from self._leaves[later].sorted_rows().items()
 
+    def names_from(self, prefix: str, after: str | None, delimiter: str) -> Iterator[tuple[str, bytes | None]]:
+        """What stands right below `prefix`, by name: keys without the delimiter behind the prefix, with their rows; and the
+        beginnings up to the delimiter that the others have, once each, with None. Only names above `after`. The keys of a
+        beginning are passed over by bisection. Not while the space changes."""
+        start: str | None = prefix
+        if after is not None and after >= prefix:
+            cut = after.find(delimiter, len(prefix)) if after.startswith(prefix) else -1
+            # The least text above `after` is longer by the least character.
+            start = after + "\0" if cut < 0 else behind(after[: cut + 1])
+        index = -1
+        while start is not None and index + 1 < len(self._leaves):
+            index = max(index + 1, bisect_right(self._bounds, start) - 1)
+            rows = self._leaves[index].sorted_rows()
+            keys = list(rows)
+            place = bisect_left(keys, start)
+            while place < len(keys):
+                key = keys[place]
+                if not key.startswith(prefix):
+                    return
+                cut = key.find(delimiter, len(prefix))
+                if cut < 0:
+                    yield key, rows[key]
+                    place += 1
+                    continue
+                yield key[: cut + 1], None
+                start = behind(key[: cut + 1])
+                if start is None:
+                    return
+                place = bisect_left(keys, start, place + 1)
+
+    # --- ranges ---
+
+    def newest_below(self, prefix: str, looks_max: int) -> tuple[int, int, bool]:
+        """Of the first `looks_max` keys that begin with `prefix`: the highest version, 0 without keys, and how many they are;
+        and whether there are more."""
+        looks, newest = 0, b""
+        for index, keys in self._below(prefix):
+            looked = keys[: looks_max - looks]
+            rows = self._leaves[index].rows
+            # A row begins with its version, so the bytes of the newest one are the highest.
+            newest = max(newest, max(map(rows.__getitem__, looked), default=b""))
+            looks += len(looked)
+            if len(looked) < len(keys):
+                return _version_of(newest), looks, True
+        return _version_of(newest), looks, False
+
+    def count_below(self, prefix: str, count_max: int) -> int:
+        """How many keys begin with `prefix`, or a number above `count_max` where they are more."""
+        count = 0
+        for _, keys in self._below(prefix):
+            count += len(keys)
+            if count > count_max:
+                break
+        return count
+
+    def _below(self, prefix: str) -> Iterator[tuple[int, list[str]]]:
+        """The leaves with keys that begin with `prefix`, by index, and those keys in order."""
+        end = behind(prefix)
+        for index in range(bisect_right(self._bounds, prefix) - 1, len(self._leaves)):
+            if end is not None and self._bounds[index] >= end:
+                return
+            keys = list(self._leaves[index].sorted_rows())
+            first = bisect_left(keys, prefix)
+            found = keys[first : len(keys) if end is None else bisect_left(keys, end, first)]
+            if found:
+                yield index, found
+
     # --- changing ---
 
     def put(self, key: str, row: bytes) -> None:
@@ -166,6 +246,22 @@ class KeySpace:
         if len(leaf.rows) <= _SMALL_LEAF_KEYS and len(self._leaves) > 1:
             self._merge(min(index, len(self._leaves) - 2))
         return True
+
+    def delete_below(self, prefix: str) -> list[str]:
+        """Delete every key that begins with `prefix`; these keys, in order."""
+        found = list(self._below(prefix))
+        gone: list[str] = []
+        for index, keys in found:
+            rows = self._own(index).rows
+            sizes = [value_bytes(rows.pop(key)) for key in keys]
+            self.value_bytes -= sum(sizes)
+            self.size -= sum(map(entry_bytes, keys, sizes))
+            gone += keys
+        self._count -= len(gone)
+        for index, _ in reversed(found):
+            if len(self._leaves[index].rows) <= _SMALL_LEAF_KEYS and len(self._leaves) > 1:
+                self._merge(min(index, len(self._leaves) - 2))
+        return gone
 
     def _own(self, index: int) -> Leaf:
         """The leaf, which may be changed: no frozen view shares it."""

@@ -8,16 +8,17 @@ alone, so all nodes that applied up to the same offset hold the same keys; nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from raftlake.errors import InvariantViolation, WireError
 from raftlake.kv import snapshot as snapshots
-from raftlake.kv.commands import ABSENT, ANY, Compare, Delete, EndTxn, Put, decode
+from raftlake.kv.commands import ABSENT, ANY, FORMAT_RANGES, Compare, ComparePrefix, Delete, EndTxn, Put, Txn, decode
 from raftlake.kv.frozen import FrozenView
 from raftlake.kv.history import Change, History, Noted
 from raftlake.kv.keys import RESERVED_PREFIX
 from raftlake.kv.keyspace import Entry, KeySpace, Row, pack, unpack, value_bytes
+from raftlake.kv.ranges import RangeResult, judge
 from raftlake.kv.restoration import Restoration
 from raftlake.kv.rules import Decided, NoRules, Rules
 
@@ -31,7 +32,7 @@ class TxnResult:
 
     `current` names every compare that failed, with the version that its key has (0: it does not exist). `ignored` names every
     put of a command that succeeded which changed the version alone, and why. `refused` names every producer whose transaction
-    could not end so, and why: then the command did not succeed.
+    could not end so, and why: then the command did not succeed. `ranges` tells of the ranges of a command that has some.
     """
 
     succeeded: bool
@@ -39,6 +40,7 @@ class TxnResult:
     current: tuple[tuple[str, int], ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
+    ranges: RangeResult | None = None
 
 
 class StateMachine:
@@ -59,6 +61,8 @@ class StateMachine:
         self._applied_offset = 0
         self._space = KeySpace()
         self.history = self._empty_history()
+        #: Keys that ranges of commands were about, all together: what applying these cost beside their bytes.
+        self.range_keys = 0
 
     def __len__(self) -> int:
         return len(self._space)
@@ -94,13 +98,30 @@ class StateMachine:
             txn = decode(record)
         except WireError:
             return TxnResult(succeeded=False, offset=offset)
+        if record[0] == FORMAT_RANGES:
+            return self._apply_ranges(txn, offset)
         current = self._failed_compares(txn.compares)
-        endings = txn.endings
-        decided, refused = self._judge_ends(endings) if endings else ([], ())
+        changes = txn.changes
+        if len(changes) == len(txn.ops):
+            if current:
+                return TxnResult(succeeded=False, offset=offset, current=current)
+            return TxnResult(succeeded=True, offset=offset, ignored=self._perform(changes, offset))
+        decided, refused = self._judge_ends(txn.endings)
         if current or refused:
             return TxnResult(succeeded=False, offset=offset, current=current, refused=refused)
-        changes = (*txn.changes, *decided) if endings else txn.changes
-        return TxnResult(succeeded=True, offset=offset, ignored=self._perform(changes, offset))
+        return TxnResult(succeeded=True, offset=offset, ignored=self._perform((*changes, *decided), offset))
+
+    def _apply_ranges(self, txn: Txn, offset: int) -> TxnResult:
+        """A command with ranges of keys."""
+        current = self._failed_compares(txn.compares)
+        decided, refused = self._judge_ends(txn.endings)
+        ranges, looked_at = judge(self._space, txn)
+        self.range_keys += looked_at
+        if current or refused or not ranges.holds:
+            ranges = replace(ranges, deleted=0)
+            return TxnResult(succeeded=False, offset=offset, current=current, refused=refused, ranges=ranges)
+        ignored = self._perform((*txn.changes, *decided), offset, txn.deleted_prefixes)
+        return TxnResult(succeeded=True, offset=offset, ignored=ignored, ranges=ranges)
 
     def advance_to(self, applied_offset: int) -> None:
         """Pass over records that are no commands (control records): the next offset to apply is `applied_offset`."""
@@ -113,9 +134,12 @@ class StateMachine:
         if offset < max(self._applied_offset, 1):
             raise InvariantViolation(f"state machine at {self._applied_offset} was told to apply offset {offset}")
 
-    def _failed_compares(self, compares: tuple[Compare, ...]) -> tuple[tuple[str, int], ...]:
+    def _failed_compares(self, compares: tuple[Compare | ComparePrefix, ...]) -> tuple[tuple[str, int], ...]:
+        """Of the compares of one key each."""
         failed: list[tuple[str, int]] = []
         for compare in compares:
+            if not isinstance(compare, Compare):
+                continue
             version = self._space.version_of(compare.key)
             if not (version != ABSENT if compare.version == ANY else version == compare.version):
                 failed.append((compare.key, version))
@@ -134,7 +158,9 @@ class StateMachine:
                 puts.append(Put(*found.change))
         return puts, tuple(refused)
 
-    def _perform(self, operations: Iterable[Put | Delete], version: int) -> tuple[tuple[str, str], ...]:
+    def _perform(
+        self, operations: Iterable[Put | Delete], version: int, deleted_prefixes: Iterable[str] = ()
+    ) -> tuple[tuple[str, str], ...]:
         """Returns the puts that changed the version of their key alone, and why."""
         changes: list[Noted] = []
         ignored: list[tuple[str, str]] = []
@@ -153,6 +179,8 @@ class StateMachine:
                             self.rules.drop(key)
                 case _:
                     assert_never(operation)
+        for prefix in deleted_prefixes:
+            changes.extend((key, version, None) for key in self._space.delete_below(prefix))
         if changes:
             self.history.add(changes)
         return tuple(ignored)
@@ -196,6 +224,24 @@ class StateMachine:
                 if bytes_left < 0 and found:
                     return found, True
             found.append((key, row))
+        return found, False
+
+    def names(
+        self, prefix: str, after: str | None, limit: int, delimiter: str, bytes_max: int | None = None
+    ) -> tuple[Sequence[tuple[str, bytes | None]], bool]:
+        """At most `limit` names right below `prefix` that follow `after`, in order, and whether more follow them: keys without
+        the delimiter behind the prefix with their rows, and with None the beginnings that the deeper keys have up to it, once
+        each. `after` may be a name of either kind. `bytes_max` is that of `list`."""
+        found: list[tuple[str, bytes | None]] = []
+        bytes_left = bytes_max
+        for name, row in self._space.names_from(prefix, after, delimiter):
+            if len(found) >= limit:
+                return found, True
+            if bytes_left is not None and row is not None:
+                bytes_left -= value_bytes(row)
+                if bytes_left < 0 and found:
+                    return found, True
+            found.append((name, row))
         return found, False
 
     def changes_since(self, prefix: str, version: int, limit: int = 1024) -> Sequence[Change]:

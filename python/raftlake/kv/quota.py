@@ -2,12 +2,14 @@
 
 Owns the count of commands that were let through and are not applied yet, so that a burst cannot pass a quota that each command
 alone would keep. What a command adds is judged at its worst: any of those before it may fail or succeed, so a key counts as the
-least that it may be then. Refuses to know who asks and what is committed. Invariant: what was let through brings the space at
-most up to the limit, except by commands that do not make it grow.
+least that it may be then. Below a prefix that is being deleted a key counts as nothing. Refuses to know who asks and what is
+committed. Invariant: what was let through brings the space at most up to the limit, except by commands that do not make it
+grow.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,6 +22,8 @@ from raftlake.kv.keyspace import entry_bytes
 OWN_ROOM_BYTES = 64 << 20
 #: What a step of a transaction adds to the value of its key, at most, if no partition is added: longer words, more digits.
 END_GROWTH_BYTES = 64
+#: Prefixes under way that keys are compared with; beyond them each key counts as one that is being deleted.
+PREFIXES_TOLD_APART_MAX = 100
 #: Percent of the quota at which somebody should be told.
 LEVELS = (85, 95)
 #: A level is told again once the space has been so many percent below it.
@@ -37,10 +41,11 @@ class Sizes(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """One command that was let through: what it may add, and the keys that it changes."""
+    """One command that was let through: what it may add, the keys that it changes, and the prefixes that it deletes."""
 
     growth: int
     keys: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -60,6 +65,8 @@ class Quota:
         #: What the commands under way may add.
         self.under_way = 0
         self._touched: dict[str, _Touched] = {}
+        #: Prefixes whose keys commands under way delete, and how many of these do.
+        self._prefixes: Counter[str] = Counter()
 
     def reserve(self, sizes: Sizes, txn: Txn) -> Reservation | None:
         """Let the command through; None when it would make the space grow beyond the quota."""
@@ -77,7 +84,9 @@ class Quota:
             else:
                 touched.count += 1
                 touched.floor = min(touched.floor, size)
-        reservation = Reservation(max(growth, 0), tuple(key for key, _ in after))
+        reservation = Reservation(max(growth, 0), tuple(key for key, _ in after), txn.deleted_prefixes)
+        if reservation.prefixes:
+            self._prefixes.update(reservation.prefixes)
         self.under_way += reservation.growth
         return reservation
 
@@ -90,8 +99,14 @@ class Quota:
 
     def _floor(self, sizes: Sizes, key: str) -> int:
         """The least that the key may count for when the next command is applied."""
+        if self._prefixes and self._may_be_deleted(key):
+            return 0
         touched, size = self._touched.get(key), sizes.size_of(key)
         return size if touched is None else min(size, touched.floor)
+
+    def _may_be_deleted(self, key: str) -> bool:
+        """By a prefix under way."""
+        return len(self._prefixes) > PREFIXES_TOLD_APART_MAX or key.startswith(tuple(self._prefixes))
 
     def release(self, reservation: Reservation) -> None:
         self.under_way -= reservation.growth
@@ -100,6 +115,10 @@ class Quota:
             touched.count -= 1
             if touched.count == 0:
                 del self._touched[key]
+        for prefix in reservation.prefixes:
+            self._prefixes[prefix] -= 1
+            if self._prefixes[prefix] == 0:
+                del self._prefixes[prefix]
 
 
 class Levels:

@@ -24,6 +24,7 @@ from raftlake.sim.clients.deleter import Deleter
 from raftlake.sim.clients.history import KvHistory
 from raftlake.sim.clients.keyed import KeyedTopic
 from raftlake.sim.clients.operations import Operations, bootstrap_addresses, bootstrap_servers
+from raftlake.sim.clients.voters import Operator
 from raftlake.sim.clients.workload import make_clients
 from raftlake.sim.clock import US_PER_MS, Scheduler
 from raftlake.sim.coverage import Coverage
@@ -357,10 +358,18 @@ class Cluster:
         self.start_all()
 
     def _await_progress(self, end_us: int) -> None:
-        """Each client gets what it wants, asked for after the healing."""
-        while not all(self._has_progressed(client) for client in self.clients):
-            if self.scheduler.now_us >= end_us:
-                stuck = [client.name for client in self.clients if not self._has_progressed(client)]
+        """Each client gets what it wants, asked for after the healing. A node that is to become a voter has to fetch the log
+        first: an operator waits as long as the node gets on."""
+        last_us = end_us + GOING_ON_US_MAX
+        seen: dict[str, tuple[int, int, int]] = {}
+        until_us: dict[str, int] = {}
+        while waiting := [client for client in self.clients if not self._has_progressed(client)]:
+            now_us = self.scheduler.now_us
+            for client in waiting:
+                fetched = client.awaited if isinstance(client, Operator) else None
+                if fetched is not None and fetched > seen.get(client.name, (-1, -1, -1)):
+                    seen[client.name], until_us[client.name] = fetched, min(now_us + STANDSTILL_US, last_us)
+            if stuck := [client.name for client in waiting if now_us >= max(end_us, until_us.get(client.name, 0))]:
                 raise Violation("without faults every client makes progress", f"stuck: {stuck}; {self._state()}")
             self.run_a_while()
 

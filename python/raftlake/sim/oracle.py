@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raftlake.errors import ErrorCode
-from raftlake.kv.commands import EndTxn, Put, Txn, decode
+from raftlake.kv.commands import DeletePrefix, EndTxn, Put, Txn, decode
 from raftlake.kv.keys import TRANSACTIONS_PREFIX
 from raftlake.kv.machine import Entry, StateMachine, TxnResult
 from raftlake.raft.types import NodeId
@@ -364,7 +364,10 @@ def replay(
                 marks[operation.value] = record.offset
             if result.succeeded and isinstance(operation, EndTxn) and operation.retires_epoch:
                 retired.ended(operation.producer_id, operation.epoch, record.offset)
-            if result.succeeded and not isinstance(operation, EndTxn):
+            if isinstance(operation, DeletePrefix):
+                if result.succeeded:
+                    _note_deleted(histories, operation.prefix, record.offset)
+            elif result.succeeded and not isinstance(operation, EndTxn):
                 entry = Entry(operation.value, record.offset) if isinstance(operation, Put) else None
                 histories.setdefault(operation.key, []).append((record.offset, entry))
         # What the end of a producer's transaction changes is not in the command, but under the key of the transaction.
@@ -373,6 +376,13 @@ def replay(
             if change.value is not None and histories.get(change.key, [(-1, None)])[-1][0] != record.offset:
                 histories.setdefault(change.key, []).append((record.offset, Entry(change.value, record.offset)))
     return results, marks, histories
+
+
+def _note_deleted(histories: dict[str, list[tuple[int, Entry | None]]], prefix: str, offset: int) -> None:
+    """Every key that begins with the prefix is gone."""
+    for key, history in histories.items():
+        if key.startswith(prefix) and history[-1][1] is not None:
+            history.append((offset, None))
 
 
 def _check_order(appends: Sequence[Append], offsets: Mapping[bytes, int]) -> None:

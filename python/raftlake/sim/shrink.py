@@ -31,6 +31,7 @@ QUIET = {
     "observers": 0,
     "partitions": 1,
     "readers": 0,
+    "kv_range_percent": 0,
     "kv_clients": 0,
     "producer_window": 1,
     "producers": 0,

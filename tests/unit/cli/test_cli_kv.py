@@ -21,7 +21,7 @@ from raftlake.cli import kv as cli_kv
 from raftlake.cli import main as cli
 from raftlake.client import AsyncClient
 from raftlake.client.errors import NoRoom
-from raftlake.client.types import KvEntry, KvEvent, KvPage
+from raftlake.client.types import KvDeleted, KvEntry, KvEvent, KvPage
 from raftlake.errors import ConfigError, one_line
 
 #: What a node gives at most for one list, whatever is asked for; as small as its limit of bytes may make it.
@@ -51,7 +51,17 @@ class Space:
         self.content.pop(key, None)
         return 9
 
-    def list(self, prefix: str, *, after: str | None, limit: int, values: bool, linearizable: bool) -> KvPage:
+    def delete_prefix(self, prefix: str) -> KvDeleted:
+        gone = [key for key in self.content if key.startswith(prefix)]
+        for key in gone:
+            del self.content[key]
+        return KvDeleted(version=9, count=len(gone))
+
+    def list(
+        self, prefix: str, *, after: str | None, limit: int, values: bool, linearizable: bool, delimiter: str | None = None
+    ) -> KvPage:
+        if delimiter is not None:
+            return self._names(prefix, delimiter, after, limit)
         self.asked.append({"after": after, "limit": limit, "linearizable": linearizable})
         keys = sorted(key for key in self.content if key.startswith(prefix) and (after is None or key > after))
         shown = keys[: min(limit, PAGE_KEYS)]
@@ -60,6 +70,18 @@ class Space:
             for key in shown
         ]
         return KvPage(entries=tuple(entries), more=len(shown) < len(keys), version=9)
+
+    def _names(self, prefix: str, delimiter: str, after: str | None, limit: int) -> KvPage:
+        names: dict[str, bytes | None] = {}
+        for key in self.content:
+            head, cut, _ = key.removeprefix(prefix).partition(delimiter)
+            names[prefix + head + cut] = None if cut else self.content[key]
+        left = [name for name in sorted(names) if after is None or name > after]
+        shown = left[: min(limit, PAGE_KEYS)]
+        values = {name: value for name in shown if (value := names[name]) is not None}
+        entries = tuple(KvEntry(key=name, version=7, size=len(value)) for name, value in values.items())
+        prefixes = tuple(name for name in shown if name not in values)
+        return KvPage(entries=entries, more=len(shown) < len(left), version=9, prefixes=prefixes)
 
     def watch(self, prefix: str, *, from_version: int | None) -> Iterator[KvEvent]:
         self.asked.append({"prefix": prefix, "from_version": from_version})
@@ -254,3 +276,33 @@ def test_a_watch_ends_after_so_many_changes(space: Space) -> None:
 def test_the_commands_are_part_of_the_program() -> None:
     commands = typer.main.get_command(cli_kv.app).commands  # type: ignore[attr-defined]
     assert sorted(commands) == ["delete", "get", "list", "put", "watch"]
+
+
+def test_all_keys_with_a_prefix_are_deleted_and_counted(space: Space) -> None:
+    space.content = dict.fromkeys(["d/a", "d/b", "e"], b"v")
+    assert run("delete", "--prefix", "d/") == b"2\n"
+    assert list(space.content) == ["e"]
+    assert json.loads(run("delete", "--prefix", "e", "--json")) == {"prefix": "e", "version": 9, "deleted": 1}
+    assert space.content == {}
+
+
+@pytest.mark.parametrize("arguments", [[], ["k", "--prefix", "k"], ["--prefix", "k", "--if-version", "3"]])
+def test_a_deletion_that_cannot_be_meant_changes_nothing(arguments: list[str], space: Space) -> None:
+    space.content = {"k": b"v"}
+    assert "give" in refused("delete", *arguments)
+    assert space.content == {"k": b"v"}
+
+
+@pytest.mark.parametrize("limit", [None, 1, 699, 701, 1_500])
+def test_a_list_with_a_delimiter_goes_on_behind_keys_and_prefixes(limit: int | None, space: Space) -> None:
+    space.content = {f"{number:04}{'/x' if number % 2 else ''}": b"v" for number in range(1_600)}
+    told = json.loads(run("list", "--delimiter", "/", "--json", *([] if limit is None else ["--limit", str(limit)])))
+    expected = [f"{number:04}{'/' if number % 2 else ''}" for number in range(1_600)][:limit]
+    assert [row.get("prefix") or row["key"] for row in told] == expected
+    assert all(set(row) == ({"prefix"} if row.get("prefix") else {"key", "version", "size"}) for row in told)
+
+
+def test_prefixes_stand_between_the_keys(space: Space) -> None:
+    space.content = {"a": b"", "b/c": b"", "d": b"xy"}
+    assert run("list", "--delimiter", "/") == b"7\t0\ta\n-\t-\tb/\n7\t2\td\n"
+    assert "one character" in refused("list", "--delimiter", "//")

@@ -253,7 +253,7 @@ def test_transactions() -> None:
         ({"ops": [{"put": {"value": ""}}]}, 400, "ops[0]: put needs a key"),
         ({"ops": [{"drop": {"key": "a"}}]}, 400, "ops[0] must be"),
         ({"ops": [{"put": {"key": "a", "text": ""}, "delete": {"key": "b"}}]}, 400, "ops[0] must be"),
-        ({"ops": [{"delete": {"key": "a", "text": "b"}}]}, 400, "ops[0]: delete takes a key and nothing else"),
+        ({"ops": [{"delete": {"key": "a", "text": "b"}}]}, 400, "ops[0]: delete takes a key or a prefix, and nothing else"),
         ({"ops": [{"delete": {"key": ""}}]}, 400, "ops[0]: key has 0 bytes"),
         ({"ops": [{"delete": {"key": "a"}}, {"delete": {"key": "a"}}]}, 400, "changes a key twice"),
         ({"ops": [{"put": {"key": "/raftlake/x", "text": ""}}]}, 403, "written by the quorum alone"),

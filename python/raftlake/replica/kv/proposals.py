@@ -81,6 +81,8 @@ class ProposalGate:
             reason: str | None = "reserved keys are written by nodes alone"
         elif txn.endings:
             reason = "a node ends transactions of clients, and changes no reserved key beside"
+        elif txn.has_ranges:
+            reason = "a node speaks of ranges of clients' keys, and changes no reserved key beside"
         else:
             reason = self._refusal_of_peer(txn, source)
         if reason is not None:
@@ -96,9 +98,9 @@ class ProposalGate:
             return refusal_of_tier(txn, source, self._state.machine)
         if changes[0].key.startswith(STARTS_PREFIX):
             return self._refusal_of_starts(txn)
-        if len(changes) != 1 or [compare.key for compare in txn.compares] != [changes[0].key]:
+        if len(changes) != 1 or [compare.key for compare in txn.key_compares] != [changes[0].key]:
             return "a node changes one reserved key at a time, under a condition on that key"
-        operation, version = changes[0], txn.compares[0].version
+        operation, version = changes[0], txn.key_compares[0].version
         key = operation.key
         if key.startswith(TOPICS_PREFIX):
             return self._refusal_of_topic(operation, version)

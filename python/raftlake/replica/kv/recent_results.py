@@ -30,7 +30,7 @@ class RecentResults:
         if len(self._newer) >= self._kept_min:
             self._older, self._newer = self._newer, {}
         self._newer[result.offset] = (
-            result if result.ignored or result.refused else None if result.succeeded else result.current
+            result if result.ignored or result.refused or result.ranges else None if result.succeeded else result.current
         )
 
     def get(self, offset: int) -> TxnResult | None:

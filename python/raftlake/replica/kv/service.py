@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from raftlake.errors import ErrorCode, WireError, for_clients
-from raftlake.kv.commands import Txn, encode
+from raftlake.kv.commands import FORMAT_RANGES, Txn, encode
 from raftlake.kv.machine import TxnResult
 from raftlake.ports.driver import Origin
 from raftlake.ports.peer_rpcs import PeerReply, ProposeReply, ProposeRpc, ReadOffsetResult
@@ -36,6 +36,10 @@ from raftlake.wire.batches import Record, build_batch, decode_records, iterate_h
 #: Applied at once, or one batch that is larger: some milliseconds' work. What is more follows in later turns.
 APPLY_SLICE_BYTES = 128 * 1024
 APPLY_INTERVAL_MS = 1
+#: As many keys of ranges of commands are as much work: what a range costs does not follow from the length of its command.
+APPLY_SLICE_RANGE_KEYS = 10_000
+#: What a command with ranges begins with.
+_RANGES = bytes((FORMAT_RANGES,))
 #: Commands that are proposed together become batches of about so many bytes, since a batch is applied as a whole.
 PROPOSED_BATCH_BYTES = 128 * 1024
 #: Results kept, at least, for proposals that were forwarded: their reply may arrive after this node has applied them.
@@ -146,7 +150,8 @@ class KvService:
         collected, self._collected = self._collected, []
         first = size = 0
         for index, (value, _) in enumerate(collected, start=1):
-            size += len(value)
+            # Applied as a whole, a batch has one command with ranges at most.
+            size += PROPOSED_BATCH_BYTES if value.startswith(_RANGES) else len(value)
             if size >= PROPOSED_BATCH_BYTES or index == len(collected):
                 self._append_batch(collected[first:index])
                 first, size = index, 0
@@ -238,19 +243,26 @@ class KvService:
 
     def _apply_slice(self, partition: Partition, high_watermark: int) -> None:
         """At least one batch, if there is any."""
-        offset, size = self.machine.applied_offset, 0
-        while offset < high_watermark and size < APPLY_SLICE_BYTES:
+        offset, size, machine = self.machine.applied_offset, 0, self.machine
+        range_keys_max = machine.range_keys + APPLY_SLICE_RANGE_KEYS
+        while offset < high_watermark and size < APPLY_SLICE_BYTES and machine.range_keys < range_keys_max:
             chunk = partition.read_intact(Offset(offset), Offset(high_watermark), APPLY_SLICE_BYTES - size)
             if not chunk:
                 break
+            end = high_watermark
             for record in decode_records(chunk):
-                if offset <= record.offset < high_watermark:
-                    self._applied(self.machine.apply(record.offset, record.value or b""))
+                if offset <= record.offset < end:
+                    result = machine.apply(record.offset, record.value or b"")
+                    self._applied(result)
+                    if result.ranges is not None and machine.range_keys >= range_keys_max:
+                        end = min(end, _end_of_batch(chunk, record.offset))
             for header in iterate_headers(chunk):
+                if header.base_offset >= end:
+                    break
                 offset = header.base_offset + header.last_offset_delta + 1
                 self.applied_timestamp_ms = max(self.applied_timestamp_ms, header.timestamp_ms_max)
-            size += len(chunk)
-            self.machine.advance_to(offset)
+                size += header.size
+            machine.advance_to(offset)
         self.bytes_since_snapshot += size
 
     def _go_on_later(self) -> None:
@@ -332,3 +344,9 @@ class KvService:
     def _give_up(self, offset: int) -> None:
         done, _ = self._awaiting.pop(offset)
         done(ProposeOutcome(ProposeStatus.UNKNOWN))
+
+
+def _end_of_batch(batches: bytes | bytearray | memoryview, offset: int) -> int:
+    """Behind the last record of the batch that holds `offset`."""
+    ends = (header.base_offset + header.last_offset_delta + 1 for header in iterate_headers(batches))
+    return next(end for end in ends if end > offset)

@@ -24,9 +24,9 @@ _BASE_OFFSET = re.compile(r"[0-9]{20}")
 def refusal_of_tier(txn: Txn, source: NodeId, machine: StateMachine) -> str | None:
     """Why a node may not propose it; None where it may. The first operation is on a key of the tier."""
     first, *others = txn.changes
-    if not isinstance(first, Put) or not _PARTITION_KEY.fullmatch(first.key) or len(txn.compares) != 1:
+    if not isinstance(first, Put) or not _PARTITION_KEY.fullmatch(first.key) or len(txn.key_compares) != 1:
         return "a node changes the tier's keys of one partition at a time, beginning with the partition's"
-    compare = txn.compares[0]
+    compare = txn.key_compares[0]
     if compare.key != first.key or compare.version < ABSENT:
         return "a node changes the tier's keys under a condition on the partition's"
     wanted = decode_tiered(first.value)

@@ -1,9 +1,9 @@
 """The key-value space over HTTP: /v1/kv/{key}, /v1/kv?prefix=..., /v1/txn.
 
 The promises of each status: 200 it happened, at the version in the ETag; 412 it did not, the body names the version that
-stood in the way; 307 ask the leader, which this node hears of; 503 refused before it was proposed, so nothing changed; 507 the
-same, for want of room; 504 proposed, and whether it happened or still will is unknown. Reads are linearizable at any node
-unless asked to be stale.
+stood in the way; 409 it did not, since a range of keys is larger than a command may deal with; 307 ask the leader, which this
+node hears of; 503 refused before it was proposed, so nothing changed; 507 the same, for want of room; 504 proposed, and whether
+it happened or still will is unknown. Reads are linearizable at any node unless asked to be stale.
 """
 
 from __future__ import annotations
@@ -11,9 +11,21 @@ from __future__ import annotations
 import re
 
 from raftlake.errors import ErrorCode
-from raftlake.kv.commands import ABSENT, ANY, TXN_BYTES_MAX, VALUE_BYTES_MAX, Compare, Delete, Put, Txn
+from raftlake.kv.commands import (
+    ABSENT,
+    ANY,
+    COMPARE_RANGE_KEYS_MAX,
+    DELETE_RANGE_KEYS_MAX,
+    TXN_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    Compare,
+    Delete,
+    Put,
+    Txn,
+)
 from raftlake.kv.keys import is_reserved
 from raftlake.kv.machine import TxnResult
+from raftlake.kv.ranges import RangeResult
 from raftlake.ports.peer_rpcs import ReadOffsetResult
 from raftlake.raft.types import NO_LEADER, NodeId
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
@@ -81,10 +93,13 @@ class KvHandlers:
         return Response(200, entry.value, BINARY, (etag(entry.version),), offset, hold)
 
     async def list(self, request: Request) -> Response:
-        query = request.query("prefix", "after", "limit", "values", "consistency")
+        query = request.query("prefix", "after", "limit", "values", "consistency", "delimiter")
         limit = parse_count(query, "limit", default=LIST_LIMIT_DEFAULT, low=1, high=LIST_LIMIT_MAX)
         assert limit is not None
         with_values = parse_choice(query, "values", ("false", "true")) == "true"
+        delimiter = query.get("delimiter")
+        if delimiter is not None and len(delimiter) != 1:
+            raise HttpError(400, f"delimiter={delimiter!r}: accepted is one character")
         await self._read(parse_choice(query, "consistency", _CONSISTENCY))
         page = Page(
             self._node.kv.machine,
@@ -94,6 +109,7 @@ class KvHandlers:
             after=query.get("after"),
             limit=limit,
             with_values=with_values,
+            delimiter=delimiter,
         )
         small = page.small()
         if small is not None:
@@ -142,13 +158,11 @@ class KvHandlers:
             txn = await in_line(self._line, parse_txn(body), is_short=len(body) <= BODY_BYTES_AT_ONCE)
             result = await self._propose(request, txn)
         if result.succeeded:
-            body = json_bytes({"succeeded": True, "version": result.offset})
-            return Response(200, body, headers=(etag(result.offset),), offset=result.offset + 1)
-        failed = [{"key": key, "version": version} for key, version in result.current]
-        refused = [{"producer_id": producer_id, "reason": reason} for producer_id, reason in result.refused]
-        told = {"error": CONDITION_FAILED if failed else END_REFUSED, "succeeded": False, "failed": failed}
-        body = json_bytes(told if not refused else {**told, "refused": refused})
-        return Response(412, body, offset=result.offset + 1)
+            told: dict[str, object] = {"succeeded": True, "version": result.offset}
+            if txn.deleted_prefixes and result.ranges is not None:
+                told["deleted"] = result.ranges.deleted
+            return Response(200, json_bytes(told), headers=(etag(result.offset),), offset=result.offset + 1)
+        return _not_succeeded(result)
 
     def _written(self, key: str, result: TxnResult) -> Response:
         if result.succeeded:
@@ -166,6 +180,42 @@ class KvHandlers:
             self._metrics.note_commit(started_us)
             return outcome.result
         raise failed(self._node, request, outcome)
+
+
+def _not_succeeded(result: TxnResult) -> Response:
+    """412 where a condition failed or a transaction cannot end so; 409 where nothing but the size of a range is in the way."""
+    ranges = result.ranges or RangeResult()
+    failed: list[dict[str, object]] = [{"key": key, "version": version} for key, version in result.current]
+    failed += [{"prefix": prefix, "newest": newest} for prefix, newest in ranges.newest]
+    refused = [{"producer_id": producer_id, "reason": reason} for producer_id, reason in result.refused]
+    too_large = [
+        {"prefix": prefix, "of": of, "keys_max": keys_max}
+        for of, keys_max, prefixes in (
+            ("compare", COMPARE_RANGE_KEYS_MAX, ranges.compares_too_large),
+            ("delete", DELETE_RANGE_KEYS_MAX, ranges.deletes_too_large),
+        )
+        for prefix in prefixes
+    ]
+    is_conflict = bool(failed or refused or not too_large)
+    error = CONDITION_FAILED if failed else END_REFUSED if is_conflict else _why_too_large(ranges)
+    told: dict[str, object] = {"error": error, "succeeded": False, "failed": failed}
+    if refused:
+        told["refused"] = refused
+    if too_large:
+        told["too_large"] = too_large
+    return Response(412 if is_conflict else 409, json_bytes(told), offset=result.offset + 1)
+
+
+def _why_too_large(ranges: RangeResult) -> str:
+    if ranges.deletes_too_large:
+        return (
+            f"more than {DELETE_RANGE_KEYS_MAX} keys begin with the prefixes to delete, and one transaction deletes so many at "
+            "most; nothing changed. Delete them by longer prefixes"
+        )
+    return (
+        f"more than {COMPARE_RANGE_KEYS_MAX} keys begin with the prefixes to compare, and one transaction looks at so many at "
+        "most; nothing changed. Compare longer prefixes, or a key that each change puts"
+    )
 
 
 def failed(node: ReplicaNode, request: Request, outcome: ProposeOutcome) -> HttpError:

@@ -14,8 +14,19 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from raftlake.errors import ErrorCode, RequestRejected
-from raftlake.kv.commands import COMPARES_MAX, OPERATIONS_MAX, Compare, Delete, EndTxn, Put, Txn
-from raftlake.kv.keys import is_reserved
+from raftlake.kv.commands import (
+    COMPARES_MAX,
+    OPERATIONS_MAX,
+    Compare,
+    ComparePrefix,
+    Delete,
+    DeletePrefix,
+    EndTxn,
+    Put,
+    Txn,
+    require_prefix,
+)
+from raftlake.kv.keys import is_reserved, touches_reserved
 from raftlake.runtime.http.base import NUMBER_DIGITS_MAX, HttpError
 
 T = TypeVar("T")
@@ -40,8 +51,8 @@ def parse_txn(body: bytes) -> Generator[None, None, Txn]:
     if not isinstance(fields, dict) or not fields.keys() <= {"compare", "ops"} or "ops" not in fields:
         raise HttpError(
             400,
-            'the body must be {"compare":[{"key","version"}],"ops":[{"put":{"key","value"}},{"delete":{"key"}},'
-            '{"end_txn":{"producer_id","epoch","commit"}}]}',
+            'the body must be {"compare":[{"key","version"},{"prefix","newest"}],"ops":[{"put":{"key","value"}},'
+            '{"delete":{"key"}},{"delete":{"prefix"}},{"end_txn":{"producer_id","epoch","commit"}}]}',
         )
     compares = [_parse_compare(entry, index) for index, entry in enumerate(_rows(fields, "compare"))]
     ops = [_parse_op(entry, index) for index, entry in enumerate(_rows(fields, "ops"))]
@@ -102,33 +113,58 @@ def _rows(fields: dict[str, object], name: str) -> list[object]:
     return rows
 
 
-def _parse_compare(entry: object, index: int) -> Compare:
+def _parse_compare(entry: object, index: int) -> Compare | ComparePrefix:
     where = f"compare[{index}]"
+    if isinstance(entry, dict) and entry.keys() == {"prefix", "newest"}:
+        return _parse_compare_prefix(entry["prefix"], entry["newest"], where)
     if not isinstance(entry, dict) or entry.keys() != {"key", "version"}:
-        raise HttpError(400, f'{where} must be {{"key": ..., "version": ...}}; version 0: it must not exist, -1: it must exist')
+        raise HttpError(
+            400,
+            f'{where} must be {{"key": ..., "version": ...}}; version 0: it must not exist, -1: it must exist; or '
+            '{"prefix": ..., "newest": ...}: no key that begins with the prefix has a version above it',
+        )
     key, version = entry["key"], entry["version"]
     if not isinstance(key, str) or not isinstance(version, int) or isinstance(version, bool):
         raise HttpError(400, f"{where}: key must be a string and version a whole number")
     return rejected_as_400(lambda: Compare(key, version), where)
 
 
-def _parse_op(entry: object, index: int) -> Put | Delete | EndTxn:
+def _parse_compare_prefix(prefix: object, newest: object, where: str) -> ComparePrefix:
+    if not isinstance(prefix, str) or type(newest) is not int:
+        raise HttpError(400, f"{where}: prefix must be a string and newest a whole number")
+    return rejected_as_400(lambda: ComparePrefix(prefix, newest), where)
+
+
+def _parse_op(entry: object, index: int) -> Put | Delete | DeletePrefix | EndTxn:
     where = f"ops[{index}]"
     if not isinstance(entry, dict) or len(entry) != 1 or not entry.keys() <= {"put", "delete", "end_txn"}:
         raise HttpError(400, f'{where} must be {{"put": {{...}}}}, {{"delete": {{...}}}} or {{"end_txn": {{...}}}}')
     ((kind, fields),) = entry.items()
     if kind == "end_txn":
         return _parse_end(fields, where)
+    if kind == "delete" and isinstance(fields, dict) and "prefix" in fields:
+        return _parse_delete_prefix(fields, where)
     if not isinstance(fields, dict) or not isinstance(key := fields.get("key"), str):
-        raise HttpError(400, f"{where}: {kind} needs a key, a string")
+        needed = "a key, a string" if kind == "put" else "a key or a prefix, a string"
+        raise HttpError(400, f"{where}: {kind} needs {needed}")
     if is_reserved(key):
         raise HttpError(403, f"keys under /raftlake/ are written by the quorum alone: {key!r}")
     if kind == "delete":
         if fields.keys() != {"key"}:
-            raise HttpError(400, f"{where}: delete takes a key and nothing else")
+            raise HttpError(400, f"{where}: delete takes a key or a prefix, and nothing else")
         return rejected_as_400(lambda: Delete(key), where)
     value = _parse_value(fields, where)
     return rejected_as_400(lambda: Put(key, value), where)
+
+
+def _parse_delete_prefix(fields: dict[str, object], where: str) -> DeletePrefix:
+    prefix = fields["prefix"]
+    if fields.keys() != {"prefix"} or not isinstance(prefix, str):
+        raise HttpError(400, f"{where}: delete takes a key or a prefix, a string, and nothing else")
+    rejected_as_400(lambda: require_prefix(prefix), where)
+    if touches_reserved(prefix):
+        raise HttpError(403, f"keys under /raftlake/ are written by the quorum alone, and some begin with {prefix!r}")
+    return rejected_as_400(lambda: DeletePrefix(prefix), where)
 
 
 def _parse_end(fields: object, where: str) -> EndTxn:

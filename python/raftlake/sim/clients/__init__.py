@@ -10,7 +10,8 @@ Reading order:
 - `producers`, `idempotent`: plain producers; idempotent producers with several batches under way.
 - `readers`: linearizable reads, consumers and listed offsets.
 - `historian`: consumers that read from the beginning, over the remote tier and the log.
-- `kv`, `history`: clients of the key-value space; their answers, judged as one history.
+- `kv`, `kv_ranges`, `history`: clients of the key-value space; those that deal with ranges of keys, too; their answers, judged
+  as one history.
 - `deleter`: a client that deletes old records, and looks for what must not be there any more.
 - `transactions`, `transaction_messages`, `committed_readers`: transactional producers, and consumers that see committed
   transactions only.

@@ -6,6 +6,9 @@ in it. Owns the translation of requests and results into operations; the judging
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from raftlake.kv.commands import Put, Txn
 from raftlake.kv.machine import Entry, TxnResult
 from raftlake.sim.histories.kv import Change, Changed, Conflict, Get, KvOperation, Seen, check_key_value
@@ -28,18 +31,30 @@ class KvHistory:
         seen = None if entry is None else Seen(entry.value, entry.version)
         self._add(client, asked_us, answered_us, Outcome.OK, Get({key: seen}))
 
+    def listed(
+        self, client: str, asked_us: int, answered_us: int, found: Mapping[str, Entry | None], below: Mapping[str, bool]
+    ) -> None:
+        """A linearizable list was answered: what it says of keys, and whether there are keys below prefixes."""
+        if found or below:
+            seen = {key: None if entry is None else Seen(entry.value, entry.version) for key, entry in found.items()}
+            self._add(client, asked_us, answered_us, Outcome.OK, Get(seen, below=below))
+
     def changed(self, client: str, asked_us: int, answered_us: int, txn: Txn, result: TxnResult | None) -> None:
         """A transaction was answered, or its outcome stays unknown (None). What was refused is no operation."""
         values: dict[str, bytes | None] = {}
+        newest = {compare.prefix: compare.newest for compare in txn.prefix_compares}
+        deleted = txn.deleted_prefixes
         for operation in txn.changes:
             if not operation.key.startswith(self._ignored_prefix):
                 values[operation.key] = operation.value if isinstance(operation, Put) else None
-        compares = {compare.key: compare.version for compare in txn.compares}
+        compares = {compare.key: compare.version for compare in txn.key_compares}
+        change = Change(values, compares, newest=newest, deleted=deleted)
         if result is None:
-            self._add(client, asked_us, answered_us, Outcome.UNKNOWN, Change(values, compares))
+            self._add(client, asked_us, answered_us, Outcome.UNKNOWN, change)
             return
-        told = Changed(result.offset) if result.succeeded else Conflict(dict(result.current))
-        self._add(client, asked_us, answered_us, Outcome.OK, Change(values, compares, told))
+        newer = {} if result.ranges is None else dict(result.ranges.newest)
+        told = Changed(result.offset) if result.succeeded else Conflict(dict(result.current), newest=newer)
+        self._add(client, asked_us, answered_us, Outcome.OK, replace(change, result=told))
 
     def _add(self, client: str, asked_us: int, answered_us: int, outcome: Outcome, action: Get | Change) -> None:
         self.operations.append(

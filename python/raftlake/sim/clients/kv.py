@@ -115,8 +115,11 @@ class KvClient(Client):
     def _change(self, number: int) -> None:
         self._counter += 1
         self._mark = f"{self.name}-{self._counter}".encode()
-        self._txn = self._draw_txn(number)
-        txn, forwarded = self._txn, bool(self.rng.randrange(2))
+        txn = self._draw_txn(number)
+        self._send(txn, forwarded=bool(self.rng.randrange(2)))
+
+    def _send(self, txn: Txn, *, forwarded: bool) -> None:
+        self._txn = txn
         self.shared.oracle.kv_write_sent(self._mark, txn)
 
         def ask(node: ReplicaNode, reply: Any) -> None:

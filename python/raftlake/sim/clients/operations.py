@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raftlake.ports.peer_rpcs import GroupId
+from raftlake.raft.roles import Follower
 from raftlake.raft.types import DirectoryId, NodeId, ReplicaKey, VoterSet
 from raftlake.replica.config import BOOTSTRAP_ID_MAX, METADATA_GROUP, Endpoint
 from raftlake.sim.clock import US_PER_MS
@@ -75,6 +76,19 @@ class Operations:
         replicas = [machine.replicas.get(METADATA_GROUP) for machine in self._machines.values()]
         leaders = [replica for replica in replicas if replica is not None and replica.is_leader]
         return max(leaders, key=lambda replica: replica.epoch).node_id if leaders else None
+
+    def fetched(self, node_id: NodeId) -> tuple[int, int, int]:
+        """How far a node has come with the metadata log: its end, and of which snapshot how many bytes it has. It grows as long
+        as the node gets on; (-1, -1, -1) while it is down or begins."""
+        node = self._machines[node_id].node
+        partition = None if node is None else node.partitions.get(METADATA_GROUP)
+        replica = self._machines[node_id].replicas.get(METADATA_GROUP)
+        if partition is None or replica is None:
+            return -1, -1, -1
+        role = partition.core.role
+        download = role.download if isinstance(role, Follower) else None
+        end = int(replica.log.end_offset)
+        return (end, -1, -1) if download is None else (end, download.snapshot_id.offset, download.position)
 
     def lost(self) -> list[ReplicaKey]:
         """Voters whose disk is gone."""

@@ -29,8 +29,15 @@ class Operator(Client):
         self._voters_max = shared.settings.voters + 1
         #: As often the operator looks whether a disk may be replaced.
         self._patience = 0
+        #: The node that is to become a voter, until that is done or something else is asked for.
+        self._adds: NodeId | None = None
         #: Voters whose disk was replaced, as they were; the first who is no voter yet comes next.
         self._replaced: list[NodeId] = []
+
+    @property
+    def awaited(self) -> tuple[int, int, int] | None:
+        """How far the node has fetched that is to become a voter; None where none is to."""
+        return None if self._adds is None else self._operations.fetched(self._adds)
 
     def step(self) -> None:
         voters = self._operations.voters
@@ -93,6 +100,7 @@ class Operator(Client):
     def _add(self, node_id: NodeId) -> None:
         voter = self._operations.key(node_id)
         self.say(f"adds {voter.id}")
+        self._adds = node_id
         self._ask(ask_add_voter(voter, self._operations.address(node_id)), "voter added")
 
     def _remove(self, voter: ReplicaKey) -> None:
@@ -100,6 +108,7 @@ class Operator(Client):
             self.give_up()
             return
         self.say(f"removes {voter.id}")
+        self._adds = None
         is_leader = voter.id == self._operations.leader_id()
         self._ask(ask_remove_voter(voter), "voter removed (leader)" if is_leader else "voter removed")
 
@@ -116,6 +125,7 @@ class Operator(Client):
         if error is ErrorCode.NONE:
             self.say(what)
             self._operations.coverage.note(what)
+            self._adds = None
             self.succeed()
             return
         self._operations.coverage.note(f"voter change {answer.value if error is None else error.name}")

@@ -18,6 +18,7 @@ from raftlake.sim.clients.historian import Historian
 from raftlake.sim.clients.idempotent import IdempotentProducer
 from raftlake.sim.clients.keyed import KeyedConfigurer, KeyedReader, KeyedTopic
 from raftlake.sim.clients.kv import KvClient
+from raftlake.sim.clients.kv_ranges import RangeKvClient
 from raftlake.sim.clients.producers import Creator, Producer
 from raftlake.sim.clients.readers import Reader
 from raftlake.sim.clients.topics import TopicChurner
@@ -37,7 +38,8 @@ def make_clients(shared: Shared, keyed: KeyedTopic) -> list[Client]:
         clients.append(kind(shared, f"producer{index}", partition))
     clients.extend(Reader(shared, f"reader{index}") for index in range(settings.readers))
     clients.extend(TopicChurner(shared, f"churner{index}") for index in range(settings.churners))
-    clients.extend(KvClient(shared, f"kv{index}") for index in range(settings.kv_clients))
+    of_keys = RangeKvClient if settings.kv_range_percent else KvClient
+    clients.extend(of_keys(shared, f"kv{index}") for index in range(settings.kv_clients))
     clients.extend(Operator(shared, f"operator{index}") for index in range(settings.operators))
     clients.extend(Historian(shared, f"historian{index}") for index in range(settings.historians))
     clients.extend(Deleter(shared, f"deleter{index}") for index in range(settings.deleters))

@@ -24,6 +24,8 @@ OPERATED_ONE_IN = 8
 #: Seeds in one of which a client deletes records, and in one of which producers are transactional.
 DELETED_ONE_IN = 6
 TRANSACTED_ONE_IN = 4
+#: Seeds in one of which clients of keys deal with ranges of them.
+RANGED_ONE_IN = 4
 #: Seeds in one of which a client changes the configs of topics, and in one of which a topic is compacted.
 CONFIGURED_ONE_IN = 5
 COMPACTED_ONE_IN = 4
@@ -120,6 +122,8 @@ class Settings:
     #: Nodes ask by themselves to become voters.
     auto_join: bool = False
     kv_keys: int = 2
+    #: Of the operations of those clients so many in a hundred concern ranges of keys.
+    kv_range_percent: int = 0
     think_ms_mean: int = 300
     #: `tier.target.lag.ms` of the nodes, 0 for no remote tier.
     tier_lag_ms: int = 0
@@ -274,6 +278,9 @@ class Settings:
             # Half of the seeds with transactions.
             rng = stream(seed, "settings of transaction.version")
             settings = replace(settings, raising_transactors=choice(0, 0, 1, 2))
+        rng = stream(seed, "settings of ranges of keys")
+        if rng.randrange(RANGED_ONE_IN) == 0:
+            settings = replace(settings, kv_range_percent=choice(10, 30, 60))
         return settings
 
     @property

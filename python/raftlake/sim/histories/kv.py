@@ -1,8 +1,8 @@
-"""Histories of the key-value space: gets and conditional changes of one or more keys, checked for linearizability.
+"""Histories of the key-value space: gets and conditional changes of keys and of ranges of keys, checked for linearizability.
 
-Owns the sequential model (a register per key with a version, changes guarded by compares), the division of a history
-into parts that share no key, and what makes unknown changes cheap: one whose value was read has happened, and one that nothing
-in the history could have seen does not matter.
+Owns the sequential model (a register per key with a version, changes guarded by compares, and all keys with a prefix as a
+range), and the division of a history into parts that share no key. Owns what makes unknown changes cheap, too: one whose value
+was read has happened, and one that nothing in the history could have seen does not matter.
 
 A version is the position of a change in the one log, so versions ascend in every order that is allowed, whatever the keys. The
 version of an unknown change is not known; it is bound, once and for good, by the first operation that shows it.
@@ -34,11 +34,13 @@ class Seen:
 class Get:
     """A get of one key, or of several at one moment. None: the key did not exist.
 
-    `position` is the log offset (exclusive) that the answer reflects, where the answer names it.
+    `position` is the log offset (exclusive) that the answer reflects, where the answer names it. `below` says of prefixes
+    whether there was a key that begins with them.
     """
 
     found: Mapping[str, Seen | None]
     position: int | None = None
+    below: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +52,24 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Nothing changed: `current` names each compare that failed, with the version that its key has (0: none)."""
+    """Nothing changed: `current` names each compare that failed, with the version that its key has (0: none); `newest` each
+    range that did not hold, with its highest version."""
 
     current: Mapping[str, int]
     position: int | None = None
+    newest: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A put, delete or transaction: compares that must all hold, then new values (None deletes). `result` is None as long as
-    nothing is known of it."""
+    nothing is known of it. `newest`: no key with the prefix has a version above it. `deleted`: prefixes whose keys go."""
 
     values: Mapping[str, bytes | None]
     compares: Mapping[str, int] = field(default_factory=dict)
     result: Changed | Conflict | None = None
+    newest: Mapping[str, int] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()
 
 
 KvAction = Get | Change
@@ -83,10 +89,19 @@ class KvState:
 
 
 class KeyValueModel:
-    """The sequential key-value space over `keys`."""
+    """The sequential key-value space over `keys`: all that begin with a prefix of any operation are among them."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._index = {key: index for index, key in enumerate(keys)}
+        self._ranges: dict[str, tuple[int, ...]] = {}
+
+    def _range(self, prefix: str) -> tuple[int, ...]:
+        """The slots of the keys that begin with it."""
+        found = self._ranges.get(prefix)
+        if found is None:
+            found = tuple(index for key, index in self._index.items() if key.startswith(prefix))
+            self._ranges[prefix] = found
+        return found
 
     def initial(self) -> KvState:
         return KvState((None,) * len(self._index))
@@ -97,15 +112,15 @@ class KeyValueModel:
     def must_be_seen(self, optional: KvAction, following: KvAction) -> bool:
         """With one key: a change that the next one overwrites unseen might as well never have happened. With several keys the
         order of versions ties operations together that share no key, so nothing is dropped."""
-        is_blind = isinstance(following, Change) and not following.compares
+        is_blind = isinstance(following, Change) and not following.compares and not following.newest
         return len(self._index) > 1 or not is_blind
 
     def step(self, state: KvState, action: KvAction, number: int) -> KvState | None:
         match action:
-            case Get(found=found):
-                return self._get(state, found)
-            case Change(result=Conflict(current=current)):
-                return self._conflict(state, action.compares, current)
+            case Get(found=found, below=below):
+                return self._get(state, found) if self._are_below(state, below) else None
+            case Change(result=Conflict() as conflict):
+                return self._conflict(state, action, conflict)
             case Change(result=Changed(version=version)):
                 return self._change(state, action, version, number)
             case Change():
@@ -126,9 +141,23 @@ class KeyValueModel:
                     after = self._require(after, key, seen.version)
         return after
 
-    def _conflict(self, state: KvState, compares: Mapping[str, int], current: Mapping[str, int]) -> KvState | None:
+    def _are_below(self, state: KvState, below: Mapping[str, bool]) -> bool:
+        return all(
+            any(state.slots[index] is not None for index in self._range(prefix)) == exists for prefix, exists in below.items()
+        )
+
+    def _conflict(self, state: KvState, change: Change, conflict: Conflict) -> KvState | None:
+        current = conflict.current
         after: KvState | None = state
-        for key, version in compares.items():
+        for prefix, newest in change.newest.items():
+            if after is None:
+                return None
+            highest = conflict.newest.get(prefix)
+            if highest is None:
+                after = self._bound(after, prefix, newest)
+            else:
+                after = self._require_highest(after, prefix, highest) if highest > newest else None
+        for key, version in change.compares.items():
             if after is None:
                 return None
             shown = current.get(key)
@@ -138,7 +167,29 @@ class KeyValueModel:
                 return None
             else:
                 after = self._require(after, key, shown)
-        return after if current else None
+        return after if current or conflict.newest else None
+
+    def _bound(self, state: KvState, prefix: str, newest: int) -> KvState | None:
+        """The state in which no key with the prefix is newer, None when one is for sure."""
+        after: KvState | None = state
+        for index in self._range(prefix):
+            slot = state.slots[index]
+            if slot is not None and slot[1] > newest:
+                return None
+            if slot is not None and slot[1] < 0 and after is not None:
+                after = _below(after, slot[1], newest + 1)
+        return after
+
+    def _require_highest(self, state: KvState, prefix: str, highest: int) -> KvState | None:
+        """The state in which this is the highest version of the keys with the prefix, None when it cannot be."""
+        stand_ins = {entry[0]: entry[1] for entry in state.unbound}
+        versions = [slot[1] for index in self._range(prefix) if (slot := state.slots[index]) is not None]
+        known = max((version for version in versions if version > 0), default=0)
+        # Those that are still unknown stand in the order of their changes; one is above what was known when it came.
+        unknown = [stand_in for stand_in in stand_ins if stand_in in versions]
+        if unknown and stand_ins[unknown[-1]] >= known:
+            return _bind(state, unknown[-1], highest)
+        return state if known == highest else None
 
     def _change(self, state: KvState, change: Change, version: int | None, number: int) -> KvState | None:
         after: KvState | None = state
@@ -146,6 +197,10 @@ class KeyValueModel:
             if after is None:
                 return None
             after = self._require(after, key, expected)
+        for prefix, newest in change.newest.items():
+            if after is None:
+                return None
+            after = self._bound(after, prefix, newest)
         if after is None or (version is not None and version <= after.last):
             return None
         last, unbound = after.last, after.unbound
@@ -158,6 +213,9 @@ class KeyValueModel:
             unbound = tuple((other, low, min(high, version)) for other, low, high in unbound)
             last = version
         slots = list(after.slots)
+        for prefix in change.deleted:
+            for index in self._range(prefix):
+                slots[index] = None
         for key, value in change.values.items():
             slots[self._index[key]] = None if value is None else (value, stand_in if version is None else version)
         return KvState(tuple(slots), last, _still_needed(unbound, slots))
@@ -198,6 +256,18 @@ def _bind(state: KvState, stand_in: int, version: int) -> KvState | None:
     return KvState(slots, max(state.last, version), tuple(unbound))
 
 
+def _below(state: KvState, stand_in: int, limit: int) -> KvState | None:
+    """The unknown version turns out to be below `limit`, and so are those of the changes before it."""
+    unbound: list[tuple[int, int, int]] = []
+    is_before = True
+    for other, low, high in state.unbound:
+        unbound.append((other, low, min(high, limit) if is_before else high))
+        is_before = is_before and other != stand_in
+    if any(low >= high for _, low, high in unbound):
+        return None
+    return state if tuple(unbound) == state.unbound else replace(state, unbound=tuple(unbound))
+
+
 # --- whole histories -------------------------------------------------------------------------------------------------
 
 
@@ -222,11 +292,20 @@ def check_part(
 
 
 def keys_of(action: KvAction) -> list[str]:
-    return list(action.found) if isinstance(action, Get) else list(dict.fromkeys([*action.compares, *action.values]))
+    """The keys that it names, and its prefixes, as keys that may exist too."""
+    if isinstance(action, Get):
+        return list(dict.fromkeys([*action.found, *action.below]))
+    return list(dict.fromkeys([*action.compares, *action.values, *action.newest, *action.deleted]))
+
+
+def prefixes_of(action: KvAction) -> list[str]:
+    """Those of its ranges."""
+    return list(action.below) if isinstance(action, Get) else [*action.newest, *action.deleted]
 
 
 def partition_by_keys(history: Iterable[KvOperation]) -> list[tuple[tuple[str, ...], list[KvOperation]]]:
-    """The history in parts whose operations share keys, directly or through others. What failed for sure is left out."""
+    """The history in parts whose operations share keys, directly or through others. A range shares all keys that begin with
+    its prefix. What failed for sure is left out."""
     parent: dict[str, str] = {}
 
     def root(key: str) -> str:
@@ -241,6 +320,11 @@ def partition_by_keys(history: Iterable[KvOperation]) -> list[tuple[tuple[str, .
         top = root(first)
         for key in others:
             parent[root(key)] = top
+    named = list(parent)
+    for prefix in dict.fromkeys(prefix for operation in operations for prefix in prefixes_of(operation.action)):
+        for key in named:
+            if key.startswith(prefix):
+                parent[root(key)] = root(prefix)
     keys: dict[str, list[str]] = {}
     for key in parent:
         keys.setdefault(root(key), []).append(key)
@@ -271,7 +355,7 @@ def _prepare(operations: Sequence[KvOperation]) -> tuple[list[KvOperation], list
         if returns:
             happened = replace(change, result=Changed())
             known.append(replace(operation, outcome=Outcome.OK, action=happened, returned_at=min(returns)))
-        elif may_matter or None in change.values.values() or any(value in read_by for value in values):
+        elif may_matter or change.deleted or None in change.values.values() or any(value in read_by for value in values):
             optional.append(replace(operation, action=replace(change, values=_blurred(change.values, read_by))))
     return known, optional
 
@@ -298,12 +382,14 @@ def _has_unexplained_versions(operations: Sequence[KvOperation]) -> bool:
     spoken: dict[int, None] = {}
     for operation in operations:
         match operation.action:
-            case Get(found=found):
+            case Get(found=found, below=below):
                 spoken.update({seen.version: None for seen in found.values() if seen is not None and seen.version})
-            case Change(compares=compares, result=Conflict(current=current)):
+                # Some key was there, whose version nobody told.
+                spoken.update(dict.fromkeys([ANY] if any(below.values()) else ()))
+            case Change(compares=compares, result=Conflict(current=current, newest=newest)):
                 # What a compare that failed had expected need never have existed.
                 held = (version for key, version in compares.items() if key not in current)
-                spoken.update(dict.fromkeys([*held, *current.values()]))
+                spoken.update(dict.fromkeys([*held, *current.values(), *newest.values()]))
             case Change(compares=compares, result=result):
                 spoken.update(dict.fromkeys(compares.values()))
                 if isinstance(result, Changed) and result.version is not None:

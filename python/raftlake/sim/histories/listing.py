@@ -14,7 +14,8 @@ from raftlake.sim.invariants.base import Violation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvList:
-    """A question and its answer: at most `limit` keys that begin with `prefix` and follow `after`."""
+    """A question and its answer: at most `limit` keys that begin with `prefix` and follow `after`. With a delimiter: at most so
+    many names, of which `prefixes` are those that deeper keys begin with."""
 
     prefix: str
     after: str | None
@@ -23,12 +24,19 @@ class KvList:
     has_more: bool
     #: The position in the metadata log (exclusive) whose state was listed.
     position: int
+    delimiter: str | None = None
+    prefixes: tuple[str, ...] = ()
 
     def covers(self, key: str) -> bool:
-        """Whether the answer says of the key what it is, or that it does not exist."""
+        """Whether the answer says of the key, or of a name, what it is, or that it does not exist."""
         is_asked = key.startswith(self.prefix) and (self.after is None or key > self.after)
-        is_told = not self.has_more or (bool(self.found) and key <= self.found[-1][0])
-        return is_asked and is_told
+        last = max([*self.prefixes[-1:], *(found for found, _ in self.found[-1:])], default="")
+        return is_asked and (not self.has_more or key <= last)
+
+    def name_of(self, key: str) -> str:
+        """As what a key that begins with the prefix is told."""
+        cut = -1 if self.delimiter is None else key.find(self.delimiter, len(self.prefix))
+        return key if cut < 0 else key[: cut + 1]
 
 
 def check_lists(lists: Iterable[KvList], histories: Mapping[str, Sequence[tuple[int, Entry | None]]]) -> None:
@@ -45,8 +53,15 @@ def check_lists(lists: Iterable[KvList], histories: Mapping[str, Sequence[tuple[
                 state.pop(key, None)
             else:
                 state[key] = entry
-        keys = sorted(key for key in state if key.startswith(listed.prefix) and (listed.after is None or key > listed.after))
-        expected = tuple((key, state[key]) for key in keys[: listed.limit])
-        if listed.found != expected or listed.has_more != (len(keys) > listed.limit):
-            detail = f"{listed}, but a replay gives {expected} of {len(keys)} keys"
+        below = (key for key in state if key.startswith(listed.prefix))
+        names = sorted({name for name in map(listed.name_of, below) if listed.after is None or name > listed.after})
+        # A key that ends with the delimiter is told as a prefix, too.
+        told = names[: listed.limit]
+        prefixes = tuple(
+            name for name in told if listed.delimiter is not None and name.endswith(listed.delimiter, len(listed.prefix))
+        )
+        expected = tuple((name, state[name]) for name in told if name not in prefixes)
+        is_same = listed.found == expected and listed.prefixes == prefixes
+        if not is_same or listed.has_more != (len(names) > listed.limit):
+            detail = f"{listed}, but a replay gives {expected} and {prefixes} of {len(names)} names"
             raise Violation("a list holds the keys of its position, in order", detail)

@@ -1,0 +1,66 @@
+"""The jar of the JVM side: where it is, and the settings under which Spark finds `raftlake://` in it.
+
+The settings begin with `spark.hadoop.`: Spark hands them to the Hadoop configuration of the driver and of each executor. Their
+names are those that the classes of the jar read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raftlake.errors import ConfigError, RaftlakeError
+
+JARS_SETTING = "spark.jars"
+HTTP_SERVERS_SETTING = "spark.hadoop.raftlake.http.servers"
+_CLASSES = {
+    "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
+}
+_DIRECTORY = Path(__file__).resolve().parent / "jars"
+#: How long a quorum is asked where its HTTP fronts are.
+_UNREACHABLE_TIMEOUT_MS = 5_000
+
+
+def find_jar(directory: Path = _DIRECTORY) -> Path | None:
+    """The jar that belongs to this package; None in a source tree where it was not built. ConfigError where there are two."""
+    found = sorted(directory.glob("raftlake-spark-*.jar"))
+    if len(found) > 1:
+        raise ConfigError(f"{directory} holds {len(found)} jars, and only one can be of this release: remove the others")
+    return found[0] if found else None
+
+
+def require_jar(directory: Path = _DIRECTORY) -> Path:
+    """The jar; ConfigError where it was not built."""
+    jar = find_jar(directory)
+    if jar is None:
+        raise ConfigError(f"{directory} holds no raftlake-spark jar: a wheel brings it, and `make jar` builds it in a clone")
+    return jar
+
+
+def checkpoint_settings(jar: Path, http: str, jars_before: str = "") -> dict[str, str]:
+    """What Spark has to be told for `raftlake://`. `http` is "host:port,host:port"; `jars_before` is what `spark.jars` has."""
+    jars = [one for one in jars_before.split(",") if one]
+    return {
+        JARS_SETTING: ",".join([*jars, *([] if str(jar) in jars else [str(jar)])]),
+        HTTP_SERVERS_SETTING: http,
+        **_CLASSES,
+    }
+
+
+def http_servers(quorum: str) -> str:
+    """The HTTP fronts of the nodes, asked of the quorum. ConfigError where none names one; RaftlakeError where none answers."""
+    from raftlake.client import Client
+
+    found: list[str] = []
+    with Client(quorum, client_id="raftlake-configure", unreachable_timeout_ms=_UNREACHABLE_TIMEOUT_MS) as client:
+        for node_id in client.describe_cluster().nodes:
+            try:
+                address = client.node_configs(node_id).get("http.listener")
+            except RaftlakeError:
+                # A node that is down: the others suffice.
+                continue
+            if address:
+                found.append(address.removeprefix("http://"))
+    if not found:
+        raise ConfigError(f"no node of {quorum} names its HTTP front; name them: configure(builder, quorum, http='host:port')")
+    return ",".join(found)

@@ -1,0 +1,125 @@
+package io.raftlake.spark.fs;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.raftlake.spark.quorum.Entry;
+import io.raftlake.spark.quorum.KeySpace;
+import io.raftlake.spark.quorum.Txn;
+import io.raftlake.spark.quorum.TxnResult;
+import io.raftlake.spark.quorum.Witness;
+import java.io.IOException;
+import java.util.List;
+import java.util.Optional;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Which blobs no file points to: each has an intent, a key {@code /fs-blobs/<pipeline>/<id>} with JSON {@code mtime} (ms) and
+ * {@code where}, its URI.
+ *
+ * <p>An intent is put before the first byte of a blob. The transaction that puts the pointer deletes the intent, and compares
+ * its version. The transaction that takes a pointer away puts the intent back. So a crash at any moment leaves an intent, or a
+ * file whose blob is there. {@link BlobCollector} removes what old intents name.
+ */
+public final class Blobs {
+    static final String ROOT = "/fs-blobs/";
+
+    private static final Logger LOG = LoggerFactory.getLogger(Blobs.class);
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+
+    /** A blob under way, or one that nothing points to any more. */
+    record Intent(String key, long version, String uri) {}
+
+    /** A blob whose pointer goes with a transaction that is not committed yet. */
+    record Garbage(String key, String uri) {}
+
+    private final KeySpace space;
+    private final BlobStore store;
+
+    /** {@code store} is null where no place for blobs is set. */
+    public Blobs(KeySpace space, BlobStore store) {
+        this.space = space;
+        this.store = store;
+    }
+
+    /** Whether there is a place for large files. */
+    boolean hasPlace() {
+        return store != null;
+    }
+
+    BlobStore store() {
+        return store;
+    }
+
+    static String prefix(String pipeline) {
+        return ROOT + pipeline + "/";
+    }
+
+    /** Announces the blob with this id; from now on it may be written. */
+    Intent announce(String pipeline, String id) throws IOException {
+        String key = prefix(pipeline) + id;
+        String uri = store.uriOf(pipeline, id);
+        byte[] value = intent(uri);
+        TxnResult result =
+                space.commit(new Txn().compare(key, KeySpace.ABSENT).put(key, value), Witness.put(key, value));
+        if (!result.succeeded()) {
+            throw new IOException("the id of a new blob is taken: " + key);
+        }
+        Optional<Entry> entry = result.version() != 0 ? Optional.empty() : space.get(key);
+        long version = entry.map(Entry::version).orElse(result.version());
+        return new Intent(key, version, uri);
+    }
+
+    /** Puts the intent of a blob back in the transaction that takes away the file that points to it. */
+    List<Garbage> discard(Txn txn, Found file) throws IOException {
+        if (!file.exists() || !file.node().isBlob()) {
+            return List.of();
+        }
+        String uri = file.node().blob().uri();
+        Garbage garbage = new Garbage(prefix(file.location().pipeline()) + idOf(uri), uri);
+        txn.put(garbage.key(), intent(uri));
+        return List.of(garbage);
+    }
+
+    /** Removes blobs whose files are gone. What cannot be removed now is left to the collector. */
+    void remove(List<Garbage> garbage) {
+        for (Garbage one : garbage) {
+            try {
+                if (store != null && store.delete(one.uri())) {
+                    space.commit(new Txn().delete(one.key()), at -> at.get(one.key()).isEmpty());
+                }
+            } catch (IOException error) {
+                LOG.warn("blob {} stays until it is collected as an orphan: {}", one.uri(), error.toString());
+            }
+        }
+    }
+
+    /** Removes the blob of a file that was not written to its end. */
+    void abandon(Intent intent) {
+        remove(List.of(new Garbage(intent.key(), intent.uri())));
+    }
+
+    /** The last component. */
+    private static String idOf(String uri) {
+        return uri.substring(uri.lastIndexOf('/') + 1);
+    }
+
+    static byte[] intent(String uri) throws IOException {
+        return MAPPER.writeValueAsBytes(
+                MAPPER.createObjectNode().put("mtime", System.currentTimeMillis()).put("where", uri));
+    }
+
+    /** The time and the place of an intent; null where the value is none. */
+    static Stated stated(Entry entry) {
+        try {
+            JsonNode facts = MAPPER.readTree(entry.value());
+            boolean isIntent = facts.path("mtime").isIntegralNumber() && facts.path("where").isTextual();
+            return isIntent ? new Stated(facts.path("mtime").longValue(), facts.path("where").textValue()) : null;
+        } catch (IOException noIntent) {
+            return null;
+        }
+    }
+
+    /** What an intent says. */
+    record Stated(long mtimeMs, String uri) {}
+}

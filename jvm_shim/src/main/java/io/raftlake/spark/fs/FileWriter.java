@@ -1,0 +1,215 @@
+package io.raftlake.spark.fs;
+
+import java.io.ByteArrayOutputStream;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.UUID;
+import java.util.zip.CRC32C;
+import org.apache.hadoop.fs.Abortable;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
+import org.apache.hadoop.fs.PathIOException;
+import org.apache.hadoop.fs.StreamCapabilities;
+
+/**
+ * A file under way. Nothing is seen of it before {@link #close} returns; then all of it is. A stream that is aborted, or whose
+ * write failed, leaves nothing.
+ *
+ * <p>Content above the bound for inline files goes to a blob while it comes. Without a place for blobs it is held in memory up
+ * to what one key can hold, and an error names the setting beyond that.
+ */
+final class FileWriter extends OutputStream implements StreamCapabilities, Abortable {
+    /** A reader checks, and holds in memory, so many bytes of a blob at a time. */
+    static final int CHUNK_BYTES = 512 * 1024;
+
+    private final Namespace names;
+    private final Namespace.Plan plan;
+    private final boolean overwrite;
+    private final boolean makesDirectories;
+    private final int inlineBytes;
+    private final FileSystem.Statistics statistics;
+    private final ByteArrayOutputStream held = new ByteArrayOutputStream(4096);
+    private final CRC32C wholeCrc = new CRC32C();
+    private final CRC32C chunkCrc = new CRC32C();
+    private final List<Long> chunkCrcs = new ArrayList<>();
+    private final String id = UUID.randomUUID().toString();
+    private int chunkFilled;
+    private long length;
+    private Blobs.Intent intent;
+    private OutputStream blob;
+    private IOException failure;
+    private boolean isClosed;
+
+    FileWriter(Namespace names, Namespace.Plan plan, boolean overwrite, boolean makesDirectories, int inlineBytes,
+            FileSystem.Statistics statistics) {
+        this.names = names;
+        this.plan = plan;
+        this.overwrite = overwrite;
+        this.makesDirectories = makesDirectories;
+        this.inlineBytes = names.blobs().hasPlace() ? inlineBytes : Node.INLINE_BYTES_MAX;
+        this.statistics = statistics;
+    }
+
+    private Location at() {
+        return plan.before().location();
+    }
+
+    @Override
+    public synchronized void write(int b) throws IOException {
+        write(new byte[] {(byte) b}, 0, 1);
+    }
+
+    @Override
+    public synchronized void write(byte[] bytes, int from, int count) throws IOException {
+        if (isClosed) {
+            throw new PathIOException(at().toString(), "the stream is closed");
+        }
+        if (failure != null) {
+            throw new PathIOException(at().toString(), "an earlier write failed: " + failure.getMessage());
+        }
+        try {
+            if (blob == null && length + count > inlineBytes) {
+                startBlob();
+            }
+            if (blob == null) {
+                held.write(bytes, from, count);
+                length += count;
+            } else {
+                writeToBlob(bytes, from, count);
+            }
+        } catch (IOException error) {
+            failure = error;
+            drop();
+            throw error;
+        }
+        statistics.incrementBytesWritten(count);
+    }
+
+    private void startBlob() throws IOException {
+        if (!names.blobs().hasPlace()) {
+            throw new PathIOException(at().toString(), "a file above " + Node.INLINE_BYTES_MAX + " bytes is kept outside of the "
+                    + "key-value space: set " + HadoopBlobStore.SETTING + " (spark.hadoop." + HadoopBlobStore.SETTING
+                    + " in Spark) to a directory that every executor reaches");
+        }
+        intent = names.blobs().announce(at().pipeline(), id);
+        blob = names.blobs().store().create(intent.uri());
+        byte[] first = held.toByteArray();
+        held.reset();
+        length = 0;
+        writeToBlob(first, 0, first.length);
+    }
+
+    private void writeToBlob(byte[] bytes, int from, int count) throws IOException {
+        blob.write(bytes, from, count);
+        wholeCrc.update(bytes, from, count);
+        length += count;
+        while (count > 0) {
+            int some = Math.min(count, CHUNK_BYTES - chunkFilled);
+            chunkCrc.update(bytes, from, some);
+            chunkFilled += some;
+            from += some;
+            count -= some;
+            if (chunkFilled == CHUNK_BYTES) {
+                endChunk();
+            }
+        }
+    }
+
+    private void endChunk() {
+        chunkCrcs.add(chunkCrc.getValue());
+        chunkCrc.reset();
+        chunkFilled = 0;
+    }
+
+    /** Makes the file visible. Once only: what a second call finds is closed already. */
+    @Override
+    public synchronized void close() throws IOException {
+        if (isClosed) {
+            return;
+        }
+        isClosed = true;
+        if (failure != null) {
+            throw new PathIOException(at().toString(), "nothing was written, since a write failed: " + failure.getMessage());
+        }
+        if (blob == null) {
+            putInline();
+        } else {
+            putBlob();
+        }
+    }
+
+    private void putInline() throws IOException {
+        Node file = Node.inline(System.currentTimeMillis(), held.toByteArray());
+        names.putFile(plan, file, null, overwrite, makesDirectories);
+    }
+
+    private void putBlob() throws IOException {
+        try {
+            blob.close();
+        } catch (IOException error) {
+            drop();
+            throw error;
+        }
+        if (chunkFilled > 0) {
+            endChunk();
+        }
+        Node.Blob place = new Node.Blob(intent.uri(), CHUNK_BYTES, chunkCrcs);
+        Node file = Node.blob(System.currentTimeMillis(), id, length, wholeCrc.getValue(), place);
+        try {
+            names.putFile(plan, file, intent, overwrite, makesDirectories);
+        } catch (PathIOException | FileAlreadyExistsException | FileNotFoundException | ParentNotDirectoryException refused) {
+            // It certainly has no pointer. After any other error the pointer may still come: the collector sees to it then.
+            names.blobs().abandon(intent);
+            throw refused;
+        }
+    }
+
+    @Override
+    public synchronized AbortableResult abort() {
+        boolean wasClosed = isClosed;
+        isClosed = true;
+        if (!wasClosed) {
+            drop();
+        }
+        return new AbortableResult() {
+            @Override
+            public boolean alreadyClosed() {
+                return wasClosed;
+            }
+
+            @Override
+            public IOException anyCleanupException() {
+                return null;
+            }
+        };
+    }
+
+    /** Lets go of what was written so far. */
+    private void drop() {
+        held.reset();
+        if (intent == null) {
+            return;
+        }
+        try {
+            if (blob != null) {
+                blob.close();
+            }
+        } catch (IOException ignored) {
+            // It is going to be removed.
+        }
+        names.blobs().abandon(intent);
+    }
+
+    /** Flushing makes nothing visible, and is no error: many writers do it. */
+    @Override
+    public void flush() {}
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return capability.equalsIgnoreCase("fs.capability.outputstream.abortable");
+    }
+}

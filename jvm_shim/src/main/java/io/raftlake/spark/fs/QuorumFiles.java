@@ -1,0 +1,183 @@
+package io.raftlake.spark.fs;
+
+import io.raftlake.spark.quorum.KeySpace;
+import java.io.FileNotFoundException;
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CompositeCrcFileChecksum;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileChecksum;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathIOException;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.util.DataChecksum;
+
+/**
+ * The operations of the file system on whole paths, {@code raftlake://<pipeline>/<path>}: turns them into locations, and what
+ * is found into Hadoop's terms. The pipeline is that of each path, since Hadoop takes two names that differ in case for one
+ * file system.
+ */
+public final class QuorumFiles {
+    /** Files have no blocks. Programs that cut files by block size get large pieces. */
+    static final long BLOCK_BYTES = 32L << 20;
+
+    /** So often a reader looks again, when the blob that it was led to is gone. */
+    private static final int OPEN_TRIES = 5;
+
+    private static final int REPLICATION = 1;
+
+    private final Namespace names;
+    private final Moves moves;
+    private final Deletions deletions;
+    private final FsSettings settings;
+
+    /** Starts the collection of orphaned blobs where one is due. */
+    public QuorumFiles(String pipeline, FsSettings settings, KeySpace space, Configuration conf)
+            throws IOException {
+        Location.requirePipeline(pipeline);
+        BlobStore store = settings.baseUri() == null ? null : new HadoopBlobStore(settings.baseUri(), conf);
+        this.settings = settings;
+        this.names = new Namespace(space, new Blobs(space, store));
+        this.moves = new Moves(names);
+        this.deletions = new Deletions(names);
+        if (store != null) {
+            new BlobCollector(space, store, settings.orphanAgeMs()).startIfDue(pipeline, System.currentTimeMillis());
+        }
+    }
+
+    private static Location at(Path path) throws IOException {
+        return Location.of(path.toUri().getAuthority(), path.toUri().getPath());
+    }
+
+    public InputStream open(Path path, FileSystem.Statistics statistics) throws IOException {
+        Location at = at(path);
+        for (int attempt = 1; ; attempt++) {
+            Found found = names.require(at);
+            if (found.isDirectory()) {
+                throw new FileNotFoundException(at + " is a directory");
+            }
+            Node file = found.node();
+            if (!file.isBlob()) {
+                return Content.inline(at, file.content(), statistics);
+            }
+            try {
+                return openBlob(at, file, statistics);
+            } catch (FileNotFoundException gone) {
+                // A file that was replaced loses its old blob at once: the new one is found by a second look.
+                if (attempt == OPEN_TRIES || names.find(at).version() == found.version()) {
+                    throw new PathIOException(at.toString(), "its blob " + file.blob().uri() + " is missing");
+                }
+            }
+        }
+    }
+
+    private Content openBlob(Location at, Node file, FileSystem.Statistics statistics) throws IOException {
+        if (!names.blobs().hasPlace()) {
+            throw new PathIOException(at.toString(), "its content is at " + file.blob().uri() + ": set "
+                    + HadoopBlobStore.SETTING + ", as the program that wrote it had");
+        }
+        FSDataInputStream stream = names.blobs().store().open(file.blob().uri());
+        return new Content(at, file.length(), file.blob().chunkBytes(), new BlobReader(at, file, stream), statistics);
+    }
+
+    public OutputStream create(Path path, boolean overwrite, boolean makesDirectories, FileSystem.Statistics statistics)
+            throws IOException {
+        Location at = at(path);
+        if (at.isRoot()) {
+            throw new FileAlreadyExistsException(at + " is a directory");
+        }
+        Namespace.Plan plan = names.plan(at, overwrite, makesDirectories);
+        return new FileWriter(names, plan, overwrite, makesDirectories, settings.inlineBytes(), statistics);
+    }
+
+    public FileStatus status(Path path) throws IOException {
+        return status(names.require(at(path)));
+    }
+
+    public FileStatus[] list(Path path) throws IOException {
+        Found found = names.require(at(path));
+        if (found.isFile()) {
+            return new FileStatus[] {status(found)};
+        }
+        List<FileStatus> children = new ArrayList<>();
+        for (Found child : names.children(found.location())) {
+            children.add(status(child));
+        }
+        return children.toArray(FileStatus[]::new);
+    }
+
+    private static FileStatus status(Found found) throws IOException {
+        Node node = found.node();
+        Location at = found.location();
+        Path path = new Path("raftlake", at.pipeline(), at.path());
+        String user = System.getProperty("user.name", "");
+        if (node.isDirectory()) {
+            return new FileStatus(0, true, 0, 0, node.mtimeMs(), 0, FsPermission.getDirDefault(), user, user, path);
+        }
+        FsPermission permission = FsPermission.getFileDefault();
+        return new FileStatus(
+                node.length(), false, REPLICATION, BLOCK_BYTES, node.mtimeMs(), 0, permission, user, user, path);
+    }
+
+    public FileChecksum checksum(Path path) throws IOException {
+        Found found = names.require(at(path));
+        if (found.isDirectory()) {
+            throw new FileNotFoundException(found.location() + " is a directory");
+        }
+        // Bytes per checksum are a fact of HDFS's blocks; a checksum of the whole does not depend on them.
+        return new CompositeCrcFileChecksum((int) found.node().crc(), DataChecksum.Type.CRC32C, FileWriter.CHUNK_BYTES);
+    }
+
+    public void makeDirectories(Path path) throws IOException {
+        names.makeDirectories(at(path));
+    }
+
+    public boolean delete(Path path, boolean recursive) throws IOException {
+        return deletions.delete(at(path), recursive);
+    }
+
+    /** To exactly this name; errors tell why not. */
+    public void move(Path source, Path target, boolean overwrite) throws IOException {
+        moves.move(at(source), samePipeline(at(source), at(target)), overwrite);
+    }
+
+    /** With the answers of HDFS: false for what users may expect to go wrong. */
+    public boolean rename(Path source, Path target) throws IOException {
+        Location from = at(source);
+        Location to = samePipeline(from, at(target));
+        Found found = names.find(from);
+        if (!found.exists() || from.isRoot() || to.isBelow(from)) {
+            return false;
+        }
+        if (from.equals(to)) {
+            return found.isFile();
+        }
+        if (names.find(to).isDirectory()) {
+            to = to.child(from.name());
+            if (to.equals(from) || to.isBelow(from)) {
+                return false;
+            }
+        }
+        try {
+            moves.move(from, to, false);
+            return true;
+        } catch (FileAlreadyExistsException | FileNotFoundException | ParentNotDirectoryException no) {
+            return false;
+        }
+    }
+
+    private static Location samePipeline(Location source, Location target) throws IOException {
+        if (!source.pipeline().equals(target.pipeline())) {
+            throw new PathIOException(source.toString(), "a rename stays within its pipeline: " + target);
+        }
+        return target;
+    }
+}

@@ -1,0 +1,18 @@
+package io.raftlake.spark.hadoop;
+
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.contract.AbstractContractDeleteTest;
+import org.apache.hadoop.fs.contract.AbstractFSContract;
+
+/** Hadoop's own contract. */
+public class HadoopDeleteTest extends AbstractContractDeleteTest {
+    @Override
+    protected Configuration createConfiguration() {
+        return RaftlakeContract.conf();
+    }
+
+    @Override
+    protected AbstractFSContract createContract(Configuration conf) {
+        return new RaftlakeContract(conf);
+    }
+}

@@ -1,0 +1,85 @@
+"""The jar and the settings for `raftlake://`: what `configure` and `raftlake spark-conf` tell Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_raftlake import jvm, session
+from pyspark_raftlake.jvm import checkpoint_settings, find_jar, require_jar
+from raftlake.cli import spark as cli_spark
+from raftlake.errors import ConfigError
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    made = tmp_path / "raftlake-spark-0.1.0.jar"
+    made.touch()
+    return made
+
+
+class Builder:
+    """Of a Spark session: `_options` is where Spark's own keeps what was set."""
+
+    def __init__(self, **options: str) -> None:
+        self._options = options
+
+    def config(self, name: str, value: str) -> Builder:
+        self._options[name] = value
+        return self
+
+
+def test_the_jar_is_found_once(jar: Path) -> None:
+    assert find_jar(jar.parent) == require_jar(jar.parent) == jar
+    (jar.parent / "raftlake-spark-0.2.0.jar").touch()
+    with pytest.raises(ConfigError, match="holds 2 jars"):
+        find_jar(jar.parent)
+
+
+def test_a_tree_without_the_jar_says_how_to_build_it(tmp_path: Path) -> None:
+    assert find_jar(tmp_path) is None
+    with pytest.raises(ConfigError, match="make jar"):
+        require_jar(tmp_path)
+
+
+def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
+    settings = checkpoint_settings(jar, "h:1,h:2", "/a.jar,/b.jar")
+    assert settings == {
+        "spark.jars": f"/a.jar,/b.jar,{jar}",
+        "spark.hadoop.raftlake.http.servers": "h:1,h:2",
+        "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
+    }
+    assert checkpoint_settings(jar, "h:1", str(jar))["spark.jars"] == str(jar)
+    assert checkpoint_settings(jar, "h:1")["spark.jars"] == str(jar)
+
+
+def test_configure_makes_checkpoints_possible(monkeypatch: pytest.MonkeyPatch, jar: Path) -> None:
+    monkeypatch.setattr(session, "find_jar", lambda: jar)
+    monkeypatch.setattr(session, "require_jar", lambda: jar)
+    monkeypatch.setattr(session, "http_servers", lambda quorum: f"asked-of-{quorum}")
+    monkeypatch.setenv("RAFTLAKE_BOOTSTRAP_SERVERS", "")
+    builder: Any = Builder(**{"spark.jars": "/a.jar"})
+    session.configure(builder, "h:1", http="h:8")
+    assert builder._options["spark.jars"] == f"/a.jar,{jar}"
+    assert builder._options["spark.hadoop.raftlake.http.servers"] == "h:8"
+    session.configure(builder, "h:1")
+    assert builder._options["spark.hadoop.raftlake.http.servers"] == "asked-of-h:1"
+    assert builder._options["spark.jars"] == f"/a.jar,{jar}"
+    with pytest.raises(ConfigError, match="is not host:port"):
+        session.configure(builder, "h:1", http="nonsense")
+
+
+def test_spark_conf_prints_the_same_settings(
+    monkeypatch: pytest.MonkeyPatch, jar: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jvm, "require_jar", lambda: jar)
+    cli_spark.spark_conf("h:1", "h:8")
+    lines = capsys.readouterr().out.splitlines()
+    assert f"spark.jars={jar}" in lines
+    assert "spark.hadoop.raftlake.http.servers=h:8" in lines
+    assert "spark.sql.python.filterPushdown.enabled=true" in lines
+    with pytest.raises(ConfigError, match="is not host:port"):
+        cli_spark.settings_of("h:1", "nonsense")

@@ -1,0 +1,252 @@
+"""Planted bugs in what commands say of all keys with a prefix, and in lists up to a delimiter."""
+
+from __future__ import annotations
+
+from tests.mutants.catalogue_hostile_work import mutant
+
+COMMANDS, SPACE, MACHINE = "raftlake.kv.commands", "raftlake.kv.keyspace", "raftlake.kv.machine"
+RANGES, QUOTA, SERVICE = "raftlake.kv.ranges", "raftlake.kv.quota", "raftlake.replica.kv.service"
+
+RANGED = ("unit/kv/test_kv_ranges.py",)
+MODEL = ("property/test_kv_ranges_model.py",)
+NAMED = ("unit/kv/test_kv_names.py",)
+DRIVEN = ("unit/replica/test_replica_kv_ranges.py",)
+HTTP = ("unit/runtime/test_runtime_http_kv_ranges.py",)
+CLIENT = ("unit/client/test_client_kv_ranges.py",)
+JUDGED = ("property/test_sim_history_ranges_twin.py",)
+SIMULATED = ("unit/sim/test_sim_clients_kv_ranges.py",)
+
+KV_RANGES = (
+    mutant(
+        "a-range-holds-though-a-key-is-one-version-newer",
+        "a directory is deleted with the file that came a moment ago",
+        RANGES,
+        "        if found > compare.newest:\n",
+        "        if found > compare.newest + 1:\n",
+        RANGED,
+    ),
+    mutant(
+        "the-first-key-of-a-range-stands-for-all",
+        "only the first leaf of a range is looked at",
+        SPACE,
+        "            looks += len(looked)\n            if len(looked) < len(keys):\n",
+        "            looks += len(looked)\n            if True:\n",
+        RANGED,
+    ),
+    mutant(
+        "each-compare-of-a-range-has-a-bound-of-its-own",
+        "1,024 compares of one command look at ten million keys",
+        RANGES,
+        "COMPARE_RANGE_KEYS_MAX - looked_at)",
+        "COMPARE_RANGE_KEYS_MAX)",
+        RANGED,
+    ),
+    mutant(
+        "each-deleted-range-has-a-bound-of-its-own",
+        "1,024 deletions of one command hold the loop for ten seconds",
+        RANGES,
+        "        if deleted + count > DELETE_RANGE_KEYS_MAX:\n",
+        "        if count > DELETE_RANGE_KEYS_MAX:\n",
+        RANGED,
+    ),
+    mutant(
+        "a-range-that-is-too-large-does-not-keep-the-rest-from-happening",
+        "the key beside says that the directory is gone, and it is not",
+        MACHINE,
+        "        if current or refused or not ranges.holds:\n",
+        "        if current or refused or ranges.newest:\n",
+        RANGED,
+    ),
+    mutant(
+        "a-failed-compare-does-not-keep-a-range-from-being-deleted",
+        "the condition on the directory's own key is not asked",
+        MACHINE,
+        "        if current or refused or not ranges.holds:\n",
+        "        if refused or not ranges.holds:\n",
+        RANGED,
+    ),
+    mutant(
+        "deleted-ranges-are-not-told-to-watchers",
+        "a cache goes on with the files of a directory that is gone",
+        MACHINE,
+        "            changes.extend((key, version, None) for key in self._space.delete_below(prefix))\n",
+        "            self._space.delete_below(prefix)\n",
+        RANGED,
+    ),
+    mutant(
+        "a-deleted-range-changes-what-a-snapshot-shares",
+        "a snapshot that is being written loses keys of its moment",
+        SPACE,
+        "            rows = self._own(index).rows\n            sizes",
+        "            rows = self._leaves[index].rows\n            sizes",
+        RANGED,
+    ),
+    mutant(
+        "the-size-of-a-deleted-range-stays",
+        "the quota fills up with files that are long gone",
+        SPACE,
+        "            self.size -= sum(map(entry_bytes, keys, sizes))\n",
+        "",
+        RANGED,
+    ),
+    mutant(
+        "a-range-ends-where-its-leaf-ends",
+        "of a large directory the first 512 files go",
+        SPACE,
+        "            if end is not None and self._bounds[index] >= end:\n",
+        "            if end is not None and self._bounds[index] > prefix:\n",
+        RANGED,
+    ),
+    mutant(
+        "a-range-around-reserved-keys-is-deleted",
+        "the prefix / deletes all topics",
+        "raftlake.kv.keys",
+        "    return prefix.startswith(RESERVED_PREFIX) or RESERVED_PREFIX.startswith(prefix)\n",
+        "    return prefix.startswith(RESERVED_PREFIX)\n",
+        RANGED,
+    ),
+    mutant(
+        "a-deleted-range-covers-the-key-of-another-operation",
+        "a put and its deletion have the same version, and their order decides",
+        COMMANDS,
+        "        if not is_key and following.startswith(name):\n",
+        "        if not is_key and following == name:\n",
+        RANGED,
+    ),
+    mutant(
+        "commands-without-ranges-are-written-in-the-new-format",
+        "nodes of the release before read no command of a newer leader",
+        COMMANDS,
+        "    has_ranges = txn.has_ranges\n    parts",
+        "    has_ranges = True\n    parts",
+        RANGED,
+    ),
+    mutant(
+        "a-command-has-two-forms",
+        "format 2 without a range is taken",
+        COMMANDS,
+        "    if has_ranges and not txn.has_ranges:\n",
+        "    if False:\n",
+        RANGED,
+    ),
+    mutant(
+        "the-quota-is-blind-to-ranges-that-are-being-deleted",
+        "puts over keys that go under way bring the space beyond its quota",
+        QUOTA,
+        "        if self._prefixes and self._may_be_deleted(key):\n",
+        "        if False:\n",
+        RANGED,
+    ),
+    mutant(
+        "a-range-stays-under-way-for-good",
+        "after the first deletion of a range every put counts in full",
+        QUOTA,
+        "            self._prefixes[prefix] -= 1\n",
+        "            self._prefixes[prefix] -= 0\n",
+        RANGED,
+    ),
+    mutant(
+        "commands-with-ranges-weigh-what-they-are-long",
+        "two thousand of them in one batch hold the loop for seconds",
+        SERVICE,
+        "PROPOSED_BATCH_BYTES if value.startswith(_RANGES) else len(value)",
+        "len(value)",
+        DRIVEN,
+    ),
+    mutant(
+        "a-slice-of-applying-is-measured-in-bytes-alone",
+        "all ranges that committed together are dealt with in one turn",
+        SERVICE,
+        "if result.ranges is not None and machine.range_keys >= range_keys_max:",
+        "if False:",
+        DRIVEN,
+    ),
+    mutant(
+        "a-failed-range-is-remembered-as-a-conflict-of-nothing",
+        "who waits at another node is not told what stood in the way",
+        "raftlake.replica.kv.recent_results",
+        "result.refused or result.ranges else",
+        "result.refused else",
+        DRIVEN,
+    ),
+    mutant(
+        "a-node-changes-reserved-keys-under-a-range",
+        "the compare of the range is passed over as the key's own is judged",
+        "raftlake.replica.kv.proposals",
+        "        elif txn.has_ranges:\n",
+        "        elif False:\n",
+        DRIVEN,
+    ),
+    mutant(
+        "a-deep-key-is-given-with-its-name-once-more",
+        "a page goes on within the prefix that was returned",
+        SPACE,
+        'start = after + "\\0" if cut < 0 else behind(after[: cut + 1])',
+        'start = after + "\\0"',
+        NAMED,
+    ),
+    mutant(
+        "the-keys-behind-a-beginning-are-passed-one-by-one",
+        "a list of three names looks at a million keys",
+        SPACE,
+        "                place = bisect_left(keys, start, place + 1)\n",
+        "                place += 1\n",
+        NAMED,
+    ),
+    mutant(
+        "the-delimiter-is-looked-for-in-the-prefix",
+        "the list of a directory is the directory",
+        SPACE,
+        "                cut = key.find(delimiter, len(prefix))\n",
+        "                cut = key.find(delimiter)\n",
+        NAMED,
+    ),
+    mutant(
+        "a-range-that-is-too-large-is-a-failed-condition",
+        "a program reads again and tries again, for ever",
+        "raftlake.runtime.http.kv",
+        "    return Response(412 if is_conflict else 409,",
+        "    return Response(412,",
+        HTTP,
+    ),
+    mutant(
+        "a-page-of-names-has-no-bound-of-its-own",
+        "10,000 searches in one turn",
+        "raftlake.runtime.http.pages",
+        "min(limit, NAMES_MAX)",
+        "limit",
+        HTTP,
+    ),
+    mutant(
+        "a-409-of-a-proxy-is-taken-for-a-node's",
+        "a write that may have happened is told as definite",
+        "raftlake.client.kv_answers",
+        "    if not prefixes or not _are_versions(prefixes):\n",
+        "    if False:\n",
+        CLIENT,
+    ),
+    mutant(
+        "a-page-ends-with-its-last-key",
+        "the prefixes behind it are listed for ever",
+        "raftlake.client.types",
+        "        return max(names, default=None)\n",
+        "        return names[0] if names else None\n",
+        CLIENT,
+    ),
+    mutant(
+        "the-checker-takes-any-version-for-the-newest",
+        "a refusal that names a version which no key of the range has is believed",
+        "raftlake.sim.histories.kv",
+        "        return state if known == highest else None\n",
+        "        return state\n",
+        JUDGED,
+    ),
+    mutant(
+        "the-checker-lets-a-range-hold-over-an-unknown-change",
+        "a range that was empty for its reader had a key whose put was never answered",
+        "raftlake.sim.histories.kv",
+        "            if slot is not None and slot[1] > newest:\n",
+        "            if slot is not None and slot[1] > newest + 1:\n",
+        JUDGED,
+    ),
+)

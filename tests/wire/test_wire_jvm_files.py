@@ -1,0 +1,46 @@
+"""The file system of the jar on a real quorum: our own suite and Hadoop's contract tests, by JUnit's launcher.
+
+`make test-jvm` runs the same suites on keys in memory, and those that need memory alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from raftlake import LocalQuorum
+
+pytestmark = [pytest.mark.java, pytest.mark.process]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUILD = ROOT / "jvm_shim" / "build"
+FETCHED = ROOT / ".cache" / "jvm-tests"
+LAUNCHER = "org.junit.platform.console.ConsoleLauncher"
+
+
+def test_the_contracts_of_the_file_system_hold_on_a_quorum(quorum: LocalQuorum) -> None:
+    import pyspark
+
+    from raftlake import Client
+
+    classes = BUILD / "classes" / "java" / "test"
+    assert (FETCHED / "complete").exists() and classes.is_dir(), "run `make test-java`: it fetches and compiles"
+    places = [classes, BUILD / "classes" / "java" / "main", BUILD / "resources" / "test", BUILD / "resources" / "main"]
+    path = [*map(str, places), f"{FETCHED}/*", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
+    command = ["java", "-Xmx512m", f"-Draftlake.test.servers={quorum.http_servers}", "-cp", ":".join(path), LAUNCHER]
+    asked = ["execute", f"--scan-classpath={classes}", "--exclude-tag=memory", "--details=summary", "--fail-if-no-tests"]
+    done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=230, check=False)
+    assert done.returncode == 0, done.stdout[-6000:]
+    # It was the quorum that held the files.
+    with Client(quorum.bootstrap_servers) as client:
+        assert client.kv.list("/fs/test-").entries
+
+
+def test_the_quorum_tells_its_http_fronts(quorum: LocalQuorum) -> None:
+    from pyspark_raftlake.jvm import http_servers
+
+    assert set(http_servers(quorum.bootstrap_servers).split(",")) == set(quorum.http_servers.split(","))
