@@ -74,6 +74,22 @@ TRANSACTIONS_AT_PARTITIONS = (
         BATCHES,
     ),
     mutant(
+        "no-marker-where-the-producers-were-forgotten",
+        "simulator seed 744876267: other replicas keep the transaction open, and no reader passes it",
+        HOLDS,
+        "        return producers.has_forgotten\n",
+        "        return False\n",
+        BATCHES,
+    ),
+    mutant(
+        "marker-of-a-producer-that-never-wrote-here",
+        "each transaction writes markers where it has no records",
+        HOLDS,
+        "        return producers.has_forgotten\n",
+        "        return True\n",
+        BATCHES,
+    ),
+    mutant(
         "batch-passes-another-of-its-producer-that-waits",
         "order within a connection is all that a producer can count on",
         PARTITION,

@@ -33,3 +33,13 @@ def test_writes_find_no_room_and_clients_are_refused() -> None:
     assert sum(outcome.faults.get("write without room", 0) for outcome in outcomes) > 20
     for what in ("low disk", "full disk", "majority low"):
         assert sum(outcome.covered.get(f"turns with a {what}", 0) for outcome in outcomes) > 20
+
+
+@pytest.mark.sim
+def test_a_transaction_is_committed_where_its_leader_had_no_room_to_remember_it() -> None:
+    """Retention deleted the records of an open transaction on one voter, and a full disk kept it from saving its producers.
+
+    The voter led, knew of nothing to end and wrote no marker. The coordinator took the transaction for committed, and the other
+    replicas kept it open.
+    """
+    Cluster(Settings.draw(744876267)).run()

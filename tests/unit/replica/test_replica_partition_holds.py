@@ -126,3 +126,12 @@ def test_which_markers_are_needed() -> None:
     assert [is_needed(states, marker(epoch)) for epoch in (2, 3, 4)] == [False, True, True]
     states.end_transaction(marker(3), 6, 0)
     assert [is_needed(states, marker(epoch)) for epoch in (2, 3, 4)] == [False, False, True]
+
+
+def test_a_marker_is_written_where_its_transaction_may_have_been_forgotten() -> None:
+    marker = EndMarker(producer_id=PRODUCER, epoch=3, commit=True, coordinator_epoch=0)
+    states = ProducerStates()
+    states.has_forgotten = True
+    assert is_needed(states, marker), "another replica may have it open"
+    states.end_transaction(marker, 6, 0)
+    assert not is_needed(states, marker), "its repetition"
