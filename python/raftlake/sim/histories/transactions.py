@@ -71,7 +71,6 @@ class Standing:
 def standing(batches: Iterable[bytes]) -> Standing:
     """What the markers among `batches`, one committed batch each, say of the records before them. Raises Violation where a
     batch has an older epoch than what stands before it of the same producer."""
-    epochs: dict[int, int] = {}
     visible: dict[int, bytes] = {}
     under_way: dict[int, list[tuple[int, bytes]]] = {}
     epochs: dict[int, int] = {}
@@ -79,11 +78,13 @@ def standing(batches: Iterable[bytes]) -> Standing:
     for data in batches:
         header = parse_header(data, 0)
         if header.is_transactional:
-            epoch = epochs.get(header.producer_id, -1)
-            if header.producer_epoch < epoch:
-                batch = f"offset {header.base_offset}: producer {header.producer_id} epoch {header.producer_epoch}"
-                raise Violation(RAISED, f"{batch}, after {epoch}")
+            before = epochs.get(header.producer_id, header.producer_epoch)
             epochs[header.producer_id] = header.producer_epoch
+            if header.producer_epoch < before:
+                batch = f"offset {header.base_offset}: producer {header.producer_id} epoch {header.producer_epoch}"
+                raise Violation(RAISED, f"{batch}, after {before}")
+            if header.producer_epoch > before and not header.is_control:
+                unmarked.update(under_way.get(header.producer_id, ()))
         if header.is_control:
             if header.is_transactional:
                 (marker,) = decode_records(data, include_control=True)
@@ -93,9 +94,6 @@ def standing(batches: Iterable[bytes]) -> Standing:
             continue
         found = [(record.offset, record.value or b"") for record in decode_records(data)]
         if header.is_transactional:
-            if header.producer_epoch > epochs.get(header.producer_id, header.producer_epoch):
-                unmarked.update(under_way.get(header.producer_id, ()))
-            epochs[header.producer_id] = header.producer_epoch
             under_way.setdefault(header.producer_id, []).extend(found)
         else:
             visible.update(found)
