@@ -22,7 +22,7 @@ export RUFF_CACHE_DIR := $(CURDIR)/.cache/ruff
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants test-process test-store test-clients test-java test-spark bench sim sweep soak clean
+.PHONY: help setup jar quickstart check fix test test-jvm test-seeds test-sim mutants jvm-mutants test-process test-store test-clients test-java test-spark bench sim sweep soak clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ test-clients: $(READY) ## Kafka clients for Go and Rust while nodes are killed, 
 test-jvm: jar ## the JUnit tests of the jar, and Hadoop's own contract tests, on keys in memory (fetched once)
 	@tools/fetch-jvm-tests
 	@PYTHON=$(BIN)/python tools/gradle testJvm
+
+jvm-mutants: jar ## plants bugs in the jar and proves that a JUnit test finds each; not part of `make test`
+	@tools/fetch-jvm-tests
+	$(BIN)/python -m tests.jvm_mutants
 
 test-java: jar ## Kafka's own Java tools against our nodes and files (fetched once); Hadoop's contract tests on a quorum
 	@tools/fetch-kafka

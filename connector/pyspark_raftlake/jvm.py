@@ -1,7 +1,7 @@
 """The jar of the JVM side: where it is, and the settings under which Spark finds `raftlake://` in it.
 
-The settings begin with `spark.hadoop.`: Spark hands them to the Hadoop configuration of the driver and of each executor. Their
-names are those that the classes of the jar read.
+Those that begin with `spark.hadoop.` Spark hands to the Hadoop configuration of the driver and of each executor, and those of
+its SQL session too. Their names are those that the classes of the jar and Spark read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ HTTP_SERVERS_SETTING = "spark.hadoop.raftlake.http.servers"
 _CLASSES = {
     "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
 }
 _DIRECTORY = Path(__file__).resolve().parent / "jars"
 #: How long a quorum is asked where its HTTP fronts are.

@@ -51,6 +51,7 @@ def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
         "spark.hadoop.raftlake.http.servers": "h:1,h:2",
         "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
+        "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
     }
     assert checkpoint_settings(jar, "h:1", str(jar))["spark.jars"] == str(jar)
     assert checkpoint_settings(jar, "h:1")["spark.jars"] == str(jar)

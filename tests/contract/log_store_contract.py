@@ -272,6 +272,35 @@ class LogStoreContract(ABC):
         assert log.end_offset == 40
         assert log.advance_start(Offset(0)) == active.base_offset
 
+    def test_a_noted_start_holds_over_restarts_and_moves_nothing(self, directory: LogDirectory, log: LogStore) -> None:
+        batches = fill(log, 40)
+        assert log.noted_start == 0
+        log.note_start(Offset(3))
+        log.note_start(Offset(7))
+        assert (log.noted_start, log.start_offset) == (7, 0)
+        assert read_all(log) == data_of(batches)
+        self.flush(directory, log)
+        directory.checkpoint()
+        assert self.restart(directory).open(GROUP).noted_start == 7
+
+    def test_a_cut_or_a_reset_below_a_noted_start_lowers_it(self, directory: LogDirectory, log: LogStore) -> None:
+        fill(log, 40)
+        log.note_start(Offset(30))
+        log.truncate_to(Offset(35))
+        assert log.noted_start == 30
+        log.truncate_to(Offset(20))
+        assert log.noted_start == 20
+        log.reset(OffsetAndEpoch(Offset(25), Epoch(3)))
+        assert log.noted_start == 20
+        log.reset(OffsetAndEpoch(Offset(10), Epoch(3)))
+        assert log.noted_start == 10
+
+    def test_a_deleted_log_leaves_no_noted_start(self, directory: LogDirectory, log: LogStore) -> None:
+        fill(log, 10)
+        log.note_start(Offset(5))
+        directory.delete([GROUP])
+        assert directory.open(GROUP).noted_start == 0
+
     def test_retention_keeps_the_epoch_at_the_new_start(self, log: LogStore) -> None:
         fill(log, 20, epoch=1)
         fill(log, 20, epoch=2)

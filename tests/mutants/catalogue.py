@@ -27,6 +27,7 @@ from tests.mutants.catalogue_hostile_work import HOSTILE_WORK
 from tests.mutants.catalogue_in_sync import IN_SYNC_BUGS
 from tests.mutants.catalogue_kafka_answers import KAFKA_ANSWERS
 from tests.mutants.catalogue_kv_ranges import KV_RANGES
+from tests.mutants.catalogue_log_start import LOG_START, SMALL_WORDS
 from tests.mutants.catalogue_partitions import PARTITIONS
 from tests.mutants.catalogue_producers import PRODUCERS
 from tests.mutants.catalogue_retention import RETENTION_BY_TIME
@@ -77,6 +78,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *HOSTILE_SPOILT,
     *HOSTILE_WORK,
     *RETENTION_BY_TIME,
+    *LOG_START,
+    *SMALL_WORDS,
     *IN_SYNC_BUGS,
     *RUNTIME,
     *SHOWN_BATCHES,

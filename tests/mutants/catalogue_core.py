@@ -81,6 +81,26 @@ COMMITMENT = (
         edits=(Edit(FETCH, "if request.leader_epoch != group.epoch:", "if request.leader_epoch > group.epoch:"),),
     ),
     Mutant(
+        name="late-fetch-counts",
+        source="simulator, seed 860001010",
+        edits=(Edit(FETCH, "is_late = 0 < event.follows < progress.follows", "is_late = False"),),
+        by_tests=True,
+    ),
+    Mutant(
+        name="first-fetch-of-a-session-is-late",
+        source="a replica that connects again tells what it has, and the leader never commits it",
+        edits=(Edit(FETCH, "is_late = 0 < event.follows < progress.follows", "is_late = event.follows < progress.follows"),),
+        by_tests=True,
+    ),
+    Mutant(
+        name="fetch-behind-the-same-answer-is-late",
+        source="two fetches in a row, the second one of which has more",
+        edits=(
+            Edit(FETCH, "is_late = 0 < event.follows < progress.follows", "is_late = 0 < event.follows <= progress.follows"),
+        ),
+        by_tests=True,
+    ),
+    Mutant(
         name="progress-never-goes-back",
         source="KAFKA-14077: a replica that lost records fetches from an earlier offset",
         by_tests=True,
@@ -182,8 +202,8 @@ RECONCILIATION = (
         edits=(
             Edit(
                 FETCH,
-                "    if diverging is None and snapshot_id is None and offset == group.log_end and",
-                "    if offset >= group.log_end and",
+                "    if diverging is None and snapshot_id is None:\n        has_all = offset == group.log_end and",
+                "    if True:\n        has_all = offset >= group.log_end and",
             ),
         ),
     ),

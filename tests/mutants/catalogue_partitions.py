@@ -16,7 +16,7 @@ DELETED = (
         "what-the-leaders-retention-removed-counts-as-deleted",
         "other nodes go on showing what a client was told is deleted",
         "raftlake.replica.apis.delete_records",
-        "elif offset <= self._node.remote_log.deleted_below(partition):",
+        "elif offset <= self._node.kv.state.records_from(partition.group):",
         "elif offset <= self._node.remote_log.start_offset(partition):",
         ASKED,
     ),

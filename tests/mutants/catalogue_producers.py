@@ -149,6 +149,29 @@ UNDO = (
         ),
     ),
     Mutant(
+        name="nothing-saved-behind-a-trim",
+        source="simulator, seed 860001292: a disk that was full had no room for the producers before",
+        by_tests=True,
+        places=("unit/replica/test_replica_partition_retention_active.py",),
+        edits=(Edit("raftlake.replica.snapshots.snapshots", "            partition.trimmed()\n", ""),),
+    ),
+    Mutant(
+        name="point-below-the-start-is-enough",
+        source="a start deletes the points below the log",
+        by_tests=True,
+        places=(
+            "unit/replica/test_replica_partition_retention_active.py",
+            "unit/replica/test_replica_partition_start_points.py",
+        ),
+        edits=(
+            Edit(
+                START_POINTS,
+                "if not any(log.start_offset <= offset <= log.end_offset for offset in log.start_points.offsets):",
+                "if not log.start_points.offsets and log.start_offset == log.end_offset:",
+            ),
+        ),
+    ),
+    Mutant(
         name="trimmed-log-without-a-point-forgets-nobody",
         source="what was before a log's start is unknown where no point and no snapshot tells of it (seed 812000852)",
         by_tests=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.catalogue_hostile_work import mutant
 
 CORE = "raftlake.raft.handlers.remote_log_aux"
+CORE_STATE = "raftlake.raft.state"
 FETCH = "raftlake.raft.handlers.fetch"
 RESPONSE = "raftlake.raft.handlers.fetch_response"
 TRANSITIONS = "raftlake.raft.transitions"
@@ -26,17 +27,17 @@ CORES = (
     mutant(
         "sent-to-a-tier-with-a-gap",
         "a follower goes to a tier that ends before the leader's log begins, and never catches up",
-        CORE,
-        "group.tiered_start < group.log_start <= group.tiered_end",
-        "group.tiered_start < group.log_start",
+        CORE_STATE,
+        "self.tiered_start < self.log_start <= self.tiered_end",
+        "self.tiered_start < self.log_start",
         SENT,
     ),
     mutant(
         "sent-to-a-tier-that-retention-has-emptied",
         "the table begins where the local log begins: nothing before it is there",
-        CORE,
-        "0 <= group.tiered_start < group.log_start",
-        "0 <= group.tiered_start <= group.log_start",
+        CORE_STATE,
+        "0 <= self.tiered_start < self.log_start",
+        "0 <= self.tiered_start <= self.log_start",
         SENT,
     ),
     mutant(
@@ -91,8 +92,8 @@ CORES = (
         "fetch-below-the-local-start-acknowledges",
         "KAFKA-14077: the high watermark counts what a replica does not have",
         FETCH,
-        "    if diverging is None and snapshot_id is None:\n        # Kafka's",
-        "    if diverging is None:\n        # Kafka's",
+        "    if diverging is None and snapshot_id is None and not is_late:\n        # Kafka's",
+        "    if diverging is None and not is_late:\n        # Kafka's",
         SENT,
     ),
     mutant(

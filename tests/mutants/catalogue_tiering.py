@@ -31,7 +31,7 @@ COPIES = (
         edits=(
             Edit(
                 "raftlake.replica.turn.housekeeping",
-                "below, ended = min(below, table.safe), table.start",
+                "below, ended = min(below, table.safe), max(ended, table.start)",
                 "ended = table.start",
             ),
         ),

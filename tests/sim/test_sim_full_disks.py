@@ -43,3 +43,8 @@ def test_a_transaction_is_committed_where_its_leader_had_no_room_to_remember_it(
     replicas kept it open.
     """
     Cluster(Settings.draw(744876267)).run()
+
+
+@pytest.mark.sim
+def test_a_repeated_batch_is_known_where_retention_had_no_room_to_save_the_producers() -> None:
+    Cluster(Settings.draw(860001292)).run()

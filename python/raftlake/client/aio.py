@@ -6,6 +6,7 @@ It puts the parts together and turns loose arguments into values; what happens i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -335,8 +336,18 @@ class AsyncClient:
         self, topic: str, offsets: Mapping[int, int], *, timeout_ms: float | None = None
     ) -> dict[int, int]:
         """Delete the records of partitions below an offset each; LATEST deletes all that are committed. Returns by partition
-        where it begins then. RequestRejected(OFFSET_OUT_OF_RANGE) for an offset above the high watermark."""
-        return await PartitionAdmin(self._cluster, self._admin).delete_records(topic, offsets, timeout_ms)
+        where it begins then. OffsetOutOfRange, with what the partition holds, for an offset above the high watermark."""
+        try:
+            return await PartitionAdmin(self._cluster, self._admin).delete_records(topic, offsets, timeout_ms)
+        except RequestRejected as rejected:
+            told = None
+            if rejected.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                # Where the range cannot be told, the refusal is told as it came.
+                with contextlib.suppress(RaftlakeError):
+                    told = await self._reader.above_end(topic, offsets, timeout_ms=timeout_ms)
+            if told is None:
+                raise
+            raise told from rejected
 
     async def create_partitions(self, topic: str, count: int, *, timeout_ms: float | None = None) -> TopicDescription:
         """Let a topic have `count` partitions, more than it has, and wait until all of them have leaders."""

@@ -18,7 +18,7 @@ from raftlake.client.cluster import Cluster, Topic
 from raftlake.client.deadline import Backoff, Deadline
 from raftlake.client.errors import Disconnected, OffsetOutOfRange
 from raftlake.client.routing import LEADER_BACKOFF_MS_MAX, RETRIABLE, ask_leaders
-from raftlake.client.types import LATEST, Address, FetchedBytes, IsolationLevel, Record
+from raftlake.client.types import EARLIEST, LATEST, Address, FetchedBytes, IsolationLevel, Record
 from raftlake.errors import ErrorCode, RequestRejected, WireError
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records, iterate_headers
@@ -166,6 +166,24 @@ class Reader:
             return protocol.list_offsets_results(answer)
 
         return await ask_leaders(self._cluster, topic, timestamps, self._deadline(timeout_ms), ask)
+
+    async def above_end(
+        self, topic: str, offsets: Mapping[int, int], *, timeout_ms: float | None = None
+    ) -> OffsetOutOfRange | None:
+        """Of these offsets, by partition, the first that lies above the high watermark, as the error that tells of it."""
+        deadline = self._deadline(timeout_ms)
+        committed = IsolationLevel.READ_UNCOMMITTED
+        limits = [
+            await self.list_offsets(
+                topic, dict.fromkeys(offsets, asked), isolation=committed, timeout_ms=deadline.remaining_ms()
+            )
+            for asked in (EARLIEST, LATEST)
+        ]
+        starts, ends = limits
+        for partition, offset in offsets.items():
+            if offset > ends[partition]:
+                return OffsetOutOfRange(topic, partition, offset, starts[partition], ends[partition])
+        return None
 
     async def read_offset(self, topic: str, partitions: Iterable[int], *, timeout_ms: float | None = None) -> dict[int, int]:
         """Linearizable end offsets (KIP-650 ReadOffset): every append that was acknowledged before this call lies below them.

@@ -251,6 +251,15 @@ class LogStore(Protocol):
         Nothing of it changes before the segment is deleted."""
 
     @property
+    def noted_start(self) -> Offset:
+        """What `note_start` was told last; 0 where it was told nothing. After a restart it may be lower. A cut or a reset
+        lowers it durably first."""
+
+    def note_start(self, start_offset: Offset) -> None:
+        """Remember for later starts that the log begins there for clients, in the midst of a segment perhaps. No caller waits
+        for the disk."""
+
+    @property
     def compacted_until(self) -> Offset | None:
         """What the last pass of `compact` told, and None where there was none. After a restart it may be lower. A cut or a
         reset lowers it durably first."""

@@ -179,6 +179,14 @@ class AdvanceHighWatermark:
 
 
 @value
+class AdoptLogStart:
+    """The leader says that all below `log_start` is deleted: clients see none of it any more, and its segments may go. Never
+    above the high watermark."""
+
+    log_start: Offset
+
+
+@value
 class AnswerRead:
     """`error` NONE: `offset` is an applied offset, proven after the read arrived. Else the leader (if known) is named."""
 
@@ -240,6 +248,7 @@ Action = (
     | AbandonRemoteLogAux
     | ReleaseFetchRounds
     | AdvanceHighWatermark
+    | AdoptLogStart
     | AnswerRead
     | AnswerVoterChange
     | ReportRole

@@ -63,7 +63,18 @@ from raftlake.raft.messages import (
 from raftlake.raft.roles import Follower, Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
 from raftlake.raft.trace import describe
-from raftlake.raft.types import ElectionState, Epoch, Impairment, NodeId, Offset, OffsetAndEpoch, ReplicaKey, Rng, VoterSet
+from raftlake.raft.types import (
+    FIRST_OFFSET,
+    ElectionState,
+    Epoch,
+    Impairment,
+    NodeId,
+    Offset,
+    OffsetAndEpoch,
+    ReplicaKey,
+    Rng,
+    VoterSet,
+)
 from raftlake.raft.voters import VoterHistory
 
 Handler = Callable[[GroupState, Any, int], None]
@@ -101,14 +112,19 @@ class RaftGroup(GroupState):
         now_ms: int,
         impairment: Impairment | None = None,
         bootstrap_peers: tuple[NodeId, ...] = (),
+        told_log_start: Offset = FIRST_OFFSET,
+        shares_log_start: bool = True,
     ) -> None:
         """`epochs` is the log's leader-epoch list; the log from `log_start` to `log_end` (exclusive) counts as synced. `voters`
         are those that the log says, with the static ones behind them, or the static ones alone. The newest snapshot, if any,
         ends within the log: what it covers was committed. `bootstrap_peers` are asked for the leader as long as this replica is
-        no voter: they stand for addresses, their numbers are negative."""
+        no voter: they stand for addresses, their numbers are negative. `told_log_start` is the last `AdoptLogStart` that is
+        remembered. With `shares_log_start` False the replicas delete each for itself, as snapshots allow."""
         voter_history = voters if isinstance(voters, VoterHistory) else VoterHistory(voters)
         super().__init__(config, local, voter_history, EpochHistory(epochs, log_start, log_end), log_end, rng, impairment)
         self.bootstrap_peers = bootstrap_peers
+        self.told_log_start = min(told_log_start, log_end)
+        self.shares_log_start = shares_log_start
         if snapshot_id is not None:
             fetch_snapshot.take_up(self, snapshot_id)
         transitions.restore(self, election, now_ms)

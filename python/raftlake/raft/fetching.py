@@ -51,7 +51,7 @@ def send_fetch(group: GroupState, now_ms: int) -> None:
         fetch_offset=group.log_end,
         last_fetched_epoch=group.history.last_epoch,
         high_watermark=high_watermark,
-        log_start_offset=group.log_start,
+        log_start_offset=group.shown_log_start,
     )
     _send(group, peer, request)
 

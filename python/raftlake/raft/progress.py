@@ -9,6 +9,7 @@ from __future__ import annotations
 from raftlake.errors import ErrorCode
 from raftlake.raft import reads
 from raftlake.raft.actions import AdvanceHighWatermark, AnswerFetch
+from raftlake.raft.messages import FetchRequest
 from raftlake.raft.quorum import largest_reached_by
 from raftlake.raft.roles import Leader, ReplicaProgress
 from raftlake.raft.state import GroupState
@@ -54,13 +55,20 @@ def advance_high_watermark(group: GroupState, leader: Leader) -> None:
 
 
 def answer_parked(group: GroupState, leader: Leader) -> None:
-    """Complete the parked fetches that now have records to get or a high watermark to learn (KIP-1166)."""
+    """Complete the parked fetches that now have records to get, or a high watermark (KIP-1166) or a log start to learn."""
     log_end = group.log_end
     high_watermark = group.announced_high_watermark
     for replica_id, request in list(leader.parked.items()):
-        if request.fetch_offset >= log_end and request.high_watermark >= high_watermark:
+        progress = _of_parked(leader, request.replica)
+        if (
+            request.fetch_offset >= log_end
+            and request.high_watermark >= high_watermark
+            and (progress is None or not lacks_log_start(group, progress, request))
+        ):
             continue
         del leader.parked[replica_id]
+        if progress is not None:
+            progress.told_log_start = group.announced_log_start
         group.actions.append(
             AnswerFetch(
                 replica_id=replica_id,
@@ -71,6 +79,18 @@ def answer_parked(group: GroupState, leader: Leader) -> None:
                 high_watermark=high_watermark,
             )
         )
+
+
+def lacks_log_start(group: GroupState, progress: ReplicaProgress, request: FetchRequest) -> bool:
+    """Whether a replica has not been told where our log begins now. One that was told and takes no notice is not told again."""
+    known = max(progress.told_log_start, request.log_start_offset)
+    return group.shares_log_start and known < min(group.announced_log_start, request.high_watermark)
+
+
+def _of_parked(leader: Leader, key: ReplicaKey) -> ReplicaProgress | None:
+    """The progress of a replica whose fetch is parked (`find_progress`); None where it was forgotten since."""
+    observer = leader.observers.get(key.id)
+    return observer if observer is not None and observer.key == key else leader.voters.get(key.id)
 
 
 def majority_heard_at_ms(group: GroupState, leader: Leader) -> int:

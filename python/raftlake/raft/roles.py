@@ -124,6 +124,7 @@ class ReplicaProgress:
         "key",
         "leader_end_at_fetch",
         "lost_at_ms",
+        "told_log_start",
     )
 
     def __init__(self, key: ReplicaKey, now_ms: int) -> None:
@@ -137,6 +138,8 @@ class ReplicaProgress:
         #: When it last had everything that the leader had, -1 for never in this epoch.
         self.caught_up_at_ms = -1
         self.leader_end_at_fetch = Offset(-1)
+        #: The log start of the last answer to it, -1 where it may not have got one.
+        self.told_log_start = Offset(-1)
         #: The largest causal clock that came with a fetch of this epoch (see `FetchRequestReceived.follows`).
         self.follows = 0
         #: It knows that we lead: by a BeginQuorumEpoch answer or a fetch in our epoch.

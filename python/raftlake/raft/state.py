@@ -13,6 +13,7 @@ from raftlake.raft.epochs import EpochHistory
 from raftlake.raft.messages import FetchRequest, FetchSnapshotRequest
 from raftlake.raft.roles import Leader, Role
 from raftlake.raft.types import (
+    FIRST_OFFSET,
     NO_DIRECTORY,
     NO_LEADER,
     UNKNOWN_OFFSET,
@@ -61,9 +62,11 @@ class GroupState:
         "rng",
         "role",
         "role_name",
+        "shares_log_start",
         "snapshot_id",
         "told_epochs",
         "told_high_watermark",
+        "told_log_start",
         "tiered_end",
         "tiered_start",
         "voted_key",
@@ -120,6 +123,9 @@ class GroupState:
 
         #: What the leader of this epoch last said to be committed, be it here or not; -1 before it has.
         self.told_high_watermark = Offset(-1)
+        #: The latest log start that a leader has told, up to our high watermark; 0 where none did. What lies below is deleted.
+        self.told_log_start = FIRST_OFFSET
+        self.shares_log_start = True
         #: The newest finished snapshot here (KIP-630), never the bootstrap one.
         self.snapshot_id: OffsetAndEpoch | None = None
 
@@ -175,6 +181,7 @@ class GroupState:
         """The log ends at `end` now; syncs that began before say nothing about it any more."""
         self.log_end = end
         self.flushed_end = min(self.flushed_end, end)
+        self.told_log_start = min(self.told_log_start, end)
         self.log_generation += 1
         if self.voter_history.truncate_to(end):
             self.use_latest_voters()
@@ -194,6 +201,21 @@ class GroupState:
         if isinstance(leader, Leader) and self.high_watermark <= leader.epoch_start_offset:
             return UNKNOWN_OFFSET
         return self.high_watermark
+
+    @property
+    def begins_in_tier(self) -> bool:
+        """Whether the remote tier holds what lies before the log, without a gap."""
+        return 0 <= self.tiered_start < self.log_start <= self.tiered_end
+
+    @property
+    def shown_log_start(self) -> Offset:
+        """Where the log here begins: at its first record that is not deleted."""
+        return max(self.log_start, self.told_log_start)
+
+    @property
+    def announced_log_start(self) -> Offset:
+        """What a leader tells its replicas: where log and remote tier together begin (KIP-405)."""
+        return self.tiered_start if self.begins_in_tier else self.shown_log_start
 
     def random_election_timeout_ms(self) -> int:
         """Uniform in [T, 2T), as Kafka draws it."""

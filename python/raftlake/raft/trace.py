@@ -117,6 +117,8 @@ def _describe_action(action: object) -> str | None:
             return "release fetch rounds"
         case do.AdvanceHighWatermark():
             return f"high watermark {action.high_watermark}"
+        case do.AdoptLogStart():
+            return f"adopt log start {action.log_start}"
         case do.AnswerRead():
             view = _view(action.error, action.leader_id, action.leader_epoch)
             return f"answer read #{action.read_id} offset={action.offset} {view}"

@@ -349,6 +349,7 @@ class ReplicaNode:
             snapshots=self.snapshots,
             ticking=ticking,
             table=self.tiering.table,
+            adopted_start=self.remote_log.adopted_start,
         )
 
     def _confirm_peers(self, partition: Partition) -> None:

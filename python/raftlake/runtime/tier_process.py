@@ -45,6 +45,7 @@ from raftlake.ports.tier import (
 from raftlake.raft.types import Epoch, Offset
 from raftlake.runtime.aside import Post
 from raftlake.runtime.log import event
+from raftlake.storage.worker_ending import how_it_ended
 from raftlake.tier.calls import (
     AcceptRequest,
     CheckRequest,
@@ -71,6 +72,9 @@ class Worker(Protocol):
 
     def ask(self, call: TierCall, timeout_seconds: float) -> Any:
         """The answer. TimeoutError where it does not come in time; EOFError or another OSError where the worker is gone."""
+
+    def how_it_ended(self) -> str:
+        """Of one that is gone, in words. May wait a moment."""
 
     def kill(self) -> None:
         """End it, whatever it does. May be called twice, and by another thread."""
@@ -118,6 +122,9 @@ class WorkerProcess:
         before_read()
         send(self._socket, call)
         return receive(self._socket, before_read)
+
+    def how_it_ended(self) -> str:
+        return how_it_ended(self._process)
 
     def kill(self) -> None:
         self._process.kill()
@@ -214,7 +221,7 @@ class Lane:
     def _answer(self, call: TierCall) -> Any:
         if self._pause_seconds:
             self._pause(self._pause_seconds)
-        reason = _STOPPING
+        reason, worker = _STOPPING, None
         try:
             worker = self._current()
             if worker is not None:
@@ -224,7 +231,8 @@ class Lane:
         except TimeoutError:
             reason = f"no answer from the tier at {self._uri} in {self._timeout_seconds:g} s"
         except (EOFError, OSError, MemoryError, pickle.PickleError) as error:
-            reason = f"the tier's worker ended: {error}: its last words are in the node's output"
+            how = "it could not be started" if worker is None else worker.how_it_ended()
+            reason = f"the tier's worker ended: {error}: {how}"
         self._give_up(reason)
         return TierError(TierFailure.UNKNOWN, reason)
 

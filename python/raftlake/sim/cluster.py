@@ -35,6 +35,7 @@ from raftlake.sim.faults.strikes import RoleTrap, Strike
 from raftlake.sim.histories.transactions import Standing, check_ended, check_shown, check_transactions, standing
 from raftlake.sim.invariants import InvariantSuite, ReplicaState, Violation, standard_invariants
 from raftlake.sim.invariants.convergence import disagreements
+from raftlake.sim.invariants.log_starts import ALL_DELETED, starts_behind
 from raftlake.sim.invariants.stable_leadership import StableLeadership
 from raftlake.sim.invariants.tier import ALL_COPIED, check_tier, uncopied, undropped
 from raftlake.sim.invariants.told_in_sync import ALL_IN_SYNC, told_apart
@@ -310,6 +311,8 @@ class Cluster:
         if apart := told_apart(self._running()):
             raise Violation(ALL_IN_SYNC, "; ".join(apart))
         self.check_oracle()
+        if behind := starts_behind(self._running()):
+            raise Violation(ALL_DELETED, "; ".join(behind))
         return Outcome(
             simulated_ms=self.scheduler.now_us // US_PER_MS,
             events=self.scheduler.events_run,
@@ -385,6 +388,7 @@ class Cluster:
             or voter_disagreements(self.replicas(), self.view, self.committed)
             or self._uncopied()
             or told_apart(self._running())
+            or starts_behind(self._running())
             or any(partition.open for partition in self._standing().values())
         ):
             held = sum(int(replica.log.end_offset) for replica in self.replicas())

@@ -18,6 +18,8 @@ Reading order:
 - `cleaned`, `log_compaction`: compacted segments, and how they take the place of others; compaction as one log has it.
 - `compactor`, `compaction_calls`, `compaction_worker`, `compaction_pass`: a pass in a process of its own; what both tell each
   other; that process; the files of a pass.
+- `worker_ending`: how a worker process ended that is gone.
+- `noted_starts`: where logs begin for clients, in the midst of a segment perhaps.
 - `snapshots`: the `.checkpoint` files (KIP-630).
 - `election`, `election_journal`: `FileElectionStore`, with a file for the quorum's log and one for all data partitions.
 - `files`, `room`, `descriptors`: the calls of the operating system; the room on the disk, and the ballast; the limit of open

@@ -12,6 +12,7 @@ A start deletes what is `.cleaned`, and finishes what is `.swap`. The names are 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ from raftlake.storage.files import storage_error, sync_directory
 from raftlake.storage.index_files import SUFFIXES as INDEX_SUFFIXES
 from raftlake.storage.scan import WINDOW_HEADERS, walk
 from raftlake.storage.segment import file_name
+
+logger = logging.getLogger("raftlake.storage")
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
@@ -115,9 +118,13 @@ def _end_of(path: Path, base: Offset) -> Offset:
 
 
 def discard_cleaned(directory: Path, unlink: Callable[[Path], None] = Path.unlink) -> None:
-    """Delete what passes have left that did not come to their end. Raises StorageError."""
+    """Delete what passes have left that did not come to their end. A directory of such a name is not of a pass: it is told of,
+    and stays. Raises StorageError."""
     for name in _names(directory):
         if name.endswith(CLEANED_SUFFIX):
+            if (directory / name).is_dir():
+                logger.warning("%s is a directory, and no file of a compaction: it is left alone", directory / name)
+                continue
             try:
                 unlink(directory / name)
             except FileNotFoundError:

@@ -22,6 +22,7 @@ from raftlake.ports.driver import Compacted
 from raftlake.storage.cleaned import CleanedGroup
 from raftlake.storage.compaction_calls import PassFailed, Told, tell
 from raftlake.storage.compaction_pass import CompactionJob, perform
+from raftlake.storage.worker_ending import how_it_ended
 
 Post = Callable[[Callable[[], None]], None]
 OnGroup = Callable[[CleanedGroup], None]
@@ -37,6 +38,9 @@ class Worker(Protocol):
 
     def kill(self) -> None:
         """End it, whatever it does. May be called twice, and by another thread."""
+
+    def how_it_ended(self) -> str:
+        """Of one that is gone, in words. May wait a moment."""
 
     def reap(self) -> None:
         """Wait for its end, which was reached or asked for, and let go of it."""
@@ -78,6 +82,9 @@ class WorkerProcess:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def how_it_ended(self) -> str:
+        return how_it_ended(self._process)
 
     def reap(self) -> None:
         self._process.wait()
@@ -195,9 +202,9 @@ class Compactor:
                     return told.error()
                 report(lambda group=told: current.group(group))  # type: ignore[misc]
         except (EOFError, OSError, pickle.PickleError) as error:
+            how = worker.how_it_ended()
             worker.kill()
-            last_words = "its last words are in the node's output"
-            return StorageError(f"the worker that compacts {job.directory} ended: {error}: {last_words}")
+            return StorageError(f"the worker that compacts {job.directory} ended: {error}: {how}")
         finally:
             current.let_go()
             worker.reap()

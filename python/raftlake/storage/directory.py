@@ -26,6 +26,8 @@ from raftlake.storage.log import FileLog, FlushWork
 from raftlake.storage.log_compaction import FILE_NAME as CLEANER_NAME
 from raftlake.storage.log_compaction import Compactions
 from raftlake.storage.modes import mend_modes
+from raftlake.storage.noted_starts import FILE_NAME as STARTS_NAME
+from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.partition import (
     create_partitions,
     ensure_partition,
@@ -77,6 +79,7 @@ class FileLogDirectory:
             sync_ahead(hosted)
             self._points = RecoveryPoints(path)
             self._cleaned = RecoveryPoints(path, CLEANER_NAME)
+            noted = RecoveryPoints(path, STARTS_NAME)
         except StorageError:
             self._lock.release()
             raise
@@ -88,8 +91,9 @@ class FileLogDirectory:
         self._flusher = InlineFlusher() if post is None else ThreadFlusher(post)
         self.snapshots = FileSnapshotStore(path, post, self._disposal)
         self._compactor = Compactor(post)
+        self._starts = NotedStarts(noted, self._flusher.run_aside, self._on_failure)
         compactions = Compactions(self._compactor, self._cleaned, self._flusher.run_aside, self._disposal)
-        self._recovery = Recovery(self._points, compactions, is_same_boot=self._lock.is_same_boot, synced=hosted)
+        self._recovery = Recovery(self._points, compactions, self._starts, is_same_boot=self._lock.is_same_boot, synced=hosted)
         self._is_closed = False
         self._is_saving = False
         self._failure: StorageError | None = None
@@ -134,6 +138,7 @@ class FileLogDirectory:
             self.snapshots.forget(group)
         self._points.forget(groups)
         self._cleaned.forget(groups)
+        self._starts.forget(groups)
         remove_partitions(self.path, groups, self._disposal)
 
     def set_aside(self, group: GroupId, damage: DamagedData, epoch: Epoch) -> str:
@@ -157,6 +162,7 @@ class FileLogDirectory:
         self.room.retrying(found.copy_beginning)
         self._points.lower(group, found.offset)
         self._cleaned.lower(group, found.offset)
+        self._starts.lower(group, found.offset)
         self.snapshots.forget(group)
         aside = self.room.retrying(found.put_aside)
         return f"{found.reason}; the log was cut to offset {found.offset}, the damaged rest is in {aside}"
@@ -229,11 +235,15 @@ class FileLogDirectory:
         if not self._is_saving and self._points.note({log.group: log.synced_end for log in usable}):
             self._is_saving = True
             self._flusher.run_aside(self._points.save, self._on_saved)
+        self._starts.save()
 
     def _on_saved(self, error: StorageError | None) -> None:
         self._is_saving = False
         if error is not None and not isinstance(error, DiskFull):
-            self._failure = self._failure or error
+            self._on_failure(error)
+
+    def _on_failure(self, error: StorageError) -> None:
+        self._failure = self._failure or error
 
     def _end_epochs(self, works: Sequence[FlushWork]) -> None:
         for work in works:
@@ -256,6 +266,7 @@ class FileLogDirectory:
             with contextlib.suppress(DiskFull):
                 # The next start reads more.
                 self._points.save()
+                self._starts.close()
         finally:
             self._let_go()
 

@@ -26,6 +26,7 @@ from raftlake.storage.descriptors import open_file
 from raftlake.storage.epochs import LeaderEpochs
 from raftlake.storage.files import Chunk, FilePool, PooledFile, storage_error, sync_directory
 from raftlake.storage.log_compaction import Compactions, Done, LogCompaction
+from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.recovery_points import RecoveryPoints
 from raftlake.storage.reset import announce_reset, perform_reset
 from raftlake.storage.scan import BatchAt
@@ -70,6 +71,7 @@ class FileLog:
         epochs: LeaderEpochs,
         points: RecoveryPoints,
         compactions: Compactions,
+        starts: NotedStarts,
         *,
         names_changed: bool = False,
     ) -> None:
@@ -82,6 +84,7 @@ class FileLog:
         self._active = segments[-1]
         self._epochs = epochs
         self._points = points
+        self._starts = starts
         self.start_points = FileStartPoints(path)
         self.aborted = FileAbortedIndex(path, lambda: self.segment_bases, lambda: self.compacted_until)
         self._names_changed = names_changed
@@ -201,6 +204,7 @@ class FileLog:
                 self.start_points.cut(end_offset)
                 self.aborted.truncate_to(end_offset)
                 self._pool.room.retrying(lambda: self._points.lower(self.group, end_offset))
+                self._pool.room.retrying(lambda: self._starts.lower(self.group, end_offset))
                 self._cuts += 1
                 self._truncate_segments(end_offset)
         except StorageError as error:
@@ -228,6 +232,7 @@ class FileLog:
             self._compaction.give_up()
             self._pool.room.retrying(lambda: self._compaction.cut(start.offset))
             self._pool.room.retrying(lambda: self._points.lower(self.group, start.offset))
+            self._pool.room.retrying(lambda: self._starts.lower(self.group, start.offset))
             self._pool.room.retrying(lambda: announce_reset(self.path, start))
         except DiskFull:
             # Nothing was dropped yet.
@@ -262,6 +267,13 @@ class FileLog:
             raise self._fail(error) from error
         self._epochs.advance_to(self.start_offset)
         return self.start_offset
+
+    @property
+    def noted_start(self) -> Offset:
+        return self._starts.of(self.group)
+
+    def note_start(self, start_offset: Offset) -> None:
+        self._starts.note(self.group, start_offset)
 
     def _sync_names(self) -> None:
         try:

@@ -36,6 +36,7 @@ from raftlake.storage.files import FilePool, storage_error, sync_data, sync_dire
 from raftlake.storage.index import SegmentIndex
 from raftlake.storage.log import FileLog
 from raftlake.storage.log_compaction import Compactions
+from raftlake.storage.noted_starts import NotedStarts
 from raftlake.storage.recovery_points import FILE_NAME, RecoveryPoints
 from raftlake.storage.reset import perform_reset, read_pending_reset
 from raftlake.storage.scan import WINDOW_HEADERS, BatchAt, BrokenBatch, find_batch_after, is_zero, walk
@@ -51,11 +52,18 @@ class Recovery:
     """How the logs of one data directory are opened."""
 
     def __init__(
-        self, points: RecoveryPoints, compactions: Compactions, *, is_same_boot: bool, synced: Collection[Path] = ()
+        self,
+        points: RecoveryPoints,
+        compactions: Compactions,
+        starts: NotedStarts,
+        *,
+        is_same_boot: bool,
+        synced: Collection[Path] = (),
     ) -> None:
         """`synced`: directories that `sync_ahead` has synced and that were not written to since."""
         self._points = points
         self._compactions = compactions
+        self._starts = starts
         self._synced = frozenset(synced)
         #: No power was lost since the last process wrote here.
         self._is_same_boot = is_same_boot
@@ -72,6 +80,7 @@ class Recovery:
             if pending is not None:
                 self._points.lower(group, pending.offset)
                 self._compactions.points.lower(group, pending.offset)
+                self._starts.lower(group, pending.offset)
                 segments.append(perform_reset(path, pending, pool, epochs))
             elif not bases:
                 if self._points.of(group):
@@ -95,7 +104,16 @@ class Recovery:
             raise
         # The name of a first segment is synced by the flush that covers its first batch.
         return FileLog(
-            group, path, pool, segment_bytes, segments, epochs, self._points, self._compactions, names_changed=not bases
+            group,
+            path,
+            pool,
+            segment_bytes,
+            segments,
+            epochs,
+            self._points,
+            self._compactions,
+            self._starts,
+            names_changed=not bases,
         )
 
     def _known(self, group: GroupId) -> str:

@@ -206,7 +206,7 @@ class Node:
                 self.applied = [batch.payload for batch in self.batches if batch.end_offset <= action.high_watermark]
             case do.AnswerRead():
                 self.reads[action.read_id] = action
-            case do.ReportRole() | do.ReportRefusedEpoch():
+            case do.ReportRole() | do.ReportRefusedEpoch() | do.AdoptLogStart():
                 pass
             case _:
                 assert_never(action)
@@ -359,7 +359,7 @@ class Node:
                 leader_id=action.leader_id,
                 leader_epoch=action.leader_epoch,
                 high_watermark=action.high_watermark,
-                log_start_offset=self.start.offset,
+                log_start_offset=self.alive.announced_log_start,
                 diverging=action.diverging,
                 snapshot_id=action.snapshot_id,
                 batches=batches,

@@ -86,6 +86,8 @@ class Replica:
         snapshot: tuple[int, int] | None = None,
         start: bool = True,
         bootstrap: Sequence[int] = (),
+        told_log_start: int = 0,
+        shares_log_start: bool = True,
     ) -> None:
         self.now_ms = START_MS
         entries, end = log
@@ -107,6 +109,8 @@ class Replica:
             rng=Random(seed),
             now_ms=self.now_ms,
             bootstrap_peers=tuple(map(NodeId, bootstrap)),
+            told_log_start=Offset(told_log_start),
+            shares_log_start=shares_log_start,
         )
         self.actions: list[do.Action] = []
         self.saved = election
@@ -274,15 +278,18 @@ class Replica:
         *,
         epoch: int | None = None,
         high_watermark: int | None = None,
+        log_start: int | None = None,
         follows: int = 0,
     ) -> do.AnswerFetch | None:
-        """A replica's Fetch; its answer, None where it was parked. It knows our high watermark unless told otherwise."""
+        """A replica's Fetch; its answer, None where it was parked. It knows our high watermark and log start unless told
+        otherwise."""
         request = FetchRequest(
             replica=replica if isinstance(replica, ReplicaKey) else key(replica),
             leader_epoch=self.core.epoch if epoch is None else Epoch(epoch),
             fetch_offset=Offset(offset),
             last_fetched_epoch=Epoch(last_epoch),
             high_watermark=Offset(2**62 if high_watermark is None else high_watermark),
+            log_start_offset=Offset(2**62 if log_start is None else log_start),
         )
         self.step(on.FetchRequestReceived(request=request, follows=follows))
         (answer,) = [answer for answer in self.took(do.AnswerFetch) if answer.request is request] or [None]
@@ -346,6 +353,7 @@ class Replica:
         epoch: int | None = None,
         diverging: OffsetAndEpoch | None = None,
         snapshot_id: OffsetAndEpoch | None = None,
+        log_start: int = -1,
         request: FetchRequest | None = None,
     ) -> list[do.Action]:
         """The fetch under way is answered, by its destination as our leader unless told otherwise."""
@@ -356,6 +364,7 @@ class Replica:
             leader_id=self.core.leader_id if leader is None else NodeId(leader),
             leader_epoch=self.core.epoch if epoch is None else Epoch(epoch),
             high_watermark=Offset(high_watermark),
+            log_start_offset=Offset(log_start),
             diverging=diverging,
             snapshot_id=snapshot_id,
             batches=batches,

@@ -26,6 +26,7 @@ TOLD = (
     do.TruncateTo,
     do.ResetLog,
     do.AdvanceHighWatermark,
+    do.AdoptLogStart,
     do.AnswerRead,
     do.AnswerVoterChange,
 )

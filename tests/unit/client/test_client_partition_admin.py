@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode as KioError
 
 from clientkit import DROP, FakePartition, FakeQuorum, run
 from clientkit_answers import NO_THROTTLE
-from raftlake.client import LATEST, AsyncClient
+from raftlake.client import LATEST, AsyncClient, OffsetOutOfRange
 from raftlake.errors import ErrorCode, RequestRejected, UnknownOutcome
 from raftlake.wire.api import ApiKey
 
@@ -82,16 +82,28 @@ def test_what_passes_is_asked_again(passing: KioError | None) -> None:
     run(test())
 
 
-def test_an_offset_above_the_high_watermark_is_refused() -> None:
+async def refused(client: AsyncClient, told: str) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        await client.delete_records("t", {0: 3}, timeout_ms=200)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE and str(caught.value) == told
+
+
+def test_an_offset_above_the_high_watermark_is_refused_with_what_there_is() -> None:
     async def test() -> None:
         async with FakeQuorum() as quorum, AsyncClient(quorum.bootstrap) as client:
-            quorum.add_topic("t")
+            (partition,) = quorum.add_topic("t").partitions
+            partition.end_offset = 2
             node = quorum.nodes[1]
             node.standing[ApiKey.DELETE_RECORDS] = lambda _, message: deleted(message, KioError.offset_out_of_range)
-            with pytest.raises(RequestRejected, match="t-0") as caught:
+            with pytest.raises(OffsetOutOfRange) as caught:
                 await client.delete_records("t", {0: 3})
-            assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            assert str(caught.value) == "OFFSET_OUT_OF_RANGE: t-0 has no offset 3, it holds 0 up to 2 (exclusive)"
             assert len(asked(quorum, 1)) == 1
+            # What the end is by now says nothing against it, or cannot be told.
+            partition.end_offset = 9
+            await refused(client, "OFFSET_OUT_OF_RANGE: t-0")
+            node.standing[ApiKey.LIST_OFFSETS] = lambda _, message: DROP
+            await refused(client, "OFFSET_OUT_OF_RANGE: t-0")
 
     run(test())
 

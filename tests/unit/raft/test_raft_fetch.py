@@ -300,6 +300,22 @@ def test_the_high_watermark_never_goes_back() -> None:
     assert replica.core.high_watermark == 12
 
 
+def test_a_fetch_that_arrives_behind_a_newer_one_tells_nothing() -> None:
+    """Simulator, seed 860001010: a voter lost the end of its log and began anew. A Fetch of the process before was late, and
+    compaction relied on records that the voter did not have."""
+    replica = leader()
+    progress = replica.core.role.voters[NodeId(2)]  # type: ignore[union-attr]
+    replica.fetch(2, 6, 3, follows=4)
+    replica.fetch(2, 3, 1, follows=5)
+    assert progress.end_offset == 3
+    replica.fetch(2, 10, 6, follows=4)
+    assert (progress.end_offset, replica.core.high_watermark) == (3, 0)
+    replica.fetch(2, 6, 3, follows=5)
+    assert progress.end_offset == 6, "it was sent behind the same answer"
+    replica.fetch(2, 10, 6)
+    assert (progress.end_offset, replica.core.high_watermark) == (10, 10), "the first one of a session follows nothing"
+
+
 def test_an_observer_is_remembered_but_not_counted() -> None:
     replica = leader()
     assert replica.fetch(9, 10, 6) is None

@@ -124,6 +124,7 @@ ACTIONS: dict[str, do.Action] = {
     "abandon remote log aux": do.AbandonRemoteLogAux(),
     "release fetch rounds": do.ReleaseFetchRounds(),
     "high watermark 9": do.AdvanceHighWatermark(high_watermark=Offset(9)),
+    "adopt log start 7": do.AdoptLogStart(log_start=Offset(7)),
     "answer read #7 offset=9 leader=1 epoch=4": do.AnswerRead(
         read_id=7, error=ErrorCode.NONE, offset=Offset(9), leader_id=N(1), leader_epoch=E(4)
     ),

@@ -8,9 +8,9 @@ import pytest
 
 from enginekit import ORDERS, Ground, Noted
 from raftlake.errors import DiskFull, ErrorCode
-from raftlake.ports.driver import SegmentInfo
+from raftlake.ports.driver import LogStore, SegmentInfo
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import NodeId, Offset
+from raftlake.raft.types import FIRST_OFFSET, NodeId, Offset
 from raftlake.replica.config import Endpoint, NodeConfig
 from raftlake.replica.configs.in_force import in_force
 from raftlake.replica.disk.findings import Findings
@@ -20,6 +20,7 @@ from raftlake.replica.producer_care import ProducerCare
 from raftlake.replica.turn.housekeeping import ROLLS_MAX, Housekeeping
 from raftlake.wire.api import ApiKey
 from raftlake.wire.batches import decode_records
+from raftlake.wire.producer_snapshot import decode
 from replica_cluster import Cluster, batch, produce_request
 
 ROUND_MS = 500
@@ -203,6 +204,33 @@ def test_a_leader_that_is_cut_off_keeps_what_is_not_committed() -> None:
     assert (log.start_offset, len(log.segments())) == (0, 1) and leader.fatal is None
 
 
+def test_producers_are_saved_behind_a_trim_where_the_disk_had_no_room_before() -> None:
+    """Simulator, seed 860001292: a producer's batch came again after a start, and was out of order."""
+    cluster, group = new_cluster()
+    write(cluster, group, b"a", age_ms=60_000, producer_id=7, producer_epoch=0, base_sequence=0)
+    for node in cluster.nodes.values():
+        fill_until_trimmed(node.partitions[group].log)
+    cluster.run(3 * ROUND_MS)
+    for node in cluster.nodes.values():
+        partition = node.partitions[group]
+        assert partition.log.start_offset == partition.log.end_offset > 0
+        known = partition.producers_at(partition.log.start_offset)
+        assert known is not None and not known.has_forgotten
+        assert [row.producer_id for row in decode(known.encoded)] == [7]
+
+
+def fill_until_trimmed(log: LogStore) -> None:
+    """The disk has no room for a point before a segment is deleted."""
+    save = log.start_points.save
+
+    def save_if_room(offset: Offset, producers: bytes, notes: bytes, *, sync: bool = True) -> None:
+        if log.start_offset == 0:
+            raise DiskFull("no room")
+        save(offset, producers, notes, sync=sync)
+
+    log.start_points.save = save_if_room  # type: ignore[method-assign]
+
+
 # --- one round alone ------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +252,7 @@ class House:
             snapshots=self.snapshots,  # type: ignore[arg-type]
             ticking=[],
             table=lambda partition: table,
+            adopted_start=lambda partition: FIRST_OFFSET,
         ).run()
 
     def round(self) -> list[Partition]:

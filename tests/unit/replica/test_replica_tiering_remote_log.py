@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from copierkit import Keys
 from enginekit import METADATA_GROUP, ORDERS, Ground
 from raftlake.errors import ErrorCode
 from raftlake.kv.commands import Put, Txn
-from raftlake.kv.keys import tier_key
+from raftlake.kv.keys import INCARNATION_KEY, tier_key
 from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.apis.offsets import Special, _find_end
 from raftlake.replica.partition.partition import Partition
@@ -63,7 +64,7 @@ def test_a_partition_begins_where_its_table_begins() -> None:
     world.copied(4, 8, (5, 4))
     assert world.remote.start_offset(world.partition) == 4, "a later version of the key"
     world.copied(7, 8, (5, 7))
-    assert world.remote.start_offset(world.partition) == 6, "what is local still counts"
+    assert world.remote.start_offset(world.partition) == 7, "retention has ended what a local segment still has"
 
 
 @pytest.mark.parametrize(("end", "start"), [(5, 6), (6, 2), (7, 2)])
@@ -71,6 +72,15 @@ def test_copies_that_do_not_reach_the_local_log_do_not_count(end: int, start: in
     world = World()
     world.copied(2, end, (5, 2))
     assert world.remote.start_offset(world.partition) == start
+
+
+def test_a_table_from_before_an_unclean_election_says_nothing_of_the_local_start() -> None:
+    """Until it is taken over: the log may be another one, and end below the start of the table."""
+    world = World()
+    world.copied(7, 8, (5, 7))
+    recovered = {"directoryId": id_to_text(b"r" * 16), "nodeId": 1, "epoch": 9}
+    world.keys.apply(Txn((), (Put(INCARNATION_KEY, json.dumps(recovered).encode()),)))
+    assert world.remote.start_offset(world.partition) == 6
 
 
 def find(world: World, which: Special) -> tuple[int, int, int]:
@@ -89,7 +99,7 @@ def test_the_special_offsets_over_table_and_local_log() -> None:
     assert find(world, Special.LATEST_TIERED) == (0, 7, 5)
     assert find(world, Special.EARLIEST_PENDING_UPLOAD) == (0, 8, 7), "the first record of the next epoch"
     world.copied(8, 9, (7, 8))
-    assert find(world, Special.EARLIEST) == (0, 6, 5), "what is local still counts"
+    assert find(world, Special.EARLIEST) == find(world, Special.EARLIEST_LOCAL) == (0, 8, 7), "what retention has ended is gone"
 
 
 def test_the_special_offsets_where_nothing_is_copied() -> None:

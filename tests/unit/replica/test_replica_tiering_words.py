@@ -308,6 +308,7 @@ def test_a_gap_from_a_time_without_the_tier_is_told_and_never_shown() -> None:
     (start,) = set(starts(cluster, group))
     assert start > copied
     restart(cluster)
+    cluster.run(5_000, until=lambda: cluster.leader(group).partitions[group].in_force is not None)
     fill(cluster, group)
     cluster.run(20_000)
     (warning,) = cluster.leader(group).tiering.warnings

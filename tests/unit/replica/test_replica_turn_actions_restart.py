@@ -12,7 +12,7 @@ from raftlake.ports.driver import SegmentInfo
 from raftlake.ports.peer_rpcs import PeerMessage
 from raftlake.raft import actions as do
 from raftlake.raft.messages import EndQuorumEpochRequest, FetchRequest
-from raftlake.raft.types import ElectionState, Epoch, Offset, ReplicaKey
+from raftlake.raft.types import FIRST_OFFSET, ElectionState, Epoch, Offset, ReplicaKey
 from raftlake.replica.disk.findings import Findings
 from raftlake.replica.partition.retention import TableBounds
 from raftlake.replica.producer_care import ProducerCare
@@ -180,6 +180,7 @@ def test_the_house_ticks_in_order_and_answers_what_is_overdue() -> None:
         snapshots=Noted(),  # type: ignore[arg-type]
         ticking=[lambda: ticks.append("first"), lambda: ticks.append("second")],
         table=lambda partition: None,
+        adopted_start=lambda partition: FIRST_OFFSET,
     )
     house.run()
     ground.run(INTERVAL_MS)
@@ -225,6 +226,7 @@ def _trimmed(table: TableBounds | None, **settings: Any) -> list[int]:
         snapshots=snapshots,  # type: ignore[arg-type]
         ticking=[],
         table=lambda partition: table,
+        adopted_start=lambda partition: FIRST_OFFSET,
     )
     house.run()
     ground.run(1_000)
@@ -251,6 +253,7 @@ def test_retention_trims_data_and_leaves_the_metadata_log_to_its_snapshots() -> 
         snapshots=snapshots,  # type: ignore[arg-type]
         ticking=[],
         table=lambda partition: None,
+        adopted_start=lambda partition: FIRST_OFFSET,
     )
     house.run()
     ground.run(1_000)

@@ -64,6 +64,9 @@ class FakeWorker:
             raise answer
         return answer
 
+    def how_it_ended(self) -> str:
+        return "it fell asleep"
+
     def kill(self) -> None:
         self.killed.set()
 
@@ -205,7 +208,7 @@ def test_pauses_double_up_to_a_limit_and_an_answer_ends_them(node: Node) -> None
 
 def test_a_worker_that_cannot_be_started_is_an_answer_too(node: Node) -> None:
     node.plans = [OSError("too many open files"), [DONE]]
-    assert "too many open files" in unknown(node.ask())
+    assert unknown(node.ask()) == "the tier's worker ended: too many open files: it could not be started"
     assert node.ask() == DONE
 
 

@@ -182,6 +182,20 @@ def test_discarding_takes_unfinished_files_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{0:020d}.log", f"{0:020d}.log.swap"]
 
 
+def test_a_directory_of_such_a_name_is_told_of_and_stops_no_pass(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Found by putting one there: no pass over that log came to its end any more."""
+    directory, log = opened(tmp_path / "logs")
+    fill_keys(log, 40)
+    log.roll()
+    stray = log.path / "backup.cleaned"
+    stray.mkdir()
+    (stray / "kept").write_bytes(b"x")
+    compacted(log)
+    assert (stray / "kept").read_bytes() == b"x"
+    assert f"{stray} is a directory, and no file of a compaction: it is left alone" in caplog.messages
+    directory.abandon()
+
+
 def test_a_directory_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         discard_cleaned(tmp_path / "gone")

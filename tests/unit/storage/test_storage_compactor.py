@@ -77,6 +77,9 @@ class ScriptedWorker:
             raise told
         return told
 
+    def how_it_ended(self) -> str:
+        return "it fell asleep"
+
     def kill(self) -> None:
         self.is_killed.set()
         self._told.put(EOFError("killed"))
@@ -142,7 +145,7 @@ def test_a_killed_worker_is_an_error_of_its_pass(make: Make) -> None:
     values = newest_values(place.log)
     place.begin()
     result = place.driver.result()
-    assert isinstance(result, StorageError) and "ended" in str(result)
+    assert isinstance(result, StorageError) and str(result).endswith(": it was killed by SIGKILL")
     assert newest_values(place.log) == values
     assert not list(place.log.path.glob("*.cleaned"))
     place.directory._compactor._start = WorkerProcess

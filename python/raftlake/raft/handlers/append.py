@@ -73,3 +73,5 @@ def on_log_start_advanced(group: GroupState, event: LogStartAdvanced, now_ms: in
         # What was deleted before our own sync of it is committed all the same: a majority has synced it. The report of that
         # sync tells nothing new where it comes.
         _go_on_from(group, log_start, now_ms)
+    if isinstance(group.role, Leader) and group.role.parked:
+        answer_parked(group, group.role)

@@ -13,10 +13,10 @@ from raftlake.raft.actions import AnswerFetch
 from raftlake.raft.events import FetchRequestReceived, ReplicaConfirmed
 from raftlake.raft.handlers import remote_log_aux
 from raftlake.raft.messages import FetchRequest
-from raftlake.raft.progress import advance_high_watermark, find_progress
+from raftlake.raft.progress import advance_high_watermark, find_progress, lacks_log_start
 from raftlake.raft.roles import Leader
 from raftlake.raft.state import GroupState
-from raftlake.raft.types import Epoch, OffsetAndEpoch
+from raftlake.raft.types import UNKNOWN_OFFSET, Epoch, OffsetAndEpoch
 
 
 def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int) -> None:
@@ -43,7 +43,9 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
     diverging = snapshot_id = None
     if request.last_fetched_epoch != history.last_epoch or not history.last_start < offset <= group.log_end:
         diverging, snapshot_id = reconcile(group, offset, request.last_fetched_epoch)
-    if diverging is None and snapshot_id is None:
+    # Sent before a fetch that we have handled: what it tells may be lost since. The first one of a session follows nothing.
+    is_late = 0 < event.follows < progress.follows
+    if diverging is None and snapshot_id is None and not is_late:
         # Kafka's lastCaughtUpTimestamp: it has all we have now, or all we had when it fetched before.
         if offset >= group.log_end:
             progress.caught_up_at_ms = now_ms
@@ -63,9 +65,15 @@ def on_fetch_request(group: GroupState, event: FetchRequestReceived, now_ms: int
         if is_voter and leader.pending_reads:
             reads.answer_proven(group, leader)
     announced = group.announced_high_watermark
-    if diverging is None and snapshot_id is None and offset == group.log_end and request.high_watermark >= announced:
-        leader.parked[replica_id] = request
-        return
+    if event.follows == 0:
+        # Nothing that was sent to it is known to have arrived.
+        progress.told_log_start = UNKNOWN_OFFSET
+    if diverging is None and snapshot_id is None:
+        has_all = offset == group.log_end and request.high_watermark >= announced
+        if has_all and not lacks_log_start(group, progress, request):
+            leader.parked[replica_id] = request
+            return
+        progress.told_log_start = group.announced_log_start
     if snapshot_id is not None and remote_log_aux.is_before_log_in_tier(group):
         # Who has no tier is told of the snapshot too.
         answer(group, request, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, snapshot_id=snapshot_id)

@@ -1,7 +1,7 @@
 """Fetch (1), the replica's side: follow the leader's log.
 
 Owns truncation, appending and the high watermark of a replica that does not lead. Order within one response: leader and
-epoch, divergence, records, and only then the high watermark (KAFKA-14704: else uncommitted records become visible).
+epoch, divergence, records, only then the high watermark (KAFKA-14704: else uncommitted records become visible), log start.
 Invariants: nothing below the high watermark is ever cut; the log stays contiguous and its epochs ascend; the next fetch
 leaves only when all is synced.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from raftlake.errors import ErrorCode, require
 from raftlake.raft import elections, fetching, impairment, transitions
-from raftlake.raft.actions import AdvanceHighWatermark, AppendFetched, TruncateTo
+from raftlake.raft.actions import AdoptLogStart, AdvanceHighWatermark, AppendFetched, TruncateTo
 from raftlake.raft.events import LeaderConfirmed, RequestFailed
 from raftlake.raft.handlers import fetch_snapshot, remote_log_aux
 from raftlake.raft.handlers.common import handle_common_response, heard_from_leader
@@ -57,6 +57,7 @@ def on_fetch_response(group: GroupState, source: NodeId, request: FetchRequest, 
         if high_watermark > group.high_watermark or (is_first_told and high_watermark == group.high_watermark > 0):
             group.high_watermark = Offset(high_watermark)
             group.actions.append(AdvanceHighWatermark(high_watermark=group.high_watermark))
+        _take_log_start(group, response.log_start_offset)
         impairment.mend_if_whole(group)
     if not made_progress:
         # The leader meant to move us and could not: asking again at once would only repeat it.
@@ -121,6 +122,14 @@ def _append(group: GroupState, batches: tuple[FetchedBatch, ...]) -> bool:
     _take_voters(group, batches[:accepted])
     group.actions.append(AppendFetched(batches=batches if accepted == len(batches) else batches[:accepted]))
     return True
+
+
+def _take_log_start(group: GroupState, told: Offset) -> None:
+    """What the leader has deleted is deleted here too (Kafka's maybeIncrementLogStartOffset): committed records only."""
+    log_start = min(told, group.high_watermark)
+    if group.shares_log_start and log_start > group.shown_log_start:
+        group.told_log_start = log_start
+        group.actions.append(AdoptLogStart(log_start=log_start))
 
 
 def _take_voters(group: GroupState, batches: tuple[FetchedBatch, ...]) -> None:

@@ -33,7 +33,7 @@ def on_history_tiered(group: GroupState, event: HistoryTiered, now_ms: int) -> N
 
 def is_before_log_in_tier(group: GroupState) -> bool:
     """Whether the remote tier shows the records just before our log."""
-    return 0 <= group.tiered_start < group.log_start <= group.tiered_end
+    return group.begins_in_tier
 
 
 # --- the follower ---

@@ -91,7 +91,7 @@ class _Deletion:
         for place, (partition, offset) in wanted.items():
             if result.error is not ErrorCode.NONE:
                 self._put(place, ErrorCode.REQUEST_TIMED_OUT)
-            elif offset <= self._node.remote_log.deleted_below(partition):
+            elif offset <= self._node.kv.state.records_from(partition.group):
                 self._put_low(place, partition)
             else:
                 group = partition.group

@@ -136,6 +136,8 @@ class Hosting:
             now_ms=engine.now_ms,
             bootstrap_peers=engine.config.bootstrap_peers,
             impairment=self._damage.impairment(group, election.epoch),
+            told_log_start=log.noted_start,
+            shares_log_start=group != engine.config.quorum_group,
         )
         partition = Partition(group, core, log, facts, engine.clock.wall_ms)
         partition.on_appended = self._disk.spend

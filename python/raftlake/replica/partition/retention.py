@@ -56,14 +56,15 @@ def first_offset_to_keep(segments: Sequence[SegmentInfo], kept: Kept, wall_ms: i
 
 def wants_roll(segments: Sequence[SegmentInfo], kept: Kept, wall_ms: int, below: int, ended: int = 0) -> bool:
     """Whether the active segment is to be closed so that retention may delete all of the log, as in Kafka: its newest record is
-    older than `local_ms`, nothing of it lies above `below`, and whatever lies before it goes. A segment without any time stays:
-    it holds the control records of a leader, and grows old with the first record behind them."""
+    older than `local_ms`, or all of it lies below `ended`. Nothing of it lies above `below`, and whatever lies before it goes.
+    A segment without any time stays: it holds the control records of a leader, and grows old with the first record behind
+    them."""
     if not segments:
         return False
     active = segments[-1]
     if active.size == 0 or active.timestamp_ms_max < 0 or active.end_offset > below:
         return False
-    if not _is_too_old(active, kept, wall_ms):
+    if not (_is_too_old(active, kept, wall_ms) or active.end_offset <= ended):
         return False
     return first_offset_to_keep(segments, kept, wall_ms, below, ended) == active.base_offset
 

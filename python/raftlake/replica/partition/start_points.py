@@ -1,10 +1,11 @@
 """What a log's records say of producers and voters, kept beside it at some offsets, so that a start reads only what follows.
 
-A point is saved where a segment begins and at a clean stop. Owns the content of both its parts, the choice of the one to begin
-with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and voters together. Points that
-the reading passes and that are missing are saved again. A point of many producers is written in slices, one at a time, from
-what was frozen where its segment begins; a segment that begins meanwhile has none. Invariant: what is restored is what reading
-the whole log would give, and for a log that retention has trimmed also what its lost beginning said of producers.
+A point is saved where a segment begins, at a clean stop, and behind a trim that left none. Owns the content of both its parts,
+the choice of the one to begin with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and
+voters together. Points that the reading passes and that are missing are saved again. A point of many producers is written in
+slices, one at a time, from what was frozen where its segment begins; a segment that begins meanwhile has none. Invariant: what
+is restored is what reading the whole log would give, and for a log that retention has trimmed also what its lost beginning said
+of producers.
 """
 
 from __future__ import annotations
@@ -314,8 +315,8 @@ class LogFacts:
         self.producers.settle(self._log.end_offset)
 
     def _save_at_base(self, offset: Offset) -> None:
-        """Save a point where a segment begins. Of many producers one point at a time is written; a start reads more where one
-        is missing."""
+        """Save a point at the log's end, mostly where a segment begins. Of many producers one point at a time is written; a
+        start reads more where one is missing."""
         if self._in_slices is None or len(self.producers) <= SLICE_PRODUCERS:
             if self._save_if_room(offset):
                 self._drop_strays(offset)
@@ -367,6 +368,13 @@ class LogFacts:
         if offset in points or self._finds_no_room:
             return offset
         return max((base for base in log.segment_bases if base <= offset and base in points), default=log.start_offset)
+
+    def trimmed(self) -> None:
+        """The log begins later, which made room. Where none of its points is left, what its lost beginning said is known here
+        alone: save it at the log's end. Raises StorageError."""
+        log = self._log
+        if not any(log.start_offset <= offset <= log.end_offset for offset in log.start_points.offsets):
+            self._save_at_base(log.end_offset)
 
     def _drop_strays(self, saved: Offset) -> None:
         """Of the points of clean stops only one behind the last segment's start is worth anything."""

@@ -366,7 +366,7 @@ class FetchServer:
         size, high_watermark, log_start, log_end = 0, action.high_watermark, Offset(-1), UNKNOWN_OFFSET
         partition = self._engine.partitions.get(group)
         if partition is not None:
-            log_start = partition.core.log_start
+            log_start = partition.core.announced_log_start
             if partition.core.is_leader and partition.core.epoch == action.leader_epoch:
                 log_end = partition.core.log_end
         if (

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from raftlake.kv.keys import tier_key
 from raftlake.ports.peer_rpcs import GroupId
-from raftlake.raft.types import Epoch, Offset, OffsetAndEpoch
+from raftlake.raft.types import FIRST_OFFSET, Epoch, Offset, OffsetAndEpoch
 from raftlake.replica.config import METADATA_GROUP
 from raftlake.replica.engine import Engine
 from raftlake.replica.kv.service import KvService
 from raftlake.replica.partition.partition import Partition
+from raftlake.replica.reserved import recovery_of
 from raftlake.tier.entries import Tiered, decode_tiered
 from raftlake.wire.ids import id_to_text
 
@@ -89,8 +90,20 @@ class RemoteLog:
         return local if tiered is None else min(tiered.start_offset, local)
 
     def deleted_below(self, partition: Partition) -> Offset:
-        """The records below it are deleted, though table and log may have them still; 0 where none were."""
-        return self._kv.state.records_from(partition.group)
+        """The records below it are deleted, though table and log may have them still; 0 where none were. DeleteRecords deleted
+        them, or the retention of a leader."""
+        return max(self._kv.state.records_from(partition.group), self.adopted_start(partition))
+
+    def adopted_start(self, partition: Partition) -> Offset:
+        """Where a leader said that its log begins; 0 where none did. A partition with a table begins where the table does:
+        retention has ended what was before, though a segment here may reach below."""
+        if not self.is_on or partition.is_compacted:
+            return partition.core.told_log_start
+        tiered = self.tiered(partition)
+        # After an unclean election the key may tell of rows that this log does not share.
+        if tiered is None or tiered.recovery != recovery_of(self._kv.machine):
+            return FIRST_OFFSET
+        return tiered.start_offset
 
     def local_start(self, partition: Partition) -> Offset:
         """The first offset of the local log that is not deleted."""

@@ -66,6 +66,8 @@ class Actions:
                 self._fetch_server.answer(group, action)
             case do.AdvanceHighWatermark():
                 self._advance(partition, action.high_watermark)
+            case do.AdoptLogStart():
+                partition.log.note_start(action.log_start)
             case do.AppendFetched():
                 partition.append_fetched(action)
             case do.SendRequest():

@@ -28,7 +28,7 @@ ROLLS_MAX = 8
 
 class Housekeeping:
     """`ticking` are called in each round, in their order. `table` says what the remote tier holds of a partition; None without
-    a tier."""
+    a tier. `adopted_start` says where a leader's log begins: what lies below is of no use here either."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Housekeeping:
         snapshots: Snapshots,
         ticking: Sequence[Callable[[], None]],
         table: Callable[[Partition], TableBounds | None],
+        adopted_start: Callable[[Partition], Offset],
     ) -> None:
         self._engine = engine
         self._disk = disk
@@ -50,6 +51,7 @@ class Housekeeping:
         self._snapshots = snapshots
         self._ticking = tuple(ticking)
         self._table = table
+        self._adopted_start = adopted_start
         self._next_retention_ms = engine.now_ms + engine.config.retention_check_interval_ms
         self._next_checkpoint_ms = engine.now_ms + CHECKPOINT_INTERVAL_MS
         self._next_expiration_ms = engine.now_ms + EXPIRATION_INTERVAL_MS
@@ -76,7 +78,8 @@ class Housekeeping:
             self._apply_retention()
 
     def _apply_retention(self) -> None:
-        """Delete closed segments that are too old or too many; of the metadata log its snapshots decide."""
+        """Delete closed segments that are too old or too many, or that the leader has deleted. Of the metadata log its
+        snapshots decide."""
         engine = self._engine
         rolls = 0
         for partition in list(engine.partitions.values()):
@@ -85,16 +88,16 @@ class Housekeeping:
                 continue
             table = self._table(partition)
             kept = kept_here(partition.in_force, is_tiered=table is not None)
-            if max(kept.local_ms, kept.local_bytes) < 0:
-                continue
             log = partition.log
+            ended: int = self._adopted_start(partition)
+            if max(kept.local_ms, kept.local_bytes) < 0 and ended <= log.start_offset:
+                continue
             segments = self._findings.guarded(partition.group, log.segments)
             if segments is None:
                 continue
             below: int = partition.high_watermark
-            ended = 0
             if table is not None:
-                below, ended = min(below, table.safe), table.start
+                below, ended = min(below, table.safe), max(ended, table.start)
             wall_ms = engine.clock.wall_ms()
             if rolls < ROLLS_MAX and not partition.deleted and wants_roll(segments, kept, wall_ms, below, ended):
                 rolls += 1

@@ -20,7 +20,7 @@ from raftlake.errors import DamagedData, InvariantViolation, StorageError
 from raftlake.ports.driver import BatchSpan, Compacted, Compaction, LogStore, Room, SegmentInfo, TimestampAndOffset
 from raftlake.ports.peer_rpcs import GroupId
 from raftlake.ports.tier import BatchSource
-from raftlake.raft.types import ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
+from raftlake.raft.types import FIRST_OFFSET, ElectionState, Epoch, Impairment, Offset, OffsetAndEpoch
 from raftlake.replica.config import SEGMENT_BYTES
 from raftlake.sim.disk.aborted_index import SimulatedAbortedIndex
 from raftlake.sim.disk.compaction import Compactor
@@ -66,6 +66,8 @@ class MemoryLog:
         self._segment_bytes = disk.segment_bytes
         self.decay = Decay()
         self._compactor = Compactor(self, disk)
+        #: What a crash may bring back, oldest first; the last one is in force.
+        self._noted_starts = [FIRST_OFFSET]
 
     # --- LogStore ---
 
@@ -173,12 +175,14 @@ class MemoryLog:
             raise InvariantViolation(f"{self.group}: truncation to {end_offset} inside a batch")
         self.start_points.cut(end_offset)
         self._compactor.cut(end_offset)
+        self._lower_noted_start(end_offset)
         self._replace(image.cut(count))
 
     def reset(self, start: OffsetAndEpoch) -> None:
         self._disk.machine.port_call("reset")
         self._compactor.forget()
         offset = start.offset
+        self._lower_noted_start(offset)
         epochs = [(start.epoch, offset)] if offset else []
         self._replace(LogImage(start=offset, epochs=epochs, synced_end=offset, inherited_end=offset))
         self._disk.observer.log_start_moved(self.group, offset, is_reset=True)
@@ -235,6 +239,21 @@ class MemoryLog:
         return self.decay.scrub(self._image, self.segments()[-1].base_offset, size_max)
 
     @property
+    def noted_start(self) -> Offset:
+        return self._noted_starts[-1]
+
+    def note_start(self, start_offset: Offset) -> None:
+        """Written beside the driver: durable some time later."""
+        self._noted_starts.append(start_offset)
+
+    def save_noted_start(self) -> None:
+        """What was noted is durable."""
+        del self._noted_starts[:-1]
+
+    def _lower_noted_start(self, end_offset: int) -> None:
+        self._noted_starts = [Offset(min(self.noted_start, end_offset))]
+
+    @property
     def compacted_until(self) -> Offset | None:
         return self._compactor.compacted_until
 
@@ -278,6 +297,7 @@ class MemoryLog:
         if self.compacted_until is not None:
             image = image.cut(0)
         self._compactor.forget()
+        self._lower_noted_start(image.end)
         self._images = [image]
         self._image = image
         self._active_size = None
@@ -359,6 +379,8 @@ class MemoryLog:
         self._image = image
         self._active_size = None
         self._compactor.crash(rng)
+        noted = self._noted_starts
+        self._noted_starts = [Offset(min(rng.choice(noted) if len(noted) > 1 else noted[0], image.end))]
 
 
 def _cut(batch: StoredBatch, start: Offset) -> bytes:
@@ -455,6 +477,8 @@ class SimulatedDisk:
 
     def checkpoint(self) -> None:
         """This disk always knows what is synced."""
+        for log in self.logs.values():
+            log.save_noted_start()
 
     # --- ElectionStore ---
 

@@ -16,6 +16,7 @@ Reading order:
 - `tier`: what the remote tier, the quorum's keys and the local logs say together.
 - `voter_sets`: committed sets that follow each other differ by one voter at most.
 - `left_leaders`: a Fetch session of a follower that has left its leader confirms no read.
+- `log_starts`: at the end no replica shows what its leader has deleted.
 - `told_in_sync`: at the end every node tells clients that all replicas are in sync.
 - `awake_majority`, `convergence`: a leader without a majority gives up; at the end all nodes agree.
 - `stable_leadership`: no change of leader or epoch, for the tests that arm it.

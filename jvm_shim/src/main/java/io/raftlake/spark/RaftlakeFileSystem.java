@@ -49,7 +49,7 @@ public class RaftlakeFileSystem extends FileSystem {
         super.initialize(name, conf);
         setConf(conf);
         FsSettings settings = FsSettings.of(conf);
-        files = new QuorumFiles(name.getAuthority(), settings, keySpace(settings), conf);
+        files = QuorumFiles.open(name.getAuthority(), settings, keySpace(settings), conf, statistics);
         uri = URI.create(SCHEME + "://" + name.getAuthority());
         workingDirectory = new Path(uri + "/");
     }
@@ -63,6 +63,11 @@ public class RaftlakeFileSystem extends FileSystem {
     /** The key-value space of these settings. */
     protected KeySpace keySpace(FsSettings settings) {
         return new HttpKeySpace(settings.servers(), settings.timeoutMs());
+    }
+
+    /** What does the work, for those who need more than Hadoop's words. Paths are whole there. */
+    public QuorumFiles files() {
+        return files;
     }
 
     @Override
@@ -86,7 +91,7 @@ public class RaftlakeFileSystem extends FileSystem {
     @Override
     public FSDataInputStream open(Path path, int bufferSize) throws IOException {
         statistics.incrementReadOps(1);
-        return new FSDataInputStream(files.open(whole(path), statistics));
+        return new FSDataInputStream(files.open(whole(path)));
     }
 
     @Override
@@ -145,7 +150,7 @@ public class RaftlakeFileSystem extends FileSystem {
 
     private FSDataOutputStream create(Path path, boolean overwrite, boolean makesDirectories) throws IOException {
         statistics.incrementWriteOps(1);
-        return new FSDataOutputStream(files.create(whole(path), overwrite, makesDirectories, statistics), null);
+        return new FSDataOutputStream(files.create(whole(path), overwrite, makesDirectories), null);
     }
 
     @Override

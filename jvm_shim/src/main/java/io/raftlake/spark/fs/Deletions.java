@@ -61,7 +61,7 @@ final class Deletions {
             return true;
         }
         Txn txn = new Txn().compare(at.key(), directory.version()).comparePrefix(at.prefix(), 0).delete(at.key());
-        TxnResult result = names.space().commit(txn, Witness.gone(at.key(), directory.version()));
+        TxnResult result = names.commit(txn, Witness.gone(at.key(), directory.version()));
         if (result.inTheWay().contains(at.prefix())) {
             throw new PathIsNotEmptyDirectoryException(at.toString());
         }
@@ -77,7 +77,7 @@ final class Deletions {
             garbage.addAll(names.blobs().discard(txn, file));
         }
         Found first = files.get(0);
-        if (!names.space().commit(txn, Witness.gone(first.location().key(), first.version())).succeeded()) {
+        if (!names.commit(txn, Witness.gone(first.location().key(), first.version())).succeeded()) {
             return false;
         }
         names.blobs().remove(garbage);
@@ -122,7 +122,7 @@ final class Deletions {
         }
         Found witness = at.isRoot() ? below.get(0) : directory;
         Witness gone = Witness.gone(witness.location().key(), witness.version());
-        if (!names.space().commit(txn, gone).succeeded()) {
+        if (!names.commit(txn, gone).succeeded()) {
             return false;
         }
         names.blobs().remove(garbage);

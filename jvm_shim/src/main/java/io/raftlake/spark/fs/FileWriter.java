@@ -27,6 +27,7 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     static final int CHUNK_BYTES = 512 * 1024;
 
     private final Namespace names;
+    private final Location at;
     private final Namespace.Plan plan;
     private final boolean overwrite;
     private final boolean makesDirectories;
@@ -44,18 +45,16 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     private IOException failure;
     private boolean isClosed;
 
-    FileWriter(Namespace names, Namespace.Plan plan, boolean overwrite, boolean makesDirectories, int inlineBytes,
-            FileSystem.Statistics statistics) {
+    /** {@code plan} is null where what stands there is of no interest before the file is closed. */
+    FileWriter(Namespace names, Location at, Namespace.Plan plan, boolean overwrite, boolean makesDirectories,
+            int inlineBytes, FileSystem.Statistics statistics) {
         this.names = names;
+        this.at = at;
         this.plan = plan;
         this.overwrite = overwrite;
         this.makesDirectories = makesDirectories;
         this.inlineBytes = names.blobs().hasPlace() ? inlineBytes : Node.INLINE_BYTES_MAX;
         this.statistics = statistics;
-    }
-
-    private Location at() {
-        return plan.before().location();
     }
 
     @Override
@@ -66,10 +65,10 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     @Override
     public synchronized void write(byte[] bytes, int from, int count) throws IOException {
         if (isClosed) {
-            throw new PathIOException(at().toString(), "the stream is closed");
+            throw new PathIOException(at.toString(), "the stream is closed");
         }
         if (failure != null) {
-            throw new PathIOException(at().toString(), "an earlier write failed: " + failure.getMessage());
+            throw new PathIOException(at.toString(), "an earlier write failed: " + failure.getMessage());
         }
         try {
             if (blob == null && length + count > inlineBytes) {
@@ -91,11 +90,11 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
 
     private void startBlob() throws IOException {
         if (!names.blobs().hasPlace()) {
-            throw new PathIOException(at().toString(), "a file above " + Node.INLINE_BYTES_MAX + " bytes is kept outside of the "
+            throw new PathIOException(at.toString(), "a file above " + Node.INLINE_BYTES_MAX + " bytes is kept outside of the "
                     + "key-value space: set " + HadoopBlobStore.SETTING + " (spark.hadoop." + HadoopBlobStore.SETTING
                     + " in Spark) to a directory that every executor reaches");
         }
-        intent = names.blobs().announce(at().pipeline(), id);
+        intent = names.blobs().announce(at.pipeline(), id);
         blob = names.blobs().store().create(intent.uri());
         byte[] first = held.toByteArray();
         held.reset();
@@ -133,7 +132,7 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
         }
         isClosed = true;
         if (failure != null) {
-            throw new PathIOException(at().toString(), "nothing was written, since a write failed: " + failure.getMessage());
+            throw new PathIOException(at.toString(), "nothing was written, since a write failed: " + failure.getMessage());
         }
         if (blob == null) {
             putInline();
@@ -144,7 +143,7 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
 
     private void putInline() throws IOException {
         Node file = Node.inline(System.currentTimeMillis(), held.toByteArray());
-        names.putFile(plan, file, null, overwrite, makesDirectories);
+        put(file, null);
     }
 
     private void putBlob() throws IOException {
@@ -160,11 +159,22 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
         Node.Blob place = new Node.Blob(intent.uri(), CHUNK_BYTES, chunkCrcs);
         Node file = Node.blob(System.currentTimeMillis(), id, length, wholeCrc.getValue(), place);
         try {
-            names.putFile(plan, file, intent, overwrite, makesDirectories);
+            put(file, intent);
         } catch (PathIOException | FileAlreadyExistsException | FileNotFoundException | ParentNotDirectoryException refused) {
             // It certainly has no pointer. After any other error the pointer may still come: the collector sees to it then.
             names.blobs().abandon(intent);
             throw refused;
+        }
+    }
+
+    private void put(Node file, Blobs.Intent content) throws IOException {
+        try {
+            Namespace.Plan toPut = plan == null ? names.expect(at, overwrite) : plan;
+            names.putFile(toPut, file, content, overwrite, makesDirectories);
+        } catch (FileAlreadyExistsException taken) {
+            // By whoever fenced this writer, perhaps: that is the better answer then.
+            names.confirmWriter();
+            throw taken;
         }
     }
 

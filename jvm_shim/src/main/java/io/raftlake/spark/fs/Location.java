@@ -16,7 +16,8 @@ import org.apache.hadoop.fs.PathIOException;
  * %XX. Empty components, "." and ".." do not exist.
  */
 public final class Location {
-    static final String ROOT = "/fs/";
+    /** What all keys of files begin with. */
+    public static final String ROOT = "/fs/";
 
     private static final Pattern PIPELINE = Pattern.compile("[A-Za-z0-9._-]{1,64}");
     private static final char[] HEX = "0123456789ABCDEF".toCharArray();

@@ -33,10 +33,26 @@ public final class Namespace {
 
     private final KeySpace space;
     private final Blobs blobs;
+    private final Fence fence;
 
-    public Namespace(KeySpace space, Blobs blobs) {
+    /** The directory that was found last: of most writers also that of their next file. */
+    private volatile Found lastDirectory;
+
+    /** {@code fence} is part of every change. */
+    public Namespace(KeySpace space, Blobs blobs, Fence fence) {
         this.space = space;
         this.blobs = blobs;
+        this.fence = fence;
+    }
+
+    /** Commits a change, if the fence lets this writer make one. */
+    TxnResult commit(Txn txn, Witness witness) throws IOException {
+        fence.addTo(txn);
+        TxnResult result = space.commit(txn, witness);
+        if (!result.succeeded()) {
+            fence.explain(result);
+        }
+        return result;
     }
 
     KeySpace space() {
@@ -45,6 +61,11 @@ public final class Namespace {
 
     Blobs blobs() {
         return blobs;
+    }
+
+    /** Looks whether this writer may change anything still; an IOException tells that it may not. */
+    void confirmWriter() throws IOException {
+        fence.confirm();
     }
 
     // --- reads -------------------------------------------------------------------------------------------------------
@@ -126,6 +147,7 @@ public final class Namespace {
                 throw new ParentNotDirectoryException(at + ": " + directory + " is a file");
             }
             if (found.isDirectory()) {
+                lastDirectory = found;
                 return new Ancestors(found, missing);
             }
             missing.add(0, directory);
@@ -148,7 +170,7 @@ public final class Namespace {
             Txn txn = new Txn();
             ancestors(at).addTo(txn, nowMs);
             txn.compare(at.key(), KeySpace.ABSENT).put(at.key(), value);
-            if (space.commit(txn, Witness.put(at.key(), value)).succeeded()) {
+            if (commit(txn, Witness.put(at.key(), value)).succeeded()) {
                 return;
             }
         }
@@ -181,6 +203,18 @@ public final class Namespace {
     }
 
     /**
+     * A plan without a look where none is needed: nothing is there, and the directory is the one that was found last. Where
+     * that is wrong, {@link #putFile} makes a plan with a look.
+     */
+    Plan expect(Location at, boolean overwrite) throws IOException {
+        Found directory = lastDirectory;
+        if (directory == null || !directory.location().equals(at.parent())) {
+            return plan(at, overwrite, true);
+        }
+        return new Plan(new Found(at, null, KeySpace.ABSENT, null), new Ancestors(directory, List.of()));
+    }
+
+    /**
      * Puts a file where {@code plan} was made for, or, where others were faster, as a new plan allows. {@code intent} is that
      * of the blob with the content, or null. Until it returns nothing is seen of the file.
      */
@@ -195,7 +229,7 @@ public final class Namespace {
                 txn.compare(intent.key(), intent.version()).delete(intent.key());
             }
             List<Blobs.Garbage> garbage = blobs.discard(txn, plan.before());
-            TxnResult result = space.commit(txn, Witness.put(at.key(), value));
+            TxnResult result = commit(txn, Witness.put(at.key(), value));
             if (result.succeeded()) {
                 blobs.remove(garbage);
                 return;

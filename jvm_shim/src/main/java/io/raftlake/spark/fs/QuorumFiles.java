@@ -37,27 +37,47 @@ public final class QuorumFiles {
     private final Namespace names;
     private final Moves moves;
     private final Deletions deletions;
+    private final KeySpace space;
+    private final Blobs blobs;
     private final FsSettings settings;
+    private final FileSystem.Statistics statistics;
 
     /** Starts the collection of orphaned blobs where one is due. */
-    public QuorumFiles(String pipeline, FsSettings settings, KeySpace space, Configuration conf)
-            throws IOException {
+    public static QuorumFiles open(String pipeline, FsSettings settings, KeySpace space, Configuration conf,
+            FileSystem.Statistics statistics) throws IOException {
         Location.requirePipeline(pipeline);
         BlobStore store = settings.baseUri() == null ? null : new HadoopBlobStore(settings.baseUri(), conf);
-        this.settings = settings;
-        this.names = new Namespace(space, new Blobs(space, store));
-        this.moves = new Moves(names);
-        this.deletions = new Deletions(names);
         if (store != null) {
             new BlobCollector(space, store, settings.orphanAgeMs()).startIfDue(pipeline, System.currentTimeMillis());
         }
+        return new QuorumFiles(space, new Blobs(space, store), settings, statistics, Fence.NONE);
+    }
+
+    private QuorumFiles(
+            KeySpace space, Blobs blobs, FsSettings settings, FileSystem.Statistics statistics, Fence fence) {
+        this.space = space;
+        this.blobs = blobs;
+        this.settings = settings;
+        this.statistics = statistics;
+        this.names = new Namespace(space, blobs, fence);
+        this.moves = new Moves(names);
+        this.deletions = new Deletions(names);
+    }
+
+    /** The same files for a writer each of whose changes must find {@code fence} true. */
+    public QuorumFiles fenced(Fence fence) {
+        return new QuorumFiles(space, blobs, settings, statistics, fence);
+    }
+
+    public KeySpace space() {
+        return space;
     }
 
     private static Location at(Path path) throws IOException {
         return Location.of(path.toUri().getAuthority(), path.toUri().getPath());
     }
 
-    public InputStream open(Path path, FileSystem.Statistics statistics) throws IOException {
+    public InputStream open(Path path) throws IOException {
         Location at = at(path);
         for (int attempt = 1; ; attempt++) {
             Found found = names.require(at);
@@ -69,7 +89,7 @@ public final class QuorumFiles {
                 return Content.inline(at, file.content(), statistics);
             }
             try {
-                return openBlob(at, file, statistics);
+                return openBlob(at, file);
             } catch (FileNotFoundException gone) {
                 // A file that was replaced loses its old blob at once: the new one is found by a second look.
                 if (attempt == OPEN_TRIES || names.find(at).version() == found.version()) {
@@ -79,7 +99,7 @@ public final class QuorumFiles {
         }
     }
 
-    private Content openBlob(Location at, Node file, FileSystem.Statistics statistics) throws IOException {
+    private Content openBlob(Location at, Node file) throws IOException {
         if (!names.blobs().hasPlace()) {
             throw new PathIOException(at.toString(), "its content is at " + file.blob().uri() + ": set "
                     + HadoopBlobStore.SETTING + ", as the program that wrote it had");
@@ -88,14 +108,31 @@ public final class QuorumFiles {
         return new Content(at, file.length(), file.blob().chunkBytes(), new BlobReader(at, file, stream), statistics);
     }
 
-    public OutputStream create(Path path, boolean overwrite, boolean makesDirectories, FileSystem.Statistics statistics)
-            throws IOException {
+    public OutputStream create(Path path, boolean overwrite, boolean makesDirectories) throws IOException {
         Location at = at(path);
+        requireNoRoot(at);
+        Namespace.Plan plan = names.plan(at, overwrite, makesDirectories);
+        return new FileWriter(names, at, plan, overwrite, makesDirectories, settings.inlineBytes(), statistics);
+    }
+
+    /**
+     * A file whose place is looked at when it is closed, and not before: {@link #create}'s errors come then. Directories are
+     * made. The stream is {@link org.apache.hadoop.fs.Abortable}.
+     */
+    public OutputStream createAtClose(Path path, boolean overwrite) throws IOException {
+        Location at = at(path);
+        requireNoRoot(at);
+        return new FileWriter(names, at, null, overwrite, true, settings.inlineBytes(), statistics);
+    }
+
+    private static void requireNoRoot(Location at) throws IOException {
         if (at.isRoot()) {
             throw new FileAlreadyExistsException(at + " is a directory");
         }
-        Namespace.Plan plan = names.plan(at, overwrite, makesDirectories);
-        return new FileWriter(names, plan, overwrite, makesDirectories, settings.inlineBytes(), statistics);
+    }
+
+    public boolean exists(Path path) throws IOException {
+        return names.find(at(path)).exists();
     }
 
     public FileStatus status(Path path) throws IOException {

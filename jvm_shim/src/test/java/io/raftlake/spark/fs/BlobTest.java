@@ -103,6 +103,26 @@ class BlobTest {
     }
 
     @Test
+    void bytesAroundTheEndOfEachChunkAreTheRightOnes() throws IOException {
+        byte[] content = bytes(LARGE);
+        write(files, at("f"), content, false);
+        try (FSDataInputStream in = files.open(at("f"))) {
+            for (int end = FileWriter.CHUNK_BYTES; end < LARGE; end += FileWriter.CHUNK_BYTES) {
+                for (int from = end - 2; from <= end + 1; from++) {
+                    in.seek(from);
+                    assertEquals(content[from] & 0xFF, in.read());
+                    byte[] two = new byte[2];
+                    in.readFully(from, two);
+                    assertArrayEquals(Arrays.copyOfRange(content, from, from + 2), two);
+                }
+            }
+            in.seek(LARGE - 1);
+            assertEquals(content[LARGE - 1] & 0xFF, in.read());
+            assertEquals(-1, in.read());
+        }
+    }
+
+    @Test
     void theChecksumDoesNotDependOnWhereTheContentIs() throws IOException {
         write(files, at("blob"), bytes(100_000), false);
         Configuration plain = Spaces.conf();

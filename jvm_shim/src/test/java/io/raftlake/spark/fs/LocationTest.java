@@ -21,6 +21,11 @@ class LocationTest {
     }
 
     @Test
+    void controlCharactersAreEscapedAndTheirNeighboursAreNot() throws IOException {
+        assertEquals("/fs/p/%00%1F !~%7F\u0080", Location.of("p", "/\u0000\u001f !~\u007F\u0080").key());
+    }
+
+    @Test
     void aNameComesBackAsItWas() throws IOException {
         for (String name : List.of("a", "%", "%41", "a%zz", "\u0001\u001f", "ä ü", "\uD83D\uDE00", "..a", "...")) {
             Location at = Location.of("p", "/d/" + name);

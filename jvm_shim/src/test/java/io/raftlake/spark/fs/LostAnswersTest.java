@@ -21,6 +21,7 @@ import io.raftlake.spark.quorum.TxnResult;
 import io.raftlake.spark.quorum.Witness;
 import java.io.IOException;
 import java.net.URI;
+import java.util.List;
 import java.util.Optional;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
@@ -171,7 +172,7 @@ class LostAnswersTest {
     }
 
     private final Between between = new Between(space);
-    private final Namespace names = new Namespace(between, new Blobs(between, null));
+    private final Namespace names = new Namespace(between, new Blobs(between, null), Fence.NONE);
 
     private static Location in(String path) throws IOException {
         return Location.of("p", path);
@@ -234,6 +235,21 @@ class LostAnswersTest {
         between.act = () -> write(files, at("d/late"), bytes(2), false);
         assertTrue(new Deletions(names).delete(in("/d"), true));
         assertEquals(0, space.keys("/fs/").size());
+    }
+
+    @Test
+    void theBlobOfAFileThatAppearsDuringARecursiveDeletionGoesToo() throws IOException {
+        conf.set("raftlake.fs.base.uri", directory.toUri().toString());
+        try (FileSystem large = FileSystem.newInstance(URI.create("raftlake://p/"), conf)) {
+            Blobs blobs = new Blobs(between, new HadoopBlobStore(directory.toUri().toString(), conf));
+            write(large, at("d/f"), bytes(100_000), false);
+            between.act = () -> write(large, at("d/late"), bytes(100_000), false);
+            assertTrue(new Deletions(new Namespace(between, blobs, Fence.NONE)).delete(in("/d"), true));
+        }
+        assertEquals(0, space.keys("/fs/").size());
+        try (var left = java.nio.file.Files.list(directory.resolve("p"))) {
+            assertEquals(List.of(), left.filter(file -> !file.getFileName().toString().endsWith(".crc")).toList());
+        }
     }
 
     @Test

@@ -144,6 +144,15 @@ class HttpKeySpaceTest {
         assertTrue(space.get("/k2").isPresent());
     }
 
+    /** A node that refuses a write says when to come again; without that the write may have been passed on. */
+    @Test
+    void aRefusalThatNamesNoTimeDecidesNothing() throws IOException {
+        first.nextWrites(Step.told(true, 503, "{\"error\":\"leader unknown\"}"));
+        Witness none = at -> false;
+        assertThrows(UnknownOutcomeException.class, () -> client(5000).commit(new Txn().put("/k", VALUE), none));
+        assertEquals(1, posts());
+    }
+
     /** The first try takes effect only after the witness was read: the second one then fails on the first. */
     @Test
     void aLateEffectOfAnEarlierTryIsTaken() throws IOException {

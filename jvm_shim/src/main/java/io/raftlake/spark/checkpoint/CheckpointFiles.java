@@ -1,0 +1,164 @@
+package io.raftlake.spark.checkpoint;
+
+import io.raftlake.spark.RaftlakeFileSystem;
+import io.raftlake.spark.fs.QuorumFiles;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.util.Arrays;
+import java.util.Optional;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Abortable;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.PathFilter;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
+
+/**
+ * Spark's file manager for a path at {@code raftlake://}. A file that is created is one transaction of the quorum, when its
+ * stream is closed. Reads see what was committed before they began.
+ *
+ * <p>The first call for a query run, on a thread of the run, settles which run the manager works for: from then on every
+ * change of the manager is fenced ({@link Ownership}). Calls on threads of users, who begin or inspect queries, are not.
+ */
+public final class CheckpointFiles implements CheckpointFileManager {
+    private final RaftlakeFileSystem fileSystem;
+    private final Path path;
+    private final Configuration conf;
+    private final Run.Finder runs;
+    private volatile Fenced fenced;
+
+    /** The files of a run, and its fence. */
+    private record Fenced(QuorumFiles files, Ownership ownership) {}
+
+    public CheckpointFiles(Path path, Configuration conf) throws IOException {
+        this(path, conf, Run::current);
+    }
+
+    CheckpointFiles(Path path, Configuration conf, Run.Finder runs) throws IOException {
+        this.fileSystem = (RaftlakeFileSystem) path.getFileSystem(conf);
+        this.path = fileSystem.makeQualified(path);
+        this.conf = conf;
+        this.runs = runs;
+    }
+
+    /** The files, as the run of this thread may change them. Throws CheckpointFencedException for a run that was replaced. */
+    private QuorumFiles files() throws IOException {
+        if (fenced == null) {
+            fenced = fence();
+        }
+        if (fenced == null) {
+            return fileSystem.files();
+        }
+        fenced.ownership().enter();
+        return fenced.files();
+    }
+
+    /** Null where the thread works for no run, or the path is in no checkpoint of the run's query. */
+    private Fenced fence() throws IOException {
+        Optional<Run> run = runs.find(conf);
+        if (run.isEmpty()) {
+            return null;
+        }
+        QuorumFiles files = fileSystem.files();
+        Optional<CheckpointRoot> root = CheckpointRoot.of(files, path);
+        if (root.isEmpty() || run.get().isOfDriver() && !root.get().query().equals(run.get().query())) {
+            return null;
+        }
+        Ownership ownership = Ownership.of(files.space(), root.get(), run.get());
+        return new Fenced(files.fenced(ownership), ownership);
+    }
+
+    private Path whole(Path given) {
+        return fileSystem.makeQualified(given);
+    }
+
+    @Override
+    public CancellableFSDataOutputStream createAtomic(Path given, boolean overwriteIfPossible) {
+        try {
+            return new AtomicStream(files().createAtClose(whole(given), overwriteIfPossible));
+        } catch (IOException error) {
+            throw sneaky(error);
+        }
+    }
+
+    /** Spark's methods name no checked exception, and its callers expect IOExceptions as they are. */
+    @SuppressWarnings("unchecked")
+    private static <E extends Throwable> RuntimeException sneaky(Throwable error) throws E {
+        throw (E) error;
+    }
+
+    @Override
+    public FSDataInputStream open(Path given) {
+        try {
+            return new FSDataInputStream(files().open(whole(given)));
+        } catch (IOException error) {
+            throw sneaky(error);
+        }
+    }
+
+    @Override
+    public FileStatus[] list(Path given, PathFilter filter) {
+        try {
+            FileStatus[] all = files().list(whole(given));
+            return Arrays.stream(all).filter(status -> filter.accept(status.getPath())).toArray(FileStatus[]::new);
+        } catch (IOException error) {
+            throw sneaky(error);
+        }
+    }
+
+    @Override
+    public void mkdirs(Path given) {
+        try {
+            files().makeDirectories(whole(given));
+        } catch (IOException error) {
+            throw sneaky(error);
+        }
+    }
+
+    @Override
+    public boolean exists(Path given) {
+        try {
+            boolean exists = files().exists(whole(given));
+            if (exists && fenced != null) {
+                fenced.ownership().confirmWhatWasFound();
+            }
+            return exists;
+        } catch (IOException error) {
+            throw sneaky(error);
+        }
+    }
+
+    @Override
+    public void delete(Path given) {
+        try {
+            files().delete(whole(given), true);
+        } catch (IOException error) {
+            throw sneaky(error);
+        }
+    }
+
+    @Override
+    public boolean isLocal() {
+        return false;
+    }
+
+    @Override
+    public Path createCheckpointDirectory() {
+        mkdirs(path);
+        return path;
+    }
+
+    /** Visible when it is closed, or never. */
+    private static final class AtomicStream extends CancellableFSDataOutputStream {
+        AtomicStream(OutputStream file) {
+            super(file);
+        }
+
+        @Override
+        public void cancel() {
+            ((Abortable) underlyingStream()).abort();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+package io.raftlake.spark.checkpoint;
+
+import io.raftlake.spark.fs.Fence;
+import io.raftlake.spark.fs.Location;
+import io.raftlake.spark.quorum.Entry;
+import io.raftlake.spark.quorum.KeySpace;
+import io.raftlake.spark.quorum.QuorumUnavailableException;
+import io.raftlake.spark.quorum.Txn;
+import io.raftlake.spark.quorum.TxnResult;
+import io.raftlake.spark.quorum.Witness;
+import java.io.IOException;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.fs.Path;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One run and one checkpoint: the owner key {@code /fs-owner/<pipeline>/<path>}, whose version every change of the run
+ * compares.
+ *
+ * <p>The driver of a run puts the key at its first call, and never again: the run that came last owns the checkpoint. Tasks
+ * look whether the key names their run. A run that has lost the checkpoint stays fenced, also in files that it opens later.
+ */
+final class Ownership implements Fence {
+    static final String ROOT = "/fs-owner/";
+
+    private static final Logger LOG = LoggerFactory.getLogger(Ownership.class);
+    private static final int LOOKS_MAX = 1000;
+    private static final long UNKNOWN = -1;
+    private static final Map<String, Ownership> OF_THIS_PROCESS = new ConcurrentHashMap<>();
+
+    private final KeySpace space;
+    private final CheckpointRoot root;
+    private final Run run;
+    private final String key;
+    private long version = UNKNOWN;
+    private String lostTo;
+
+    Ownership(KeySpace space, CheckpointRoot root, Run run) throws IOException {
+        this.space = space;
+        this.root = root;
+        this.run = run;
+        this.key = key(root.path());
+    }
+
+    /** The one of this process, so that a run takes a checkpoint once, whatever opens files for it. */
+    static Ownership of(KeySpace space, CheckpointRoot root, Run run) throws IOException {
+        Ownership mine = new Ownership(space, root, run);
+        String what = String.join(" ", space.describe(), run.id(), run.isOfDriver() ? "driver" : "tasks", mine.key);
+        Ownership before = OF_THIS_PROCESS.putIfAbsent(what, mine);
+        return before == null ? mine : before;
+    }
+
+    static String key(Path root) throws IOException {
+        Location at = Location.of(root.toUri().getAuthority(), root.toUri().getPath());
+        return ROOT + at.key().substring(Location.ROOT.length());
+    }
+
+    /**
+     * Before a call of the run. The driver owns the checkpoint afterwards: what it reads from now on, no older run changes.
+     * CheckpointFencedException where the run is known to have lost it.
+     */
+    synchronized void enter() throws IOException {
+        requireNotLost();
+        if (version == UNKNOWN && run.isOfDriver()) {
+            take();
+        }
+    }
+
+    private void take() throws IOException {
+        for (int look = 0; look < LOOKS_MAX; look++) {
+            Optional<Entry> before = space.get(key);
+            byte[] mine = Owner.here(run).encode();
+            Txn txn = new Txn().compare(key, before.map(Entry::version).orElse(KeySpace.ABSENT)).put(key, mine);
+            TxnResult result = space.commit(txn, Witness.put(key, mine));
+            if (result.succeeded()) {
+                version = result.version() == 0 ? readBack(mine) : result.version();
+                before.ifPresent(older -> LOG.info("{}: run {} of query {} takes over from {}", root.path(), run.id(),
+                        run.query(), Owner.decode(older.value()).describe()));
+                return;
+            }
+        }
+        throw new QuorumUnavailableException(
+                root.path() + ": other runs took the checkpoint " + LOOKS_MAX + " times while this one tried to");
+    }
+
+    /** The version of a put of which no answer told. */
+    private long readBack(byte[] mine) throws IOException {
+        Optional<Entry> found = space.get(key);
+        if (found.isEmpty() || !Arrays.equals(found.get().value(), mine)) {
+            throw lost(found);
+        }
+        return found.get().version();
+    }
+
+    @Override
+    public synchronized void addTo(Txn txn) throws IOException {
+        enter();
+        if (version == UNKNOWN) {
+            look();
+        }
+        txn.compare(key, version);
+    }
+
+    /** A checkpoint that nobody took is of a driver that takes none: nobody is to take it meanwhile. */
+    private void look() throws IOException {
+        Optional<Entry> found = space.get(key);
+        if (found.isPresent() && !isMine(found.get())) {
+            throw lost(found);
+        }
+        version = found.map(Entry::version).orElse(KeySpace.ABSENT);
+    }
+
+    @Override
+    public synchronized void explain(TxnResult refused) throws IOException {
+        if (!refused.inTheWay().contains(key)) {
+            return;
+        }
+        requireNotLost();
+        Optional<Entry> found = space.get(key);
+        if (run.isOfDriver() || found.isEmpty() || !isMine(found.get())) {
+            throw lost(found);
+        }
+        version = found.get().version();
+    }
+
+    @Override
+    public synchronized void confirm() throws IOException {
+        requireNotLost();
+        Optional<Entry> found = space.get(key);
+        boolean isLost = run.isOfDriver()
+                ? found.map(Entry::version).orElse(KeySpace.ABSENT) != version
+                : found.isPresent() && !isMine(found.get());
+        if (isLost) {
+            throw lost(found);
+        }
+    }
+
+    /** Of the driver: whoever finds a file that it did not write asks whose checkpoint this is. Readers in tasks may be others. */
+    void confirmWhatWasFound() throws IOException {
+        if (run.isOfDriver()) {
+            confirm();
+        }
+    }
+
+    private boolean isMine(Entry entry) {
+        return Owner.decode(entry.value()).run().equals(run.id());
+    }
+
+    private CheckpointFencedException lost(Optional<Entry> found) {
+        lostTo = found.map(entry -> Owner.decode(entry.value()).describe()).orElse("nobody: its owner key was deleted");
+        return fenced();
+    }
+
+    private void requireNotLost() throws CheckpointFencedException {
+        if (lostTo != null) {
+            throw fenced();
+        }
+    }
+
+    private CheckpointFencedException fenced() {
+        return new CheckpointFencedException(root.path().toString(), "run " + run.id() + " no longer owns this checkpoint of "
+                + "query " + root.query() + ", and nothing was written. The owner is " + lostTo
+                + ". The run that started last goes on; to go on here instead, start the query here again");
+    }
+}

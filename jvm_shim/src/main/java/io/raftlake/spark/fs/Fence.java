@@ -1,0 +1,29 @@
+package io.raftlake.spark.fs;
+
+import io.raftlake.spark.quorum.Txn;
+import io.raftlake.spark.quorum.TxnResult;
+import java.io.IOException;
+
+/** What must hold for each change that one writer makes: compares in every transaction of the writer. */
+public interface Fence {
+    /** For writers that nobody fences. */
+    Fence NONE = new Fence() {
+        @Override
+        public void addTo(Txn txn) {}
+
+        @Override
+        public void explain(TxnResult refused) {}
+
+        @Override
+        public void confirm() {}
+    };
+
+    /** Adds the compares. An IOException where the writer is known to be fenced already. */
+    void addTo(Txn txn) throws IOException;
+
+    /** An IOException where these compares were in the way of a transaction for good. */
+    void explain(TxnResult refused) throws IOException;
+
+    /** Looks whether the writer is fenced: an IOException if so. For a change that needs no transaction to be refused. */
+    void confirm() throws IOException;
+}

@@ -1,0 +1,128 @@
+"""Two drivers run one query on one `raftlake://` checkpoint: the older one stops, and writes nothing after the takeover."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from waitkit import wait_until
+
+if TYPE_CHECKING:
+    from raftlake import Client, LocalQuorum
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).with_name("fencing_job.py")
+FILES = 24
+FILES_BEFORE = 6
+
+
+class Driver:
+    """A driver process, and what it has told."""
+
+    def __init__(self, quorum: LocalQuorum, provider: str, location: str, source: Path, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        command = [sys.executable, str(JOB), quorum.bootstrap_servers, quorum.http_servers, provider, location, str(source)]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._output = (directory / "output").open("wb")
+        self.process = subprocess.Popen(
+            [*command, str(directory)],
+            cwd=directory,
+            env=environment,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,
+        )
+
+    def text(self, name: str) -> str | None:
+        file = self.directory / name
+        return file.read_text(encoding="utf-8") if file.exists() else None
+
+    @property
+    def batches(self) -> list[tuple[int, dict[str, int]]]:
+        lines = (line.split(" ", 1) for line in (self.text("batches") or "").splitlines())
+        return [(int(number), json.loads(counts)) for number, counts in lines]
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the process and to its JVM."""
+        os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGKILL)
+        self.process.wait()
+        self._output.close()
+
+
+@pytest.fixture
+def drivers() -> Iterator[list[Driver]]:
+    started: list[Driver] = []
+    yield started
+    for driver in started:
+        driver.close()
+
+
+@pytest.mark.parametrize(
+    ("provider", "is_paused"), [("RocksDBStateStoreProvider", False), ("HDFSBackedStateStoreProvider", True)]
+)
+def test_the_older_of_two_drivers_is_fenced(
+    quorum: LocalQuorum, client: Client, tmp_path: Path, drivers: list[Driver], provider: str, is_paused: bool
+) -> None:
+    pipeline = f"fenced-{provider.lower()}"
+    source = tmp_path / "input"
+    source.mkdir()
+    expected: Counter[str] = Counter()
+
+    def put_files(numbers: range) -> None:
+        for number in numbers:
+            words = ["all", f"word{number % 5}"]
+            (source / f"{number:03}.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+            expected.update(words)
+
+    def start(name: str) -> Driver:
+        drivers.append(Driver(quorum, provider, f"raftlake://{pipeline}/main", source, tmp_path / name))
+        return drivers[-1]
+
+    put_files(range(FILES_BEFORE))
+    older = start("older")
+    wait_until(lambda: len(older.batches) >= 3, "three batches of the older driver", 120)
+    if is_paused:
+        older.signal(signal.SIGSTOP)
+    newer = start("newer")
+    wait_until(lambda: owner(client, pipeline)["run"] == newer.text("run"), "the newer driver to take the checkpoint", 120)
+    # Both see the rest of the input.
+    put_files(range(FILES_BEFORE, FILES))
+    wait_until(lambda: len(newer.batches) >= 2, "two batches of the newer driver", 120)
+    if is_paused:
+        older.signal(signal.SIGCONT)
+    wait_until(lambda: older.text("error") is not None, "the end of the older driver", 120)
+    error, newer_run = older.text("error"), newer.text("run")
+    assert error and newer_run
+    assert "no longer owns this checkpoint" in error and f"The owner is run {newer_run} on host " in error, error
+    assert f"process {owner(client, pipeline)['pid']}" in error
+    wait_until(lambda: bool(newer.batches) and newer.batches[-1][1].get("all") == FILES, "all files in the newer driver", 120)
+    assert newer.batches[-1][1] == dict(expected)
+    (newer.directory / "stop").touch()
+    wait_until(lambda: newer.text("error") is not None, "the end of the newer driver", 60)
+    assert newer.text("error") == ""
+    numbers = [number for number, _ in newer.batches]
+    assert numbers == list(range(numbers[0], FILES))
+    # At most the batch that was under way is seen twice.
+    assert numbers[0] in (older.batches[-1][0], older.batches[-1][0] + 1)
+
+
+def owner(client: Client, pipeline: str) -> dict[str, Any]:
+    entry = client.kv.get(f"/fs-owner/{pipeline}/main")
+    assert entry is not None
+    return dict(json.loads(entry.value))
