@@ -38,6 +38,9 @@ class Keys:
         assert origin is Origin.SELF
         self.proposed.append((txn, done))
 
+    def propose_anywhere(self, txn: Txn, done: ProposeDone) -> None:
+        self.proposed.append((txn, done))
+
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None:
         assert linearizable
         self.reads.append(done)

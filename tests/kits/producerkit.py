@@ -17,6 +17,8 @@ from replica_cluster import Cluster, batch
 from txnkit import fetch_committed, send
 
 INIT_VERSION, ADD_VERSION, END_VERSION = 5, 3, 4
+#: KIP-890 part 2: the end raises the epoch, and a batch brings its partition with it.
+RAISING_END_VERSION, ADDING_PRODUCE_VERSION = 5, 12
 
 
 def message(api: str, version: int, name: str, **fields: Any) -> Any:
@@ -25,9 +27,12 @@ def message(api: str, version: int, name: str, **fields: Any) -> Any:
 
 
 class TxnProducer:
-    """`producer_id` and `epoch` are what the last InitProducerId told."""
+    """`producer_id` and `epoch` are what it was told last. With `raises` it speaks transaction.version 2."""
 
-    def __init__(self, cluster: Cluster, transactional_id: str = "tx", *, timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self, cluster: Cluster, transactional_id: str = "tx", *, timeout_ms: int = 60_000, raises: bool = False
+    ) -> None:
+        self.raises = raises
         self.cluster = cluster
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
@@ -64,7 +69,8 @@ class TxnProducer:
         name = "AddPartitionsToTxnRequest"
         return self._send(node, ApiKey.ADD_PARTITIONS_TO_TXN, version, "add_partitions_to_txn", name, fields)
 
-    def ask_end(self, commit: bool, *, version: int = END_VERSION, node: ReplicaNode | None = None) -> list[Any]:
+    def ask_end(self, commit: bool, *, version: int | None = None, node: ReplicaNode | None = None) -> list[Any]:
+        version = (RAISING_END_VERSION if self.raises else END_VERSION) if version is None else version
         fields = {
             "transactional_id": self.transactional_id,
             "producer_id": self.producer_id,
@@ -99,22 +105,30 @@ class TxnProducer:
         return error
 
     def end(self, commit: bool = True, **fields: Any) -> ErrorCode:
-        return code_of(self._answer(self.ask_end(commit, **fields)).error_code)
+        answer = self._answer(self.ask_end(commit, **fields))
+        if self.raises and answer.error_code == 0:
+            self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
+            self._sequences.clear()
+        return code_of(answer.error_code)
 
-    def produce(self, group: GroupId, *values: bytes) -> ErrorCode:
+    def ask_produce(self, group: GroupId, *values: bytes) -> list[Any]:
+        """Repeated it is the same batch, until one is answered well."""
         sequence = self._sequences.get(group, 0)
         data = batch(
             *values, producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=sequence, transactional=True
         )
-        answers = send(self.cluster, group, data, transactional_id=self.transactional_id)
-        error = self._answer(answers).topics[0].partitions[0].error
+        version = ADDING_PRODUCE_VERSION if self.raises else ADDING_PRODUCE_VERSION - 1
+        return send(self.cluster, group, data, version=version, transactional_id=self.transactional_id)
+
+    def produce(self, group: GroupId, *values: bytes) -> ErrorCode:
+        error: ErrorCode = self._answer(self.ask_produce(group, *values)).topics[0].partitions[0].error
         if error is ErrorCode.NONE:
-            self._sequences[group] = sequence + len(values)
+            self._sequences[group] = self._sequences.get(group, 0) + len(values)
         return error
 
     def transact(self, groups: Sequence[GroupId], *values: bytes, commit: bool = True) -> None:
         """One whole transaction, which succeeds."""
-        assert self.add(*groups) is ErrorCode.NONE
+        assert self.raises or self.add(*groups) is ErrorCode.NONE
         for group in groups:
             assert self.produce(group, *values) is ErrorCode.NONE
         assert self.end(commit) is ErrorCode.NONE

@@ -95,6 +95,9 @@ class FakeNode:
     def finalized_kraft_version(self) -> tuple[int, Offset]:
         return 1, Offset(7)
 
+    def finalized_transaction_version(self) -> int:
+        return 2
+
     def _take(self, call: Call) -> None:
         self.calls.append(call)
         if self.on_call is not None:

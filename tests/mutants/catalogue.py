@@ -50,6 +50,7 @@ from tests.mutants.catalogue_tier_retention import TIER_RETENTION
 from tests.mutants.catalogue_tier_review import TIER_REVIEW
 from tests.mutants.catalogue_tier_told import TIER_TOLD
 from tests.mutants.catalogue_tiering import TIERING_BUGS
+from tests.mutants.catalogue_transaction_version import TRANSACTION_VERSION
 from tests.mutants.catalogue_transactions_at_partitions import TRANSACTIONS_AT_PARTITIONS
 from tests.mutants.catalogue_transactions_coordinator import TRANSACTIONS_COORDINATOR
 from tests.mutants.catalogue_transactions_log import TRANSACTIONS_LOG
@@ -101,6 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *TIER_CONNECTOR,
     *TRANSACTIONS_LOG,
     *RETIRED_EPOCHS,
+    *TRANSACTION_VERSION,
     *KAFKA_ANSWERS,
     *CONNECTOR,
     *CORRECTIONS,

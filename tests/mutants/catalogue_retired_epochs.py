@@ -59,8 +59,8 @@ RETIRED_EPOCHS = (
         "a-retired-epoch-takes-partitions",
         "the coordinator answers a refusal by its own keys, which Kafka's clients repeat for ever",
         REQUESTS,
-        "if standing.epoch != self.epoch or standing.is_retired:",
-        "if standing.epoch != self.epoch:",
+        "if epoch != self.epoch or standing.is_retired:",
+        "if epoch != self.epoch:",
         ASKED,
     ),
     mutant(

@@ -109,7 +109,7 @@ TRANSACTIONS_COORDINATOR = (
         "a-time-limit-does-not-fence",
         "a producer whose transaction was aborted goes on in the next one",
         "raftlake.replica.transactions.requests",
-        "fenced = replace(standing.decided(False), epoch=standing.epoch + 1, updated_ms=wall_ms)",
+        "fenced = replace(standing.raised(False), updated_ms=wall_ms)",
         "fenced = replace(standing.decided(False), updated_ms=wall_ms)",
         REQUESTS,
     ),

@@ -28,6 +28,12 @@ def test_kafka_features_shows_the_kraft_version_that_the_log_has(quorum: LocalQu
         assert re.search(r"SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+FinalizedVersionLevel: 1\s+Epoch: \d+", line), line
 
 
+def test_kafka_features_shows_the_transaction_version_that_all_nodes_know(quorum: LocalQuorum, kafka_tool: Tool) -> None:
+    told = kafka_tool(FEATURES, "--bootstrap-server", quorum.bootstrap_servers, "describe").stdout
+    (line,) = (line for line in told.splitlines() if "transaction.version" in line)
+    assert re.search(r"SupportedMinVersion: 0\s+SupportedMaxVersion: 2\s+FinalizedVersionLevel: 2\s+Epoch: \d+", line), line
+
+
 @pytest.mark.parametrize("which", ["--under-min-isr-partitions", "--at-min-isr-partitions"])
 def test_kafka_topics_compares_the_replicas_in_sync_with_the_majority(
     quorum: LocalQuorum, new_topic: NewTopicName, kafka_tool: Tool, which: str

@@ -61,6 +61,7 @@ from raftlake.replica.tiering.remote_log_aux import RemoteLogAux
 from raftlake.replica.tiering.remote_reads import RemoteReads
 from raftlake.replica.tiering.remote_searches import RemoteSearches
 from raftlake.replica.tiering.tiering import Tiering
+from raftlake.replica.transactions.additions import Additions
 from raftlake.replica.transactions.coordinator import Coordinator
 from raftlake.replica.transactions.deadlines import Deadlines
 from raftlake.replica.transactions.delivery import MarkerDelivery
@@ -216,10 +217,10 @@ class ReplicaNode:
 
     def _build_transactions(self) -> None:
         engine = self.engine
-        self.verification = Verification(engine, self.kv)
-        self.markers = Markers(engine, keys=self.kv, verification=self.verification, prove=self.reads.prove)
         self.producer_ids = ProducerIds(self.kv)
         coordinator = Coordinator(engine, kv=self.kv, quorum=self.quorum, take_id=self.producer_ids.take)
+        self.verification = Verification(engine, self.kv, Additions(engine, kv=self.kv, coordinator=coordinator))
+        self.markers = Markers(engine, keys=self.kv, verification=self.verification, prove=self.reads.prove)
         delivery = MarkerDelivery(
             engine, state=self.kv.state, names=self.names, markers=self.markers, on_marked=coordinator.on_marked
         )
@@ -414,6 +415,10 @@ class ReplicaNode:
     def finalized_kraft_version(self) -> tuple[int, Offset]:
         """See `Quorum.finalized_kraft_version`."""
         return self.quorum.finalized_kraft_version()
+
+    def finalized_transaction_version(self) -> int:
+        """See `Membership.transaction_version`."""
+        return self.membership.transaction_version
 
     def is_ready(self) -> bool:
         """See `Quorum.is_ready`."""

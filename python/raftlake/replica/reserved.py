@@ -52,11 +52,13 @@ _HOST_BANNED = frozenset(' "#/<>?@\\')
 
 @dataclass(frozen=True, slots=True)
 class NodeAddresses:
-    """Where clients reach a node; `http` is None while it has no HTTP front."""
+    """Where clients reach a node; `http` is None while it has no HTTP front. `transaction_version`: the newest one that the
+    node knows; 0 of a release that does not tell."""
 
     node_id: NodeId
     listener: Endpoint
     http: Endpoint | None
+    transaction_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,8 @@ def decode_node(key: str, value: bytes) -> NodeAddresses | Refused:
         http = None
         if fields.get("http_port"):
             http = _endpoint(fields["http_host"], fields["http_port"])
-        return NodeAddresses(node_id, _endpoint(fields["host"], fields["port"]), http)
+        known = integer(fields.get("transaction_version", 0), 0, ID_MAX)
+        return NodeAddresses(node_id, _endpoint(fields["host"], fields["port"]), http, known)
 
     return read_or_refuse(read)
 

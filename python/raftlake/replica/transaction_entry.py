@@ -5,8 +5,8 @@ its result depends on its arguments alone (`strict_json` of the package `kv`). W
 reads back as that transaction. Fields that are not known are passed over.
 
 The value is JSON: {"id", "producer_id", "epoch", "timeout_ms", "state", "partitions": {topic id: "0,1,2"}, "started_ms",
-"updated_ms", "last_producer_id", "last_epoch", "ended", "retired"}. Partitions stand as text, since brackets in a value are
-bounded. What is -1 (nobody, never) is left out, and "retired" where it is false.
+"updated_ms", "last_producer_id", "last_epoch", "next_producer_id", "ended", "retired", "raised"}. Partitions stand as text,
+since brackets in a value are bounded. What is -1 (nobody, never) is left out, and "retired" and "raised" where they are false.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ _COMPLETE = {TransactionState.COMPLETE_COMMIT: Outcome.COMMIT, TransactionState.
 class Transaction:
     """`partitions` are (topic id, index). Times are milliseconds of wall clocks, for people: nothing is decided by
     `started_ms`. `last_producer_id` and `last_epoch` are who the producer was before; -1 for nobody. `is_retired`: a command
-    ended the transaction of this epoch, and the epoch begins no other one."""
+    ended the transaction of this epoch, and the epoch begins no other one. `is_raised`: the decision was about the epoch
+    before, and this epoch had no transaction yet (KIP-890 part 2). `next_producer_id` is who the producer is once a
+    transaction is complete whose decision had no further epoch; -1 where the producer stays."""
 
     transactional_id: str
     producer_id: int
@@ -81,6 +83,8 @@ class Transaction:
     last_epoch: int = NO_EPOCH
     ended: Outcome = Outcome.NONE
     is_retired: bool = False
+    is_raised: bool = False
+    next_producer_id: int = NO_PRODUCER
 
     @property
     def is_ongoing(self) -> bool:
@@ -105,6 +109,22 @@ class Transaction:
         """The decision over an ongoing one."""
         return replace(self, state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
 
+    def raised(self, commit: bool, next_producer_id: int = NO_PRODUCER) -> Transaction:
+        """The decision over an ongoing one, with the next epoch; and who the producer is then, where epochs are used up."""
+        return replace(
+            self.decided(commit),
+            epoch=self.epoch + 1,
+            last_producer_id=self.producer_id,
+            last_epoch=self.epoch,
+            is_raised=True,
+            next_producer_id=next_producer_id,
+        )
+
+    @property
+    def successor(self) -> tuple[int, int]:
+        """The producer id and the epoch that go on once the transaction is complete."""
+        return (self.producer_id, self.epoch) if self.next_producer_id == NO_PRODUCER else (self.next_producer_id, 0)
+
     def retired(self) -> Transaction:
         """A decided or complete one whose epoch is used up. Nobody gets this epoch from InitProducerId once more."""
         return replace(self, is_retired=True, last_producer_id=NO_PRODUCER, last_epoch=NO_EPOCH)
@@ -113,7 +133,16 @@ class Transaction:
         """What a prepared one becomes when all partitions have their markers."""
         commits = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
-        return replace(self, state=state, partitions=frozenset(), ended=self.decision)
+        producer_id, epoch = self.successor
+        return replace(
+            self,
+            producer_id=producer_id,
+            epoch=epoch,
+            next_producer_id=NO_PRODUCER,
+            state=state,
+            partitions=frozenset(),
+            ended=self.decision,
+        )
 
 
 def transaction_key(transactional_id: str) -> str:
@@ -139,10 +168,13 @@ def encode(transaction: Transaction) -> bytes:
         "updated_ms": transaction.updated_ms,
         "last_producer_id": transaction.last_producer_id,
         "last_epoch": transaction.last_epoch,
+        "next_producer_id": transaction.next_producer_id,
     }
     value |= {name: number for name, number in unsaid.items() if number >= 0}
     if transaction.is_retired:
         value["retired"] = True
+    if transaction.is_raised:
+        value["raised"] = True
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
@@ -169,7 +201,9 @@ def decode(key: str, value: bytes) -> Transaction | Refused:
             last_producer_id=_or_none(fields, "last_producer_id", _I64_MAX),
             last_epoch=_or_none(fields, "last_epoch", EPOCH_MAX),
             ended=Outcome(plain_text(fields.get("ended", ""))),
-            is_retired=_is_retired(fields, state),
+            is_retired=_is_of_an_end(fields, "retired", state),
+            is_raised=_is_of_an_end(fields, "raised", state),
+            next_producer_id=_next_producer_id(fields, state),
         )
 
     return read_or_refuse(read)
@@ -194,10 +228,17 @@ def _partitions(found: object) -> frozenset[tuple[bytes, int]]:
     return frozenset(partitions)
 
 
-def _is_retired(fields: dict[str, Any], state: TransactionState) -> bool:
-    found = fields.get("retired", False)
+def _is_of_an_end(fields: dict[str, Any], name: str, state: TransactionState) -> bool:
+    found = fields.get(name, False)
     if type(found) is not bool or (found and state not in _PREPARED and state not in _COMPLETE):
-        raise ValueError("an epoch is retired, true or false, where its transaction has ended")
+        raise ValueError(f"an epoch is {name}, true or false, where its transaction has ended")
+    return found
+
+
+def _next_producer_id(fields: dict[str, Any], state: TransactionState) -> int:
+    found = _or_none(fields, "next_producer_id", _I64_MAX)
+    if found != NO_PRODUCER and state not in _PREPARED:
+        raise ValueError("another producer id follows a transaction that is decided and not complete")
     return found
 
 

@@ -5,6 +5,10 @@ of a producer id never goes back under its key. A decision is final: what is dec
 transaction, by the same producer in the same way. A partition leaves a transaction only with its end. With an epoch that a
 command has retired nothing begins any more.
 
+A decision may go together with the next epoch (`Transaction.is_raised`). Nodes of releases before transaction.version 2 ignore
+such a change. Therefore none is proposed before all nodes know of it (`Membership.transaction_version`). What those nodes took
+is taken here too, so that an older log leaves the same keys.
+
 What is judged follows from the applied commands alone, so all nodes hold the same transactions at one offset.
 """
 
@@ -16,7 +20,7 @@ from raftlake.kv.commands import EndTxn
 from raftlake.kv.keyspace import Entry
 from raftlake.kv.rules import Decided
 from raftlake.kv.strict_json import Refused
-from raftlake.replica.transaction_entry import Transaction, TransactionState, decode, encode
+from raftlake.replica.transaction_entry import NO_PRODUCER, Transaction, TransactionState, decode, encode
 
 _S = TransactionState
 #: What may follow a state. A decision is followed by its own end alone, which is asked for beside.
@@ -101,6 +105,8 @@ class TransactionIndex:
         standing = self._by_key[key]
         if standing.epoch != ending.epoch:
             return f"the producer {ending.producer_id} has the epoch {standing.epoch}, not {ending.epoch}"
+        if standing.is_raised:
+            return f"the producer {ending.producer_id} has no transaction of the epoch {ending.epoch} yet"
         decided = standing.decided(ending.commit)
         if standing.is_ongoing:
             return Decided((key, encode(decided.retired() if ending.retires_epoch else decided)))
@@ -124,10 +130,14 @@ class TransactionIndex:
 
 def fault_of_change(found: Transaction, before: Transaction) -> str | None:
     """Why a transaction may not become what is put over it; None where it may."""
+    if found.is_raised and not before.is_prepared and (found.is_prepared or _has_moved(found, before)):
+        return _fault_of_raise(found, before)
     if found.state not in _NEXT[before.state]:
         return f"no transaction that is {before.state.value} becomes {found.state.value}"
     if before.is_prepared and not found.is_prepared and found.ended is not before.decision:
         return f"the transaction ends by {before.decision.value}, and nothing follows that says another end"
+    if before.is_prepared and not found.is_prepared and before.next_producer_id != NO_PRODUCER:
+        return None if found.producer_id == before.next_producer_id else "the next producer id is told by the decision"
     if found.producer_id != before.producer_id:
         is_new = found.state is TransactionState.EMPTY and found.last_producer_id == before.producer_id
         return (
@@ -150,7 +160,27 @@ def _fault_of_step(found: Transaction, before: Transaction) -> str | None:
     if before.is_retired and not steps and not found.is_retired:
         return f"the epoch {before.epoch} of the producer {before.producer_id} is retired"
     if before.is_prepared and found.is_prepared:
-        return None if (steps, found.partitions) == (0, before.partitions) else "what is decided stays as it is"
+        is_same = (steps, found.partitions) == (0, before.partitions)
+        is_same = is_same and (found.is_raised, found.next_producer_id) == (before.is_raised, before.next_producer_id)
+        return None if is_same else "what is decided stays as it is"
     if found.state is not TransactionState.EMPTY and steps:
         return "a producer that gets its next epoch has nothing under way"
     return None
+
+
+def _has_moved(found: Transaction, before: Transaction) -> bool:
+    return (found.producer_id, found.epoch) != (before.producer_id, before.epoch)
+
+
+def _fault_of_raise(found: Transaction, before: Transaction) -> str | None:
+    """The same for an end with the next epoch: a decision, or the abort of a transaction in which nothing was done."""
+    is_next = (found.producer_id, found.epoch) == (before.producer_id, before.epoch + 1)
+    if before.is_ongoing:
+        keeps = found.is_prepared and found.partitions == before.partitions
+        return None if is_next and keeps else "a decision raises the epoch by one and keeps the partitions"
+    told = (found.last_producer_id, found.last_epoch) == (before.producer_id, before.epoch)
+    is_new = found.producer_id != before.producer_id and found.epoch == 0 and told
+    # A retired epoch is followed by the next one, however its transaction ended.
+    is_end = found.state is (before.state if before.is_retired else TransactionState.COMPLETE_ABORT)
+    fits = is_end and not found.partitions and not found.is_retired
+    return None if fits and (is_next or is_new) else "where nothing is under way the epoch is raised by an empty abort"

@@ -135,10 +135,10 @@ API_TABLE: Mapping[ApiKey, Api] = MappingProxyType(
             Api(ApiKey.DELETE_RECORDS, 0, 2, 2, "delete_records"),
             Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2, "init_producer_id"),
             Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 4, 4, "offset_for_leader_epoch"),
-            # From version 4 on for brokers. Later versions of EndTxn and TxnOffsetCommit are KIP-890 part 2.
+            # From version 4 on for brokers. Later versions of TxnOffsetCommit add its groups to the transaction.
             Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 3, 3, "add_partitions_to_txn"),
             Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3, "add_offsets_to_txn"),
-            Api(ApiKey.END_TXN, 0, 4, 3, "end_txn"),
+            Api(ApiKey.END_TXN, 0, 5, 3, "end_txn"),
             Api(ApiKey.WRITE_TXN_MARKERS, 1, 2, 1, "write_txn_markers"),
             Api(ApiKey.TXN_OFFSET_COMMIT, 0, 4, 3, "txn_offset_commit"),
             Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, 4, "describe_configs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from raftlake.replica.config import METADATA_GROUP, Endpoint
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
 from raftlake.replica.node import ReplicaNode
 from raftlake.replica.reserved import PRODUCER_IDS_BLOCK, Topic
+from raftlake.replica.transaction_entry import Transaction, TransactionState, transaction_key
+from raftlake.replica.transaction_entry import encode as encode_transaction
 from raftlake.replica.voters.membership import LOOK_INTERVAL_MS, cluster_value
 from raftlake.wire.batches import Record, build_batch
 from raftlake.wire.control import voters_batch
@@ -105,6 +108,43 @@ def test_users_keys_may_be_written_by_all_of_them(cluster: Cluster, origin: Orig
     assert outcome.status is ProposeStatus.DONE
     if origin in WHERE:
         assert forward(cluster, framed(put("/raftlakes", b"1")), origin=origin) is ErrorCode.NONE
+
+
+ID_KEY = transaction_key("a")
+IDLE = Transaction(transactional_id="a", producer_id=4, epoch=2, timeout_ms=9, state=TransactionState.EMPTY)
+BEGUN = replace(IDLE, state=TransactionState.ONGOING, partitions=frozenset({(TOPIC_ID, 0)}), started_ms=7)
+
+
+def as_put(found: Transaction, version: int | None) -> Txn:
+    return put(ID_KEY, encode_transaction(found), version)
+
+
+@pytest.mark.parametrize("standing", [IDLE, BEGUN, BEGUN.raised(True).completed()], ids=lambda found: found.state.value)
+def test_a_node_adds_partitions_to_transactions_and_changes_nothing_else_of_them(
+    cluster: Cluster, standing: Transaction
+) -> None:
+    outcome = propose(cluster, as_put(standing, None), Origin.SELF)
+    assert outcome.result is not None and not outcome.result.ignored
+    version = outcome.result.offset
+    more = replace(
+        standing,
+        state=TransactionState.ONGOING,
+        partitions=frozenset({(TOPIC_ID, 0), (TOPIC_ID, 1)}),
+        is_raised=False,
+        started_ms=8,
+        updated_ms=9,
+    )
+    others = [replace(more, epoch=more.epoch + 1), replace(more, timeout_ms=10), replace(more, producer_id=5)]
+    others += [replace(more, last_producer_id=1, last_epoch=1), more.decided(True), more.raised(True), IDLE]
+    for found in others:
+        assert forward(cluster, framed(as_put(found, version))) is ErrorCode.POLICY_VIOLATION, found
+    for unconditional in (as_put(more, None), as_put(more, 0)):
+        assert forward(cluster, framed(unconditional)) is ErrorCode.POLICY_VIOLATION
+    assert cluster.leader().kv.state.transactions.by_key[ID_KEY] == standing
+    assert forward(cluster, framed(as_put(more, version))) is ErrorCode.NONE
+    assert cluster.leader().kv.state.transactions.by_key[ID_KEY] == more
+    # Another change came first: the condition refuses it, as of any change.
+    assert forward(cluster, framed(as_put(more, version))) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("origin", Origin)

@@ -129,7 +129,14 @@ def test_the_addresses_of_a_node_are_read_back() -> None:
     listener, http = Endpoint("::1", 9092), Endpoint("h.example", 8080)
     for front in (None, http):
         config = NodeConfig(node_id=NodeId(7), voters={}, listener=listener, http_listener=front)
-        assert decode_node(f"{NODES_PREFIX}7", addresses_value(config)) == NodeAddresses(NodeId(7), listener, front)
+        assert decode_node(f"{NODES_PREFIX}7", addresses_value(config)) == NodeAddresses(NodeId(7), listener, front, 2)
+
+
+@pytest.mark.parametrize(("told", "known"), [("", 0), (', "transaction_version": 1', 1), (', "transaction_version": 7', 7)])
+def test_a_node_of_an_older_release_tells_no_transaction_version(told: str, known: int) -> None:
+    found = decode_node(f"{NODES_PREFIX}7", b'{"host": "h", "port": 1' + told.encode() + b"}")
+    assert found == NodeAddresses(NodeId(7), Endpoint("h", 1), None, known)
+    assert isinstance(decode_node(f"{NODES_PREFIX}7", b'{"host": "h", "port": 1, "transaction_version": -1}'), Refused)
 
 
 def test_fields_of_later_versions_do_no_harm() -> None:

@@ -219,6 +219,6 @@ def test_whoever_fenced_its_own_last_epoch_gets_another_id() -> None:
 def test_time_that_is_over_aborts_the_one_transaction_that_it_was_for() -> None:
     out = TimeOut(transactional_id="a", producer_id=10, epoch=3)
     known = replace(ONGOING, last_producer_id=10, last_epoch=2)
-    assert out.judge(known, NOW) == Write(replace(ABORTING, epoch=4, updated_ms=NOW), DONE)
+    assert out.judge(known, NOW) == Write(replace(ABORTING, epoch=4, updated_ms=NOW, is_raised=True), DONE)
     for standing in (None, EMPTY, COMMITTING, ABORTED, replace(ONGOING, epoch=4), replace(ONGOING, producer_id=11)):
         assert out.judge(standing, NOW) == DONE

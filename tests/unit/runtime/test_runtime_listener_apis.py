@@ -218,7 +218,7 @@ def test_api_versions_names_what_is_served_at_that_listener(use: ListenerUse, ab
             wire.send(ApiKey.API_VERSIONS, 4, api_versions(4))
             _, newest = await wire.receive(ApiKey.API_VERSIONS, 4)
             # What `FakeNode` says.
-            assert [feature.max_version_level for feature in newest.finalized_features] == [1]
+            assert [feature.max_version_level for feature in newest.finalized_features] == [1, 2]
             assert newest.finalized_features_epoch == 7
             # A newer client asks in a version that is not known here, and goes on from that answer.
             wire.writer.write(b"\x00\x00\x00\x0c\x00\x12\x00\x4d\x00\x00\x00\x07\x00\x02me")

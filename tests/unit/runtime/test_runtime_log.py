@@ -119,3 +119,14 @@ def test_api_versions_tells_the_kraft_version_that_the_log_has(
     _, decoded = decode_response(ApiKey.API_VERSIONS, version, b"".join(encode_response(header, answer))[4:])
     found = [(each.name, each.min_version_level, each.max_version_level) for each in decoded.finalized_features]
     assert (decoded.finalized_features_epoch, found) == told
+
+
+@pytest.mark.parametrize(("version", "level"), [(3, 2), (4, 0), (4, 2)])
+def test_api_versions_tells_the_transaction_version_that_all_nodes_know(version: int, level: int) -> None:
+    header = RequestHeader(ApiKey.API_VERSIONS, version, 7, None)
+    answer: Any = answer_api_versions(version, finalized=(0, Offset(9)), transaction_version=level)
+    _, decoded = decode_response(ApiKey.API_VERSIONS, version, b"".join(encode_response(header, answer))[4:])
+    found = [(each.name, each.min_version_level, each.max_version_level) for each in decoded.finalized_features]
+    assert found == ([("transaction.version", 2, 2)] if (version, level) == (4, 2) else [])
+    supported = [(each.name, each.min_version, each.max_version) for each in decoded.supported_features]
+    assert (("transaction.version", 0, 2) in supported) is (version == 4)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from raftlake.errors import ErrorCode
+from raftlake.errors import ErrorCode, RequestRejected
 from raftlake.replica import transaction_entry
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.producer_state import ProducerStates
 from raftlake.replica.transactions import markers as markers_module
+from raftlake.replica.transactions import verification
 from raftlake.sim.clients.committed_readers import BELOW_STABLE, STABLE_STAYS, CommittedReader
 from raftlake.sim.clients.transaction_messages import added_errors, coordinator_of, granted
 from raftlake.sim.clients.transactions import TransactionalProducer
@@ -25,6 +26,7 @@ from raftlake.sim.histories.transactions import (
     COMMITTED_ALL,
     COMMITTED_ONLY,
     ENDS,
+    RAISED,
     RETIRED,
 )
 from raftlake.sim.invariants import Violation
@@ -56,6 +58,28 @@ def test_some_seeds_have_transactions_over_several_partitions() -> None:
     assert 10 < len(found) < 40 and any(settings.partitions > 2 for settings in found)
 
 
+RAISING = replace(QUIET, transactors=4, raising_transactors=2)
+
+
+@pytest.mark.parametrize("raising", [1, 2])
+def test_epochs_are_raised_used_up_and_repeated_and_batches_come_late(raising: int) -> None:
+    cluster = Cluster(replace(RAISING, raising_transactors=raising, safety_ms=20_000))
+    covered = cluster.run().covered
+    assert covered["transaction committed"] > 8 and covered["transaction aborted"] > 5
+    assert covered["transaction committed beside a key"] > 5
+    assert covered["another producer id with the end of a transaction"]
+    assert covered["end of a transaction once more (NONE)"] and covered["end of a transaction once more (PRODUCER_FENCED)"]
+    assert covered["batch of an ended transaction (INVALID_PRODUCER_EPOCH)"] > 3
+    producers = [client for client in cluster.clients if isinstance(client, TransactionalProducer)]
+    assert all(client.completed for client in producers)
+
+
+def test_half_of_the_seeds_with_transactions_raise_epochs() -> None:
+    drawn = [settings for seed in range(400) if (settings := Settings.draw(seed)).transactors]
+    found = [settings.raising_transactors for settings in drawn]
+    assert set(found) == {0, 1, 2} and 0.35 < sum(each > 0 for each in found) / len(found) < 0.65
+
+
 def test_what_an_answer_says_of_a_transaction() -> None:
     coordinator = SimpleNamespace(node_id=2, error_code=0)
     assert coordinator_of(SimpleNamespace(coordinators=(coordinator,))) == 2
@@ -69,10 +93,10 @@ def test_what_an_answer_says_of_a_transaction() -> None:
     assert added == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
 
 
-def broken(patch: pytest.MonkeyPatch, where: Any, name: str, instead: Any) -> str:
+def broken(patch: pytest.MonkeyPatch, where: Any, name: str, instead: Any, settings: Settings = QUIET) -> str:
     patch.setattr(where, name, instead)
     with pytest.raises(Violation) as caught:
-        Cluster(replace(QUIET, liveness_ms=10_000)).run()
+        Cluster(replace(settings, liveness_ms=10_000)).run()
     return str(caught.value)
 
 
@@ -129,6 +153,30 @@ def test_a_command_that_comes_once_more_and_ends_the_next_transaction_is_found(m
     """Where commands do not retire the epoch, as Kafka's own ends do not."""
     told = broken(monkeypatch, transaction_entry.Transaction, "retired", lambda transaction: transaction)
     assert RETIRED in told
+
+
+def test_a_batch_that_comes_late_into_the_next_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ProducerStates.check
+
+    def deaf(self: ProducerStates, producer_id: int, epoch: int, *args: Any, **more: Any) -> Any:
+        try:
+            return honest(self, producer_id, epoch, *args, **more)
+        except RequestRejected as rejected:
+            # Plain producers send older epochs too, to be refused: theirs is 0.
+            if rejected.code is not ErrorCode.INVALID_PRODUCER_EPOCH or epoch == 0:
+                raise
+            return None
+
+    monkeypatch.setattr(verification, "refusal", lambda *_: ErrorCode.NONE)
+    told = broken(monkeypatch, ProducerStates, "check", deaf, RAISING)
+    assert RAISED in told
+
+
+def test_an_end_that_tells_the_epoch_as_it_was_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(transaction: transaction_entry.Transaction, commit: bool, _next: int = -1) -> transaction_entry.Transaction:
+        return transaction.decided(commit)
+
+    assert RAISED in broken(monkeypatch, transaction_entry.Transaction, "raised", kept, RAISING)
 
 
 def test_a_producer_that_forgets_its_open_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from raftlake.sim.histories.transactions import (
     COMMITTED_ALL,
     COMMITTED_ONLY,
     ENDS,
+    RAISED,
     RETIRED,
     RetiredEpochs,
     Shown,
@@ -46,9 +47,9 @@ class Log:
         )
         return self._put(build_batch(records, base_offset=self._end, leader_epoch=1, timestamp_ms=1, **more), len(values))
 
-    def mark(self, producer: int, kind: int) -> Log:
+    def mark(self, producer: int, kind: int, *, epoch: int = 0) -> Log:
         record = Record(key=struct.pack(">hh", 0, kind), value=struct.pack(">hi", 0, 3))
-        more = {"producer_id": producer, "producer_epoch": 0, "base_sequence": -1, "transactional": True, "control": True}
+        more = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": -1, "transactional": True, "control": True}
         return self._put(build_batch([record], base_offset=self._end, leader_epoch=1, timestamp_ms=1, **more), 1)
 
     def _put(self, batch: bytearray, count: int) -> Log:
@@ -80,13 +81,22 @@ def test_records_without_a_marker_before_the_next_epoch_are_told() -> None:
     """Simulator, seed 840003614: all records of an open transaction were deleted, and replicas that had known it began anew."""
     log = Log().append(b"a", producer=7).append(b"b", producer=8).mark(8, COMMIT).append(b"c", producer=8, epoch=1)
     assert log.standing().unmarked == {}
-    log.append(b"d", producer=7, epoch=1).append(b"e", producer=7, epoch=1).mark(7, ABORT)
+    log.append(b"d", producer=7, epoch=1).append(b"e", producer=7, epoch=1).mark(7, ABORT, epoch=1)
     assert log.standing().unmarked == {0: b"a"}
     assert log.standing().visible == {1: b"b"}
     found = [transaction("deleted", outcome=True, p0=[b"a"]), transaction("other", outcome=True, p0=[b"b"])]
     check_transactions(found, {0: log.standing()}, {b"a"})
     with pytest.raises(Violation):
         check_transactions(found, {0: log.standing()})
+
+
+def test_a_batch_behind_the_marker_that_raised_its_epoch_is_found() -> None:
+    """As KIP-890 part 2 has it; below version 2 the epoch stays, and nothing tells such a batch from the next transaction's."""
+    log = Log().append(b"a", producer=7).append(b"b", producer=8).mark(7, COMMIT, epoch=1).mark(8, COMMIT)
+    log.append(b"c", producer=8).append(b"d", producer=7, epoch=1).mark(7, COMMIT, epoch=2)
+    assert log.standing() == Standing({0: b"a", 1: b"b", 5: b"d"}, {8: (b"c",)})
+    with pytest.raises(Violation, match=f"{RAISED}: offset 7: producer 7 epoch 1, after 2"):
+        log.append(b"late", producer=7, epoch=1).standing()
 
 
 def judge(found: Transaction, *logs: Log) -> str:

@@ -18,11 +18,14 @@ from raftlake.replica.partition.start_points import Slices
 from raftlake.replica.refused_for_good import COMMIT, TRANSACTIONS
 from raftlake.replica.services import Services
 from raftlake.replica.transaction_entry import ID_BYTES_MAX, Transaction, TransactionState
+from raftlake.replica.transactions.raising import EndAndRaise
 from raftlake.replica.transactions.requests import AddPartitions, Answer, End, InitProducer, Request
 from raftlake.wire.durations import milliseconds, moment
 
 #: The first versions whose clients know PRODUCER_FENCED.
 INIT_FENCED_FROM, OTHERS_FENCED_FROM = 4, 2
+#: The version of EndTxn that raises the epoch, and the transaction.version that it belongs to (KIP-890 part 2).
+END_RAISES_FROM, RAISES = 5, 2
 #: Transactions that one answer lists, and that are looked at together.
 LISTED_MAX = 10_000
 LOOKS_AT_ONCE = 1_000
@@ -129,7 +132,9 @@ def _added(request: Any, error_of: Callable[[tuple[str, int]], ErrorCode]) -> ob
 
 
 def end_txn(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:
-    wanted = End(
+    version = type(request).__version__
+    raises = version >= END_RAISES_FROM
+    wanted = (EndAndRaise if raises else End)(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,
         epoch=request.producer_epoch,
@@ -137,9 +142,14 @@ def end_txn(node: Services, request: Any, client: ClientContext, reply: Reply) -
     )
 
     def done(answer: Answer) -> None:
-        reply(Answers(request).make("EndTxnResponse", error_code=kafka_error(answer.error)))
+        identity = {"producer_id": answer.producer_id, "producer_epoch": answer.epoch} if raises else {}
+        reply(Answers(request).make("EndTxnResponse", error_code=kafka_error(answer.error), **identity))
 
-    _submit(node, wanted, client, OTHERS_FENCED_FROM, type(request).__version__, done)
+    if raises and node.transactions.coordinator.why_not is ErrorCode.NONE and node.membership.transaction_version < RAISES:
+        # A node of an older release would ignore the change. The producer asks again until all nodes know of it.
+        done(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+        return
+    _submit(node, wanted, client, OTHERS_FENCED_FROM, version, done)
 
 
 def add_offsets_to_txn(node: Services, request: Any, client: ClientContext, reply: Reply) -> None:

@@ -1,10 +1,11 @@
 """Who may propose what: the gate in front of the metadata log.
 
-Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a topic
-that is created, changed or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it copies to
-the tier, where the records of partitions begin; or a client's command, which may end transactions. The keys of transactions are
-written by the leader of the metadata log alone, so no node forwards them. The node itself is not asked. Knows nothing of
-connections; `ports.Origin` says who asks, and a claimed number which node.
+Decides by who asks. A client writes users' keys. Another node forwards what nodes of its kind write: its own addresses, a
+topic that is created, changed or deleted, the next block of producer ids, the cluster's id where that was spoilt, what it
+copies to the tier, where the records of partitions begin; or a client's command, which may end transactions. Of the keys of
+transactions a node forwards one change: a partition that it leads becomes part of one. All else the leader of the metadata log
+writes alone. The node itself is not asked. Knows nothing of connections; `ports.Origin` says who asks, and a claimed number
+which node.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from raftlake.kv.keys import (
     STARTS_PREFIX,
     TIER_PREFIX,
     TOPICS_PREFIX,
+    TRANSACTIONS_PREFIX,
     is_reserved,
 )
 from raftlake.kv.strict_json import Refused
@@ -44,6 +46,7 @@ from raftlake.replica.reserved import (
     start_group,
 )
 from raftlake.replica.reserved_rules import PARTITIONS_MAX
+from raftlake.replica.transaction_entry import decode as decode_transaction
 from raftlake.wire.batches import decode_records, validate
 
 logger = logging.getLogger("raftlake.proposals")
@@ -112,6 +115,8 @@ class ProposalGate:
             return self._refusal_of_block(operation, version)
         if key == CLUSTER_KEY:
             return self._refusal_of_cluster(operation)
+        if key.startswith(TRANSACTIONS_PREFIX):
+            return self._refusal_of_addition(operation, version)
         return "nodes write no such key"
 
     def _refusal_of_starts(self, txn: Txn) -> str | None:
@@ -168,6 +173,27 @@ class ProposalGate:
             return None if is_next else f"the next block of producer ids ends at {known + PRODUCER_IDS_BLOCK}"
         # A block that was taken meanwhile the condition refuses. One that is being taken is not applied yet.
         return None if version < applied or wanted > known else f"producer ids below {known} are given out already"
+
+    def _refusal_of_addition(self, operation: Put, version: int) -> str | None:
+        """Which partitions an ongoing transaction may lose or keep the rules see to (`transaction_index`)."""
+        found = decode_transaction(operation.key, operation.value)
+        if isinstance(found, Refused):
+            return found.reason
+        entry, standing = self._state.machine.get(operation.key), self._state.transactions.by_key.get(operation.key)
+        if version == ABSENT or not found.is_ongoing:
+            return "a node adds partitions to a transaction, and changes nothing else of it"
+        if entry is None or standing is None or entry.version != version:
+            # The condition refuses it, or holds once this node has applied what the other one has.
+            return None
+        told = replace(
+            found,
+            state=standing.state,
+            partitions=standing.partitions,
+            is_raised=standing.is_raised,
+            started_ms=standing.started_ms,
+            updated_ms=standing.updated_ms,
+        )
+        return None if told == standing else "a node adds partitions to a transaction, and changes nothing else of it"
 
     def _refusal_of_cluster(self, operation: Put) -> str | None:
         found = decode_cluster(operation.value)

@@ -44,6 +44,8 @@ class PendingAppend:
     version: int = 0
     #: The leader's epoch in which what the quorum's keys say of the transaction was looked up, after the batches had come.
     looked_up_in: Epoch = NO_EPOCH
+    #: Why the partition could not be added to the transaction, where that was asked for.
+    not_added: ErrorCode | None = None
     #: The one batch is this end of a transaction; and what is told instead where it must not be written.
     marker: EndMarker | None = None
     stale: Callable[[], ErrorCode | None] = _nothing_against_it

@@ -30,6 +30,7 @@ from raftlake.replica.kv.service import KvService
 from raftlake.replica.quorum import Quorum
 from raftlake.replica.timers import Timer
 from raftlake.replica.transaction_entry import Transaction, encode, transaction_key
+from raftlake.replica.transactions.raising import EndAndRaise
 from raftlake.replica.transactions.requests import Answer, Decide, InitProducer, Request, TakeId, Wait, Write
 
 #: How long a request waits for the end of the transaction before. Clients wait 30 s for an answer, and more at once is no use.
@@ -140,6 +141,9 @@ class Coordinator:
                 else:
                     held.is_asking = True
                     self._kv.read(True, partial(self._on_proven, lane, held))
+            case Write() if lane.marked_version and isinstance(held.request, EndAndRaise):
+                # It ends nothing but an empty transaction, which must not hide how the one before has ended.
+                return self._wait(lane, held)
             case Write(transaction=transaction, answer=told):
                 full = self._refusal_of_id(standing)
                 if full is not None:
@@ -153,11 +157,14 @@ class Coordinator:
                 held.is_asking = True
                 self._take_id(partial(self._on_id, lane, held))
             case Wait():
-                if held.timer is None:
-                    at_ms = self._engine.now_ms + HOLD_MS
-                    held.timer = self._engine.timers.schedule(at_ms, partial(self._give_up, lane, held))
-                return False
+                return self._wait(lane, held)
         return True
+
+    def _wait(self, lane: _Lane, held: _Held) -> bool:
+        if held.timer is None:
+            at_ms = self._engine.now_ms + HOLD_MS
+            held.timer = self._engine.timers.schedule(at_ms, partial(self._give_up, lane, held))
+        return False
 
     def _view(self, lane: _Lane) -> tuple[int, Transaction | None]:
         """The key's version and its transaction, which counts as complete once all markers are written."""
@@ -189,7 +196,7 @@ class Coordinator:
 
     def _on_id(self, lane: _Lane, held: _Held, producer_id: int | None) -> None:
         held.is_asking = False
-        assert isinstance(held.request, InitProducer)
+        assert isinstance(held.request, InitProducer | EndAndRaise)
         if producer_id is None:
             self._answer(lane, held, Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
         held.request.new_id = producer_id

@@ -2,9 +2,8 @@
 
 Each request says what comes next (`Step`): an answer, a change to be committed, a new producer id, or a wait until the last
 transaction of the id is complete. It is judged anew after each change of the transaction, until it is answered. The errors are
-those of Kafka's TransactionCoordinator (without KIP-890 part 2: the epoch of a producer counts on only by InitProducerId).
-Who goes on with an epoch that a command has retired is fenced: Kafka's clients give up then, and the next producer asks for
-its epoch.
+those of Kafka's TransactionCoordinator. EndTxn of version 5 on, which raises the epoch, is in `raising`. Who goes on with an
+epoch that a command has retired is fenced: Kafka's clients give up then, and the next producer asks for its epoch.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class InitProducer:
     def judge(self, standing: Transaction | None, wall_ms: int) -> Step:
         if standing is None:
             return self._begin(wall_ms)
-        is_current = self.expected in (None, (standing.producer_id, standing.epoch))
+        is_current = self.expected in (None, standing.successor)
         is_retry = self.expected is not None and self.expected == (standing.last_producer_id, standing.last_epoch)
         if not is_current and not is_retry:
             return FENCED
@@ -145,6 +144,7 @@ class InitProducer:
             last_producer_id=last_id,
             last_epoch=last_epoch,
             is_retired=False,
+            is_raised=False,
         )
 
     def _last(self, standing: Transaction) -> tuple[int, int]:
@@ -157,7 +157,8 @@ class InitProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """AddPartitionsToTxn. The first one begins the transaction."""
+    """AddPartitionsToTxn, and what the leader of a partition asks for a batch of Produce from version 12 on. The first one
+    begins the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -165,9 +166,12 @@ class AddPartitions:
     partitions: frozenset[tuple[bytes, int]] = field(default_factory=frozenset)
 
     def judge(self, standing: Transaction | None, wall_ms: int) -> Step:
-        if standing is None or standing.producer_id != self.producer_id:
+        if standing is None:
             return UNMAPPED
-        if standing.epoch != self.epoch or standing.is_retired:
+        producer_id, epoch = standing.successor
+        if producer_id != self.producer_id:
+            return UNMAPPED
+        if epoch != self.epoch or standing.is_retired:
             return FENCED
         if standing.is_prepared:
             return Wait()
@@ -182,6 +186,7 @@ class AddPartitions:
                 standing,
                 state=TransactionState.ONGOING,
                 partitions=together,
+                is_raised=False,
                 started_ms=standing.started_ms if standing.is_ongoing else wall_ms,
                 updated_ms=wall_ms,
             ),
@@ -191,7 +196,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """EndTxn. It is answered once it is decided; the markers follow."""
+    """EndTxn below version 5. It is answered once it is decided; the markers follow."""
 
     transactional_id: str
     producer_id: int
@@ -225,5 +230,6 @@ class TimeOut:
             or (standing.producer_id, standing.epoch) != (self.producer_id, self.epoch)
         ):
             return DONE
-        fenced = replace(standing.decided(False), epoch=standing.epoch + 1, updated_ms=wall_ms)
+        # Nobody has the next epoch. A producer that knows EndTxn of version 5 gets it by aborting, and so hears of the abort.
+        fenced = replace(standing.raised(False), updated_ms=wall_ms)
         return Write(replace(fenced, last_producer_id=NO_PRODUCER, last_epoch=NO_EPOCH), DONE)

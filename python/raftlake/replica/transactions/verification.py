@@ -1,8 +1,10 @@
 """Whether a producer's transaction may begin in a partition, and whether a marker is due there: judged by the quorum's keys
-(KIP-890 part 1).
+(KIP-890).
 
 Kafka's leader asks the coordinator. Here each node applies the keys of all transactions, so mostly nothing is asked. What the
-applied keys do not allow is looked up once by a linearizable read, since this node may not have applied the change yet.
+applied keys do not allow is looked up once by a linearizable read, since this node may not have applied the change yet. A
+batch of Produce from version 12 on brings its partition with it: where the keys do not allow it, the partition is added to the
+transaction first (`additions`).
 
 Owns the one look that each leadership begins with. A leader's log may hold the end of a transaction which the keys that it has
 applied still call ongoing: a late batch would begin that transaction anew, and nobody would end it. So nothing begins and no
@@ -21,11 +23,22 @@ from raftlake.replica.engine import Engine
 from raftlake.replica.partition.partition import Partition
 from raftlake.replica.partition.pending import PendingAppend
 from raftlake.replica.transaction_entry import Outcome, Transaction
+from raftlake.replica.transactions.additions import PartitionId, Producer
+from raftlake.replica.transactions.requests import Answer
 from raftlake.wire.batches import EndMarker
 
 #: The first versions of Produce that know TRANSACTION_ABORTABLE, and those whose clients repeat CONCURRENT_TRANSACTIONS.
 ABORTABLE_FROM_VERSION = 11
 CONCURRENT_FROM_VERSION = 12
+#: The first version of Produce that adds its partitions to the transaction.
+ADDS_FROM_VERSION = 12
+#: What is told of a partition that cannot be added. Producers know no PRODUCER_FENCED beside their records.
+_TOLD = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
+#: Nothing is known of the transaction: the batch is to come again.
+_UNKNOWN = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    | {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR}
+)
 
 
 class Keys(Protocol):
@@ -40,6 +53,12 @@ class Keys(Protocol):
     def read(self, linearizable: bool, done: Callable[[ReadOffsetResult], None]) -> None: ...
 
 
+class Adder(Protocol):
+    """See `Additions.add`."""
+
+    def add(self, producer: Producer, part: PartitionId, done: Callable[[Answer], None]) -> None: ...
+
+
 class AppliedTo(Protocol):
     @property
     def applied_offset(self) -> int: ...
@@ -50,9 +69,10 @@ class TransactionKeys(Protocol):
 
 
 class Verification:
-    def __init__(self, engine: Engine, keys: Keys) -> None:
+    def __init__(self, engine: Engine, keys: Keys, additions: Adder) -> None:
         self._engine = engine
         self._keys = keys
+        self._additions = additions
 
     # --- batches ---
 
@@ -60,6 +80,8 @@ class Verification:
         """NONE: the batch may begin its transaction. None: that has to be looked up. Else why it may not, as Kafka's leader
         says it."""
         epoch = partition.core.epoch
+        if pending.not_added is not None:
+            return pending.not_added
         if partition.keys_known_in != epoch:
             return None
         transaction = self._keys.state.transaction_of(pending.headers[0].producer_id)
@@ -67,8 +89,33 @@ class Verification:
         return error if error is ErrorCode.NONE or pending.looked_up_in == epoch else None
 
     def look_up(self, partition: Partition, pending: PendingAppend) -> None:
-        """Have the batch, which the partition holds, judged anew by the keys as of now."""
+        """Have the batch, which the partition holds, judged anew by the keys as of now. Its partition is added to the
+        transaction first where the version of the request says so."""
+        if pending.version >= ADDS_FROM_VERSION and pending.transactional_id is not None:
+            self._add(partition, pending, pending.transactional_id)
+        else:
+            self._look_up(partition, pending)
 
+    def _add(self, partition: Partition, pending: PendingAppend, transactional_id: str) -> None:
+        header, epoch = pending.headers[0], partition.core.epoch
+
+        def on_answer(answer: Answer) -> None:
+            is_leader = partition.core.is_leader and partition.core.epoch == epoch
+            if not is_leader or answer.error in _UNKNOWN:
+                partition.refuse_held(header.producer_id)
+            elif answer.error is ErrorCode.NONE and partition.keys_known_in != epoch:
+                self._look_up(partition, pending)
+            else:
+                if answer.error is not ErrorCode.NONE:
+                    pending.not_added = _TOLD.get(answer.error, answer.error)
+                pending.looked_up_in = epoch
+                if partition.end_hold(header.producer_id):
+                    self._engine.mark_appending(partition)
+
+        producer = (transactional_id, header.producer_id, header.producer_epoch)
+        self._additions.add(producer, (partition.group.topic_id, partition.group.partition), on_answer)
+
+    def _look_up(self, partition: Partition, pending: PendingAppend) -> None:
         def on_read(is_known: bool) -> None:
             producer_id = pending.headers[0].producer_id
             if not is_known:

@@ -1,5 +1,7 @@
 """What nodes tell each other through the key-value space: the cluster's id and where each node is reached.
 
+A node says too which transaction.version it knows. What older nodes do not understand is used once all nodes know it.
+
 `/raftlake/cluster` is written once, by the first leader of a quorum that was formatted without an id (KIP-595 "Cluster
 Bootstrapping"); `/raftlake/nodes/<id>` by each node when its addresses are new or its key is gone. The leader deletes the keys
 of nodes that neither vote nor fetch any more, so that no client is sent to them.
@@ -26,6 +28,8 @@ from raftlake.replica.reserved import NodeAddresses, decode_cluster, decode_node
 from raftlake.wire.ids import id_to_text
 
 RETRY_INTERVAL_MS = 2_000
+#: The transaction.versions that this release knows: 2 is KIP-890 part 2.
+TRANSACTION_VERSION_MIN, TRANSACTION_VERSION_MAX = 0, 2
 #: How often a leader looks for nodes that are gone.
 LOOK_INTERVAL_MS = 10_000
 #: Keys that one transaction of the leader deletes at most.
@@ -36,6 +40,7 @@ def addresses_value(config: NodeConfig) -> bytes:
     """What a node writes under its own key."""
     http = config.http_listener
     fields: dict[str, object] = {"host": config.listener.host, "port": config.listener.port}
+    fields["transaction_version"] = TRANSACTION_VERSION_MAX
     if http is not None:
         fields |= {"http_host": http.host, "http_port": http.port}
     return json.dumps(fields, sort_keys=True).encode()
@@ -88,6 +93,14 @@ class Membership:
         if node_id == self._engine.config.node_id:
             return self._engine.config.http_listener
         return self._http.get(node_id)
+
+    @property
+    def transaction_version(self) -> int:
+        """The transaction.version that may be used: what all nodes know, by their keys. 0 before each voter has told."""
+        told = {known.node_id: known.transaction_version for known in self._known.values()}
+        if self._engine.config.is_opaque or any(voter not in told for voter in self._quorum.latest.ids):
+            return 0
+        return min([*told.values(), TRANSACTION_VERSION_MAX])
 
     def _on_applied(self, applied_offset: int) -> None:
         machine = self._kv.machine

@@ -64,6 +64,8 @@ class ServedNode(Protocol):
 
     def finalized_kraft_version(self) -> tuple[int, Offset]: ...
 
+    def finalized_transaction_version(self) -> int: ...
+
 
 class RequestMetrics(Protocol):
     """What is counted here: `metrics.NodeMetrics`."""
@@ -324,7 +326,8 @@ class Listener:
             self._node.receive(connection.peer, rpc, lambda answer: reply(self._codec.encode_reply(header, rpc, answer)))
             return
         if api is ApiKey.API_VERSIONS:
-            reply(answer_api_versions(header.api_version, self.use, self._node.finalized_kraft_version()))
+            finalized, transaction_version = self._node.finalized_kraft_version(), self._node.finalized_transaction_version()
+            reply(answer_api_versions(header.api_version, self.use, finalized, transaction_version))
             return
         require_for_clients(self.use, header)
         if isinstance(message, ProduceRequest) and message.acks == -1:

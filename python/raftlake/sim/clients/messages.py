@@ -182,12 +182,24 @@ class Produced:
         return self.error in REFUSALS
 
 
-def ask_produce(topic: str, partition: int, batch: bytearray, timeout_ms: int, *, transactional_id: str | None = None) -> Ask:
-    """One batch for one partition, acknowledged by all; `batch` belongs to the node from here on."""
+#: From version 12 on a batch adds its partition to the transaction by itself (KIP-890, part 2).
+PRODUCE_VERSION, ADDING_PRODUCE_VERSION = 11, 12
+
+
+def ask_produce(
+    topic: str,
+    partition: int,
+    batch: bytearray,
+    timeout_ms: int,
+    *,
+    transactional_id: str | None = None,
+    version: int = PRODUCE_VERSION,
+) -> Ask:
+    """One batch for one partition, acknowledged by all; `batch` belongs to the node from here on. `version` is that of a
+    transactional one."""
     parts = [ProducePartition(partition, memoryview(batch))]
     topics = [ProduceTopic(topic, None, parts)]
-    # In version 12 a batch adds its partition to the transaction by itself (KIP-890, part 2).
-    version = 12 if transactional_id is None else 11
+    version = ADDING_PRODUCE_VERSION if transactional_id is None else version
     return ask_api(ApiKey.PRODUCE, version, ProduceRequest(-1, timeout_ms, transactional_id, topics))
 
 

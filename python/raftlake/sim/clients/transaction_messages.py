@@ -8,6 +8,7 @@ from typing import Any
 
 from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kio.schema.end_txn.v3.request import EndTxnRequest
+from kio.schema.end_txn.v5.request import EndTxnRequest as RaisingEndTxnRequest
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 from kio.schema.types import ProducerId, TopicName, TransactionalId
@@ -73,6 +74,17 @@ def ask_end(transactional_id: str, producer_id: int, epoch: int, *, commit: bool
         committed=commit,
     )
     return ask_api(ApiKey.END_TXN, 3, request)
+
+
+def ask_end_and_raise(transactional_id: str, producer_id: int, epoch: int, *, commit: bool) -> Ask:
+    """The same of transaction.version 2: the answer is read by `granted`."""
+    request = RaisingEndTxnRequest(
+        transactional_id=TransactionalId(transactional_id),
+        producer_id=ProducerId(producer_id),
+        producer_epoch=i16(epoch),
+        committed=commit,
+    )
+    return ask_api(ApiKey.END_TXN, 5, request)
 
 
 def ended_error(answer: Any) -> ErrorCode:

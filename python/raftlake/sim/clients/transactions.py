@@ -5,27 +5,36 @@ asks for the id anew. What has no answer is sent again, the same request, until 
 
 A command that ends a transaction beside a key is sometimes sent once more, long after its answer. It must not end the next
 transaction of its producer. After such a command a producer asks for its next epoch, or goes on wrongly and is fenced.
+
+A producer of transaction.version 2 (KIP-890 part 2) adds no partitions: its batches do. Each end gives it the next epoch.
+Sometimes its epochs are nearly used up. Sometimes an end is repeated after its answer, or a batch of the ended transaction
+comes late, while the next one is under way. `histories.transactions` judges where such a batch stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from raftlake.errors import ErrorCode
-from raftlake.kv.commands import EndTxn, Put, Txn
+from raftlake.kv.commands import Compare, EndTxn, Put, Txn
 from raftlake.kv.machine import TxnResult
+from raftlake.ports.driver import Origin
 from raftlake.raft.types import NodeId
 from raftlake.replica.kv.outcomes import ProposeOutcome, ProposeStatus
+from raftlake.replica.node import ReplicaNode
+from raftlake.replica.transaction_entry import EPOCH_EXHAUSTED, TransactionState, encode, transaction_key
 from raftlake.sim.clients.base import CALL_TIMEOUT_MS, Client, Shared, Target, wall_ms
 from raftlake.sim.clients.calls import Ask, CallFailure
-from raftlake.sim.clients.messages import ask_produce, produced
+from raftlake.sim.clients.messages import ADDING_PRODUCE_VERSION, PRODUCE_VERSION, ask_produce, produced
 from raftlake.sim.clients.transaction_messages import (
     added_errors,
     ask_add_partitions,
     ask_coordinator,
     ask_end,
+    ask_end_and_raise,
     ask_init,
     coordinator_of,
     ended_error,
@@ -33,7 +42,8 @@ from raftlake.sim.clients.transaction_messages import (
 )
 from raftlake.sim.clock import US_PER_MS
 from raftlake.sim.faults.faults import stream
-from raftlake.sim.histories.transactions import Transaction
+from raftlake.sim.histories.transactions import RAISED, Transaction
+from raftlake.sim.invariants.base import Violation
 from raftlake.sim.oracle import MARK_PREFIX, Append
 from raftlake.wire.batches import build_batch
 
@@ -43,6 +53,10 @@ TIMEOUTS_MS = (1_500, 4_000)
 BATCHES_MAX = 3
 #: How long after its answer a command that ended a transaction comes once more.
 LATE_MS_MAX = (100, 4_000)
+#: So often a batch that comes late looks for the leader.
+LATE_TRIES = 6
+#: The epochs with which producers go on whose epochs are nearly used up.
+AGED_FROM = EPOCH_EXHAUSTED - 4
 #: Nothing is to be had under this epoch, or in this transaction, any more.
 OVER = frozenset(
     {
@@ -79,6 +93,10 @@ class TransactionalProducer(Client):
         #: Of commands beside keys: what they decide, what is done after them, and which come once more. All else is drawn as
         #: without them.
         self._commands_rng = stream(shared.settings.seed, f"{name} commands")
+        #: The producer is of transaction.version 2; and what comes late of it, or comes once more.
+        raising = shared.settings.raising_transactors if target is None else 0
+        self._raises = raising == 2 or (raising == 1 and number % 2 == 1)
+        self._late_rng = stream(shared.settings.seed, f"{name} late")
 
     def step(self) -> None:
         if self._target.topic_id is None:
@@ -140,9 +158,32 @@ class TransactionalProducer(Client):
             self._incarnations += 1
             self._sequences.clear()
             self._records.clear()
-            self._begin_transaction()
+            if self._raises and self._epoch < AGED_FROM and self._late_rng.randrange(4) == 0:
+                self._next = self._age
+                self._age()
+            else:
+                self._begin_transaction()
 
         self._ask(ask, on_answer)
+
+    def _age(self) -> None:
+        """Count the epoch on, as thousands of transactions would. Then the producer asks for its id anew."""
+        key, ours = transaction_key(self._id), (self._producer_id, self._epoch)
+        aged = AGED_FROM + self._late_rng.randrange(EPOCH_EXHAUSTED - AGED_FROM)
+
+        def change(node: ReplicaNode, reply: Callable[[object], None]) -> None:
+            standing, entry = node.transactions.of(self._id), node.kv.machine.get(key)
+            if standing is None or entry is None or (standing.producer_id, standing.epoch) != ours or not standing.is_idle:
+                reply(None)
+                return
+            put = Put(key, encode(replace(standing, epoch=aged, state=TransactionState.EMPTY, is_raised=False)))
+            node.kv.propose(Txn((Compare(key, entry.version),), (put,)), reply, Origin.SELF)
+
+        def on_outcome(_answer: Any) -> None:
+            self._next = self._init
+            self.give_up()
+
+        self.shared.calls.call(self._coordinator or self.any_node(), change, on_outcome, CALL_TIMEOUT_MS)
 
     def _begin_transaction(self) -> None:
         self._begun += 1
@@ -152,7 +193,7 @@ class TransactionalProducer(Client):
         chosen = [index for index in range(count) if count == 1 or self.rng.randrange(3)] or [self.rng.randrange(count)]
         self._to_send = [self._new_batch(index) for index in chosen for _ in range(1 + self.rng.randrange(BATCHES_MAX))]
         self.rng.shuffle(chosen)
-        self._next = partial(self._add, chosen)
+        self._next = self._produce if self._raises else partial(self._add, chosen)
         self._next()
 
     def _new_batch(self, index: int) -> tuple[Append, int]:
@@ -194,7 +235,14 @@ class TransactionalProducer(Client):
             base_sequence=sequence,
             transactional=True,
         )
-        ask = ask_produce(self._target.topic, append.partition, data, CALL_TIMEOUT_MS, transactional_id=self._id)
+        ask = ask_produce(
+            self._target.topic,
+            append.partition,
+            data,
+            CALL_TIMEOUT_MS,
+            transactional_id=self._id,
+            version=ADDING_PRODUCE_VERSION if self._raises else PRODUCE_VERSION,
+        )
         self.shared.calls.call(node_id, ask, partial(self._on_produced, append, node_id), CALL_TIMEOUT_MS)
 
     def _on_produced(self, append: Append, node_id: NodeId, answer: Any) -> None:
@@ -232,13 +280,15 @@ class TransactionalProducer(Client):
     def _end(self, *, commit: bool) -> None:
         transaction = self._transaction
         transaction.commit_was_asked = transaction.commit_was_asked or commit
-        ask = ask_end(self._id, self._producer_id, self._epoch, commit=commit)
+        ask = (ask_end_and_raise if self._raises else ask_end)(self._id, self._producer_id, self._epoch, commit=commit)
 
         def on_answer(answer: Any) -> None:
             error = ended_error(answer)
             if error is not ErrorCode.NONE:
                 self._go_on_after(error)
                 return
+            if self._raises:
+                self._take_next_epoch(ask, granted(answer))
             transaction.outcome = commit
             self.say(f"{transaction.name} is {'committed' if commit else 'aborted'}")
             self.shared.operations.coverage.note("transaction committed" if commit else "transaction aborted")
@@ -246,6 +296,82 @@ class TransactionalProducer(Client):
             self.succeed()
 
         self._ask(ask, on_answer)
+
+    def _take_next_epoch(self, ask: Ask, told: tuple[ErrorCode, int, int]) -> None:
+        """The end gave the next epoch. What comes late or once more of the transaction that it ended must change nothing."""
+        shared, rng = self.shared, self._late_rng
+        before = self._producer_id, self._epoch
+        _, self._producer_id, self._epoch = told
+        if told[1] != before[0]:
+            shared.operations.coverage.note("another producer id with the end of a transaction")
+        if (self._producer_id, self._epoch) == before:
+            raise Violation(RAISED, f"{self.name} {before} was told its own epoch")
+        if rng.randrange(3) == 0:
+            delay_us = rng.randrange(LATE_MS_MAX[rng.randrange(2)]) * US_PER_MS
+            shared.scheduler.call_after(delay_us, self._end_late, ask, told)
+        if rng.randrange(3) == 0 and self._sequences:
+            index = sorted(self._sequences)[rng.randrange(len(self._sequences))]
+            # Behind its last batch there, so that its number fits.
+            data, late = self._late_batch(index, before)
+            delay_us = rng.randrange(LATE_MS_MAX[rng.randrange(2)]) * US_PER_MS
+            shared.scheduler.call_after(delay_us, self._produce_late, late, data, 0)
+        self._incarnations += 1
+        self._sequences.clear()
+        self._records.clear()
+
+    def _late_batch(self, index: int, producer: tuple[int, int]) -> tuple[bytes, Append]:
+        name = f"{self.name}-late{self._begun}"
+        value, epoch = name.encode(), producer[1]
+        append = self._target.oracle.append_sent(index, name, 0, (value,), epoch=epoch)
+        data = build_batch(
+            [self._target.record(value)],
+            timestamp_ms=wall_ms(self.shared),
+            producer_id=producer[0],
+            producer_epoch=epoch,
+            base_sequence=self._sequences[index],
+            transactional=True,
+        )
+        return bytes(data), append
+
+    def _produce_late(self, append: Append, data: bytes, tries: int) -> None:
+        """Beside whatever this client does now. Nobody waits for it."""
+        shared = self.shared
+        if shared.stopped or tries == LATE_TRIES:
+            return
+        node_id = shared.node_ids[self._late_rng.randrange(len(shared.node_ids))]
+        ask = ask_produce(
+            self._target.topic,
+            append.partition,
+            bytearray(data),
+            CALL_TIMEOUT_MS,
+            transactional_id=self._id,
+            version=ADDING_PRODUCE_VERSION,
+        )
+
+        def on_answer(answer: Any) -> None:
+            error = None if isinstance(answer, CallFailure) else produced(answer, node_id).error
+            if error is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._produce_late(append, data, tries + 1)
+            elif error is not None:
+                shared.operations.coverage.note(f"batch of an ended transaction ({error.name})")
+
+        shared.calls.call(node_id, ask, on_answer, CALL_TIMEOUT_MS)
+
+    def _end_late(self, ask: Ask, told: tuple[ErrorCode, int, int]) -> None:
+        """The same end once more. Raises Violation where another answer says that it is done."""
+        shared = self.shared
+        if shared.stopped or self._coordinator is None:
+            return
+
+        def on_answer(answer: Any) -> None:
+            if isinstance(answer, CallFailure):
+                return
+            again = granted(answer)
+            shared.operations.coverage.note(f"end of a transaction once more ({again[0].name})")
+            if again[0] is ErrorCode.NONE and again != told:
+                raise Violation(RAISED, f"{self.name} was told {told}, and later {again}")
+
+        shared.calls.call(self._coordinator, ask, on_answer, CALL_TIMEOUT_MS)
 
     def _end_by_key(self) -> None:
         """End it beside a put of a key, in one command of the key-value space, at any node."""

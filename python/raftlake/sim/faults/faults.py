@@ -136,6 +136,8 @@ class Settings:
     configurers: int = 0
     #: Transactional producers; two share a transactional id.
     transactors: int = 0
+    #: Those of transaction.version 2: 0 none, 1 every other one, 2 all.
+    raising_transactors: int = 0
     #: Producers of a compacted topic, 0 for no such topic, and its readers. The records have so many different keys.
     keyed_producers: int = 0
     keyed_readers: int = 0
@@ -272,6 +274,10 @@ class Settings:
             settings = draw_operated(settings)
         if stream(seed, "settings of compaction").randrange(COMPACTED_ONE_IN) == 0:
             settings = draw_compacted(settings, stream(seed, "settings of a compacted topic"))
+        if settings.transactors:
+            # Half of the seeds with transactions.
+            rng = stream(seed, "settings of transaction.version")
+            settings = replace(settings, raising_transactors=choice(0, 0, 1, 2))
         rng = stream(seed, "settings of ranges of keys")
         if rng.randrange(RANGED_ONE_IN) == 0:
             settings = replace(settings, kv_range_percent=choice(10, 30, 60))

@@ -3,7 +3,8 @@
 The promises (KIP-98): a transaction whose commit was answered is visible, whole; one whose commit nobody asked for is visible
 nowhere; any other one is visible in all of its partitions, or in none. What a `read_committed` reader was shown is visible, and
 a reader that went on from batch to batch was shown all that is. A producer whose transaction was ended by a command beside keys
-begins nothing more with its epoch: a command that comes once more finds no other transaction.
+begins nothing more with its epoch: a command that comes once more finds no other transaction. Behind a marker that raised the
+epoch no batch of the ended transaction stands (KIP-890 part 2).
 
 Values must be unique over the whole history: they are how a record is known again. Knows bytes of logs only.
 """
@@ -26,6 +27,7 @@ ABORT_HOLDS = "a transaction that nobody asked to commit is visible nowhere"
 COMMITTED_ONLY = "a read_committed reader is shown records of committed transactions only"
 COMMITTED_ALL = "a read_committed reader is shown all that is visible, in order"
 ENDS = "without faults every transaction ends"
+RAISED = "behind the end of a transaction that raised the epoch nothing stands of that epoch"
 RETIRED = "an epoch whose transaction was ended by a command begins no other one"
 
 _CONTROL_KEY = struct.Struct(">hh")
@@ -67,13 +69,22 @@ class Standing:
 
 
 def standing(batches: Iterable[bytes]) -> Standing:
-    """What the markers among `batches`, one committed batch each, say of the records before them."""
+    """What the markers among `batches`, one committed batch each, say of the records before them. Raises Violation where a
+    batch has an older epoch than what stands before it of the same producer."""
     visible: dict[int, bytes] = {}
     under_way: dict[int, list[tuple[int, bytes]]] = {}
     epochs: dict[int, int] = {}
     unmarked: dict[int, bytes] = {}
     for data in batches:
         header = parse_header(data, 0)
+        if header.is_transactional:
+            before = epochs.get(header.producer_id, header.producer_epoch)
+            epochs[header.producer_id] = header.producer_epoch
+            if header.producer_epoch < before:
+                batch = f"offset {header.base_offset}: producer {header.producer_id} epoch {header.producer_epoch}"
+                raise Violation(RAISED, f"{batch}, after {before}")
+            if header.producer_epoch > before and not header.is_control:
+                unmarked.update(under_way.get(header.producer_id, ()))
         if header.is_control:
             if header.is_transactional:
                 (marker,) = decode_records(data, include_control=True)
@@ -83,9 +94,6 @@ def standing(batches: Iterable[bytes]) -> Standing:
             continue
         found = [(record.offset, record.value or b"") for record in decode_records(data)]
         if header.is_transactional:
-            if header.producer_epoch > epochs.get(header.producer_id, header.producer_epoch):
-                unmarked.update(under_way.get(header.producer_id, ()))
-            epochs[header.producer_id] = header.producer_epoch
             under_way.setdefault(header.producer_id, []).extend(found)
         else:
             visible.update(found)
