@@ -101,17 +101,9 @@ CONTENT = (
         "trimmed-before-its-producers-are-told",
         "a follower that begins behind the snapshot appended a retry again",
         POINTS,
-        "        if offset in points or self._finds_no_room:\n",
+        "        if offset in points:\n",
         "        if True:\n",
         (*SLICED, *CARED, *TWIN),
-    ),
-    mutant(
-        "full-disk-keeps-retention-waiting-for-a-point",
-        "what retention deletes makes room",
-        POINTS,
-        "        if offset in points or self._finds_no_room:\n",
-        "        if offset in points:\n",
-        SLICED,
     ),
     mutant(
         "only-the-first-record-of-producers-read",

@@ -149,27 +149,11 @@ UNDO = (
         ),
     ),
     Mutant(
-        name="nothing-saved-behind-a-trim",
-        source="simulator, seed 860001292: a disk that was full had no room for the producers before",
+        name="closed-rows-forget-nothing",
+        source="simulator, seed 873000191: a snapshot of a compacted log closes what is open elsewhere",
         by_tests=True,
-        places=("unit/replica/test_replica_partition_retention_active.py",),
-        edits=(Edit("raftlake.replica.snapshots.snapshots", "            partition.trimmed()\n", ""),),
-    ),
-    Mutant(
-        name="point-below-the-start-is-enough",
-        source="a start deletes the points below the log",
-        by_tests=True,
-        places=(
-            "unit/replica/test_replica_partition_retention_active.py",
-            "unit/replica/test_replica_partition_start_points.py",
-        ),
-        edits=(
-            Edit(
-                START_POINTS,
-                "if not any(log.start_offset <= offset <= log.end_offset for offset in log.start_points.offsets):",
-                "if not log.start_points.offsets and log.start_offset == log.end_offset:",
-            ),
-        ),
+        places=("unit/replica/test_replica_partition_compacted.py",),
+        edits=(Edit(START_POINTS, "self.has_forgotten or closed != bytes(self.packed)", "self.has_forgotten"),),
     ),
     Mutant(
         name="trimmed-log-without-a-point-forgets-nobody",

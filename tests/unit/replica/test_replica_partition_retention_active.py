@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -204,12 +205,16 @@ def test_a_leader_that_is_cut_off_keeps_what_is_not_committed() -> None:
     assert (log.start_offset, len(log.segments())) == (0, 1) and leader.fatal is None
 
 
-def test_producers_are_saved_behind_a_trim_where_the_disk_had_no_room_before() -> None:
-    """Simulator, seed 860001292: a producer's batch came again after a start, and was out of order."""
+def test_a_log_is_not_trimmed_before_its_producers_are_saved() -> None:
+    """Simulator, seeds 860001292 and 873000095: the disk had no room for them, a start forgot them, and a batch that came again
+    was appended a second time."""
     cluster, group = new_cluster()
     write(cluster, group, b"a", age_ms=60_000, producer_id=7, producer_epoch=0, base_sequence=0)
-    for node in cluster.nodes.values():
-        fill_until_trimmed(node.partitions[group].log)
+    savers = [fill(node.partitions[group].log) for node in cluster.nodes.values()]
+    cluster.run(3 * ROUND_MS)
+    assert starts(cluster, group) == {0}
+    for make_room in savers:
+        make_room()
     cluster.run(3 * ROUND_MS)
     for node in cluster.nodes.values():
         partition = node.partitions[group]
@@ -219,16 +224,18 @@ def test_producers_are_saved_behind_a_trim_where_the_disk_had_no_room_before() -
         assert [row.producer_id for row in decode(known.encoded)] == [7]
 
 
-def fill_until_trimmed(log: LogStore) -> None:
-    """The disk has no room for a point before a segment is deleted."""
+def fill(log: LogStore) -> Callable[[], None]:
+    """The disk has no room for a point before what is returned was called."""
     save = log.start_points.save
 
-    def save_if_room(offset: Offset, producers: bytes, notes: bytes, *, sync: bool = True) -> None:
-        if log.start_offset == 0:
-            raise DiskFull("no room")
-        save(offset, producers, notes, sync=sync)
+    def refuse(offset: Offset, producers: bytes, notes: bytes, *, sync: bool = True) -> None:
+        raise DiskFull("no room")
 
-    log.start_points.save = save_if_room  # type: ignore[method-assign]
+    def make_room() -> None:
+        log.start_points.save = save  # type: ignore[method-assign]
+
+    log.start_points.save = refuse  # type: ignore[method-assign]
+    return make_room
 
 
 # --- one round alone ------------------------------------------------------------------------------------------------------

@@ -232,23 +232,6 @@ def test_a_point_above_the_end_of_the_log_is_of_records_that_a_crash_took(world:
     assert above not in world.points and world.agrees()
 
 
-def test_a_trim_that_leaves_a_point_saves_no_other(world: World) -> None:
-    world.log.advance_start(Offset(world.log.segment_bases[1]))
-    before = list(world.points)
-    world.facts.trimmed()
-    assert list(world.points) == before and before[0] <= world.log.segment_bases[1]
-
-
-def test_a_trim_that_leaves_no_point_saves_one_at_the_end(world: World) -> None:
-    world.log.advance_start(Offset(world.log.segment_bases[1]))
-    world.log.start_points.delete(list(world.log.start_points.offsets))
-    expected = _facts(world.facts.producers, world.log.end_offset)
-    world.facts.trimmed()
-    assert world.points == [world.log.end_offset]
-    world.kill()
-    assert _facts(world.facts.producers, world.log.end_offset) == expected and not world.facts.producers.has_forgotten
-
-
 def test_a_reset_forgets_everything(world: World) -> None:
     world.log.reset(OffsetAndEpoch(Offset(500), Epoch(3)))
     world.history.reset(Offset(500), voter_set(4))

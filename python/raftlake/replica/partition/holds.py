@@ -30,15 +30,15 @@ def is_needed(producers: ProducerStates, marker: EndMarker) -> bool:
     """Whether a marker changes anything in a partition: it ends an open transaction of its epoch or an older one, or fences a
     producer that has written here.
 
-    A producer that is not known may have been forgotten here with its open transaction, where the disk had no room to save the
-    producers of a beginning that was trimmed. Another replica may still have the transaction open.
+    Where something of the producers was forgotten, another replica may have a transaction open that is not known here. Then the
+    marker is written; one too many ends nothing.
     """
     known = producers.last_row(marker.producer_id)
     if known is None:
         return producers.has_forgotten
-    if known.epoch > marker.epoch:
-        return False
-    return known.epoch < marker.epoch or producers.open_transaction(marker.producer_id) is not None
+    if known.epoch != marker.epoch:
+        return known.epoch < marker.epoch
+    return producers.has_forgotten or producers.open_transaction(marker.producer_id) is not None
 
 
 class Holds:

@@ -189,10 +189,6 @@ class Partition:
         """See `LogFacts.can_begin_at`."""
         return self._facts.can_begin_at(offset)
 
-    def trimmed(self) -> None:
-        """See `LogFacts.trimmed`."""
-        self._facts.trimmed()
-
     def close_facts(self) -> None:
         """See `LogFacts.close`."""
         self._facts.close()

@@ -1,11 +1,10 @@
 """What a log's records say of producers and voters, kept beside it at some offsets, so that a start reads only what follows.
 
-A point is saved where a segment begins, at a clean stop, and behind a trim that left none. Owns the content of both its parts,
-the choice of the one to begin with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and
-voters together. Points that the reading passes and that are missing are saved again. A point of many producers is written in
-slices, one at a time, from what was frozen where its segment begins; a segment that begins meanwhile has none. Invariant: what
-is restored is what reading the whole log would give, and for a log that retention has trimmed also what its lost beginning said
-of producers.
+A point is saved where a segment begins and at a clean stop. Owns the content of both its parts, the choice of the one to begin
+with, and the reading of the rest: headers only, each checked by its CRC, once, for producers and voters together. Points that
+the reading passes and that are missing are saved again. A point of many producers is written in slices, one at a time, from
+what was frozen where its segment begins; a segment that begins meanwhile has none. Invariant: what is restored is what reading
+the whole log would give, and for a log that retention has trimmed also what its lost beginning said of producers.
 """
 
 from __future__ import annotations
@@ -158,8 +157,10 @@ class KnownProducers:
         return producer_snapshot.packed_rows(self.encoded)
 
     def without_transactions(self) -> KnownProducers:
-        """The same for a log that begins behind all of it: a batch there opens its transaction anew."""
-        return KnownProducers(producer_snapshot.encode_packed(closed_rows(self.packed)), self.has_forgotten)
+        """The same for a log that begins behind all of it: a batch there opens its transaction anew. What was open is
+        forgotten."""
+        closed = closed_rows(self.packed)
+        return KnownProducers(producer_snapshot.encode_packed(closed), self.has_forgotten or closed != bytes(self.packed))
 
     def records(self) -> Iterator[bytes]:
         """The records; `decode` reads each of them."""
@@ -212,8 +213,6 @@ class LogFacts:
         self._in_slices = in_slices
         #: The point that is being written in slices.
         self._saving: Slices | None = None
-        #: The last point could not be saved for want of room.
-        self._finds_no_room = False
         self._inherited = inherited
         self._inherited_at = log.start_offset
         #: Of the point saved last: the next one, a segment later, says nearly the same.
@@ -289,12 +288,10 @@ class LogFacts:
             self.save(offset, sync=sync)
         except DiskFull as full:
             self._note_no_room(offset, full)
-        else:
-            self._finds_no_room = False
-        return not self._finds_no_room
+            return False
+        return True
 
     def _note_no_room(self, offset: Offset, full: DiskFull) -> None:
-        self._finds_no_room = True
         logger.warning("%s: the state at offset %d is not saved: %s", self._name, offset, full)
 
     def save_at_stop(self) -> None:
@@ -315,8 +312,8 @@ class LogFacts:
         self.producers.settle(self._log.end_offset)
 
     def _save_at_base(self, offset: Offset) -> None:
-        """Save a point at the log's end, mostly where a segment begins. Of many producers one point at a time is written; a
-        start reads more where one is missing."""
+        """Save a point where a segment begins. Of many producers one point at a time is written; a start reads more where one
+        is missing."""
         if self._in_slices is None or len(self.producers) <= SLICE_PRODUCERS:
             if self._save_if_room(offset):
                 self._drop_strays(offset)
@@ -342,7 +339,6 @@ class LogFacts:
             finally:
                 writer.abandon()
             self._drop_strays(offset)
-            self._finds_no_room = False
         except DiskFull as full:
             self._note_no_room(offset, full)
         finally:
@@ -363,18 +359,11 @@ class LogFacts:
 
     def can_begin_at(self, offset: Offset) -> Offset:
         """Up to where the log may be trimmed, at most to `offset`, the base of a segment: where a point tells the producers.
-        One that is missing for want of room is not waited for: a log that is trimmed makes room."""
+        Whoever forgets producers appends batches that come again. So a point that found no room is waited for too."""
         log, points = self._log, self._log.start_points.offsets
-        if offset in points or self._finds_no_room:
+        if offset in points:
             return offset
         return max((base for base in log.segment_bases if base <= offset and base in points), default=log.start_offset)
-
-    def trimmed(self) -> None:
-        """The log begins later, which made room. Where none of its points is left, what its lost beginning said is known here
-        alone: save it at the log's end. Raises StorageError."""
-        log = self._log
-        if not any(log.start_offset <= offset <= log.end_offset for offset in log.start_points.offsets):
-            self._save_at_base(log.end_offset)
 
     def _drop_strays(self, saved: Offset) -> None:
         """Of the points of clean stops only one behind the last segment's start is worth anything."""

@@ -246,7 +246,6 @@ class Snapshots:
             for listener in self.start_listeners:
                 listener(partition)
             engine.step(partition, LogStartAdvanced(log_start_offset=log.advance_start(ends[0])))
-            partition.trimmed()
         if len(ends) > 1:
             engine.timers.schedule(engine.now_ms + SLICE_INTERVAL_MS, lambda: self._advance_start(partition, keep_from))
         else:
