@@ -20,6 +20,7 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import bench_bulk
+import bench_checkpoints
 import bench_codec
 import bench_failover
 import bench_history
@@ -59,6 +60,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "tier": bench_tier.measure,
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
+    "checkpoints": bench_checkpoints.measure,
     "history": bench_history.measure,
 }
 

@@ -1,0 +1,46 @@
+"""What a small micro-batch waits for its checkpoint: walCommit and commitOffsets, in the quorum and on the local disk.
+
+Each round runs one driver after the other (`checkpoint_driver`): a JVM keeps Hadoop's file systems, so that settings of one
+would reach the next one. The peers are Spark's defaults, and the fastest settings that Spark has for a local disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from measure import Result, Rounds
+from our_nodes import our_quorum
+
+DRIVER = Path(__file__).with_name("checkpoint_driver.py")
+ROUNDS = 3
+TIME_LIMIT_S = 180
+METHOD = "walCommit + commitOffsets of a batch of 10 rows without state, local[2], median of a driver's 60 batches after 20"
+
+
+def durations(kind: str, location: str, servers: tuple[str, str]) -> float:
+    """The median of one driver's batches, in ms."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, str(DRIVER), kind, location, *servers]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the driver with {kind} checkpoints ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["median_ms"])
+
+
+def measure(directory: Path) -> Iterator[Result]:
+    default, best = Rounds(), Rounds()
+    with our_quorum(directory / "raftlake") as quorum:
+        servers = (quorum.bootstrap_servers, quorum.http_servers)
+        for number in range(ROUNDS):
+            ours = durations("quorum", f"raftlake://bench/round-{number}", servers)
+            for rounds, kind in ((default, "default"), (best, "fastest")):
+                rounds.ours.append(ours)
+                rounds.peers.append(durations(kind, str(directory / f"{kind}-{number}"), servers))
+    name = "checkpoint of a micro-batch"
+    yield default.result(name=name, unit="ms", method=METHOD, peer="Spark's defaults, local disk", ratio_at_most=1 / 8)
+    yield best.result(name=name, unit="ms", method=METHOD, peer="Spark's fastest, local disk", ratio_at_most=1)

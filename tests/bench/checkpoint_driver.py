@@ -1,0 +1,41 @@
+"""A driver of `bench_checkpoints`: runs small micro-batches, and prints how long their checkpoints took, as JSON.
+
+Arguments: the kind of checkpoints (quorum, default, fastest), where they are, bootstrap servers, HTTP servers.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+from pyspark.sql import SparkSession
+
+from pyspark_raftlake import configure
+
+BATCHES, WARM = 80, 20
+MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+FASTEST = {
+    "spark.sql.streaming.checkpointFileManagerClass": f"{MANAGERS}.FileSystemBasedCheckpointFileManager",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+
+kind, location, bootstrap, http = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.ui.showConsoleProgress", "false")
+if kind == "quorum":
+    builder = configure(builder, bootstrap, http=http)
+for name, value in FASTEST.items() if kind == "fastest" else ():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1).load()
+query = rows.writeStream.format("noop").option("checkpointLocation", location).start()
+while query.isActive and len(query.recentProgress) < BATCHES:
+    time.sleep(0.2)
+durations = [progress["durationMs"] for progress in query.recentProgress[WARM:BATCHES]]
+query.stop()
+print(json.dumps({"median_ms": statistics.median(each["walCommit"] + each["commitOffsets"] for each in durations)}))
+spark.stop()
