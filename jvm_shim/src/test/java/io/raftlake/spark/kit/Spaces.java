@@ -3,6 +3,7 @@ package io.raftlake.spark.kit;
 import io.raftlake.spark.RaftlakeAbstractFileSystem;
 import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.fs.FsSettings;
+import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.Servers;
@@ -22,6 +23,9 @@ public final class Spaces {
             ? new MemoryKeySpace()
             : new HttpKeySpace(Servers.parse(servers()), 30_000);
 
+    /** Logs in memory. */
+    public static final Logs LOGS = new MemoryLogs();
+
     private static final String RUN = Long.toString(System.nanoTime(), 36);
     private static final AtomicInteger PIPELINES = new AtomicInteger();
 
@@ -33,6 +37,11 @@ public final class Spaces {
 
     public static String newPipeline() {
         return "test-" + RUN + "-" + PIPELINES.incrementAndGet();
+    }
+
+    /** A name for a topic that no other test has. */
+    public static String newTopic() {
+        return newPipeline();
     }
 
     /** Settings under which {@code raftlake://} is the space of this run. */
