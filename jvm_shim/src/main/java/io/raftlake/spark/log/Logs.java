@@ -57,6 +57,11 @@ public interface Logs {
      */
     record Fetched(List<Numbered> records, long nextOffset, long logStart, long highWatermark) {}
 
+    /** The logs of the quorum that the settings name: one client for all of the process that have the same settings. */
+    static Logs of(LogSettings settings) {
+        return KafkaLogs.shared(settings);
+    }
+
     /** The topic, or nothing where there is none. */
     Optional<Topic> topic(String name) throws IOException;
 

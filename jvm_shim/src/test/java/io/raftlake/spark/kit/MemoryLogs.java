@@ -21,10 +21,13 @@ public final class MemoryLogs implements Logs {
     private static final int BATCH_BYTES_MAX = 1 << 20;
     private static final int RECORD_HEAD_BYTES = 16;
 
+    /** A quorum's own records stand at the first offsets of a log, and readers never get them. */
+    private static final int OFFSETS_OF_THE_QUORUM = 3;
+
     private static final class Log {
         private final List<Numbered> records = new ArrayList<>();
         private long start;
-        private long end;
+        private long end = OFFSETS_OF_THE_QUORUM;
     }
 
     private record Made(Topic topic, Map<String, String> configs, List<Log> logs) {}

@@ -3,6 +3,9 @@ package io.raftlake.spark.kit;
 import io.raftlake.spark.RaftlakeAbstractFileSystem;
 import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.fs.FsSettings;
+import io.raftlake.spark.log.Bootstrap;
+import io.raftlake.spark.log.Codec;
+import io.raftlake.spark.log.LogSettings;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
@@ -15,16 +18,17 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 
 /**
- * What the suites run on: a key-value space in memory, or the quorum that the system property {@code raftlake.test.servers}
- * lists. A test takes a pipeline of its own.
+ * What the suites run on: keys and logs in memory, or the quorum that the system properties {@code raftlake.test.servers} (HTTP)
+ * and {@code raftlake.test.bootstrap} (Kafka) list. A test takes a pipeline of its own.
  */
 public final class Spaces {
     public static final KeySpace SPACE = servers() == null
             ? new MemoryKeySpace()
             : new HttpKeySpace(Servers.parse(servers()), 30_000);
 
-    /** Logs in memory. */
-    public static final Logs LOGS = new MemoryLogs();
+    public static final Logs LOGS = System.getProperty("raftlake.test.bootstrap") == null
+            ? new MemoryLogs()
+            : Logs.of(new LogSettings(Bootstrap.parse(System.getProperty("raftlake.test.bootstrap")), 30_000, Codec.LZ4));
 
     private static final String RUN = Long.toString(System.nanoTime(), 36);
     private static final AtomicInteger PIPELINES = new AtomicInteger();

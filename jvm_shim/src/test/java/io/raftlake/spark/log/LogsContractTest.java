@@ -86,8 +86,7 @@ class LogsContractTest {
         logs.deleteTopic(name);
         Topic second = logs.ensureTopic(name, 1, Map.of());
         assertNotEquals(first.id(), second.id());
-        assertEquals(0, logs.end(at));
-        assertEquals(0, logs.append(at, List.of(record("k", "new"))));
+        logs.append(at, List.of(record("k", "new")));
         assertEquals(List.of("new"), values(at, 0, MIB));
     }
 
@@ -100,7 +99,8 @@ class LogsContractTest {
         logs.addPartitions(name, 2);
         logs.addPartitions(name, 3);
         assertEquals(3, logs.topic(name).orElseThrow().partitions());
-        assertEquals(0, logs.append(new Partition(name, 2), List.of(record("k", "v"))));
+        logs.append(new Partition(name, 2), List.of(record("k", "v")));
+        assertEquals(List.of("v"), values(new Partition(name, 2), 0, MIB));
         assertEquals(List.of("kept"), values(at, 0, MIB));
         assertThrows(RefusedException.class, () -> logs.addPartitions(name + "-none", 2));
     }
@@ -110,9 +110,10 @@ class LogsContractTest {
         logs.ensureTopic(name, 1, Map.of());
         long before = System.currentTimeMillis();
         LogRecord full = new LogRecord(bytes(10), bytes(3000), List.of(new Header("a", bytes(5)), new Header("b", null)));
-        assertEquals(0, logs.append(at, List.of(full, new LogRecord(null, null, List.of()), LogRecord.of(new byte[0], new byte[0]))));
-        List<Numbered> found = logs.fetch(at, 0, MIB, WAIT_MS).records();
-        assertEquals(List.of(0L, 1L, 2L), found.stream().map(Numbered::offset).toList());
+        LogRecord empty = LogRecord.of(new byte[0], new byte[0]);
+        long first = logs.append(at, List.of(full, new LogRecord(null, null, List.of()), empty));
+        List<Numbered> found = logs.fetch(at, first, MIB, WAIT_MS).records();
+        assertEquals(List.of(first, first + 1, first + 2), found.stream().map(Numbered::offset).toList());
         assertArrayEquals(bytes(10), found.get(0).record().key());
         assertArrayEquals(bytes(3000), found.get(0).record().value());
         List<Header> headers = found.get(0).record().headers();
@@ -130,36 +131,40 @@ class LogsContractTest {
     void appendsGetOffsetsInTheirOrder() throws IOException {
         logs.ensureTopic(name, 2, Map.of());
         List<String> expected = new ArrayList<>();
-        long end = 0;
+        long middle = 0;
+        long end = logs.end(at);
         for (int batch = 0; batch < 20; batch++) {
             List<LogRecord> records = new ArrayList<>();
             for (int index = 0; index <= batch % 4; index++) {
                 expected.add("value " + batch + "/" + index);
                 records.add(record("key", expected.get(expected.size() - 1)));
             }
-            assertEquals(end, logs.append(at, records));
-            end += records.size();
-            assertEquals(end, logs.end(at), "what was acknowledged lies below the end");
+            long first = logs.append(at, records);
+            assertTrue(first >= end, "it lies behind all that was there");
+            end = logs.end(at);
+            assertTrue(end >= first + records.size(), "what was acknowledged lies below the end");
+            middle = batch == 3 ? first + 1 : middle;
         }
         assertEquals(0, logs.earliest(at));
         assertEquals(expected, values(at, 0, MIB));
         assertEquals(expected, values(at, 0, 1), "one byte at most: still a record at least");
-        assertEquals(expected.subList(7, expected.size()), values(at, 7, MIB), "from the middle of a batch");
-        assertEquals(0, logs.end(new Partition(name, 1)));
+        assertEquals(expected.subList(7, expected.size()), values(at, middle, MIB), "from the middle of a batch");
+        assertEquals(List.of(), values(new Partition(name, 1), 0, MIB));
     }
 
     @Test
     void aReadSaysWhereToGoOnAndTheBounds() throws IOException {
         logs.ensureTopic(name, 1, Map.of());
-        Fetched nothing = logs.fetch(at, 0, MIB, 0);
-        assertEquals(new Fetched(List.of(), 0, 0, 0), nothing);
-        logs.append(at, List.of(record("k", "v"), record("k", "w")));
-        Fetched got = logs.fetch(at, 1, MIB, WAIT_MS);
+        long empty = logs.end(at);
+        Fetched nothing = logs.fetch(at, empty, MIB, 0);
+        assertEquals(new Fetched(List.of(), empty, 0, empty), nothing);
+        long first = logs.append(at, List.of(record("k", "v"), record("k", "w")));
+        Fetched got = logs.fetch(at, first + 1, MIB, WAIT_MS);
         assertEquals(List.of("w"), got.records().stream().map(LogsContractTest::value).toList());
-        assertEquals(2, got.nextOffset());
-        assertEquals(2, got.highWatermark());
+        assertEquals(first + 2, got.nextOffset());
+        assertEquals(first + 2, got.highWatermark());
         assertEquals(0, got.logStart());
-        assertThrows(RefusedException.class, () -> logs.fetch(at, 3, MIB, 0));
+        assertThrows(RefusedException.class, () -> logs.fetch(at, first + 1000, MIB, 0));
     }
 
     @Test
@@ -167,7 +172,8 @@ class LogsContractTest {
         logs.ensureTopic(name, 1, Map.of());
         ExecutorService threads = Executors.newSingleThreadExecutor();
         try {
-            Future<Fetched> waiting = threads.submit(() -> logs.fetch(at, 0, MIB, WAIT_MS));
+            long end = logs.end(at);
+            Future<Fetched> waiting = threads.submit(() -> logs.fetch(at, end, MIB, WAIT_MS));
             logs.append(at, List.of(record("k", "came")));
             assertEquals("came", value(waiting.get().records().get(0)));
         } finally {
@@ -178,21 +184,25 @@ class LogsContractTest {
     @Test
     void deletedRecordsMoveTheLogStart() throws IOException {
         logs.ensureTopic(name, 1, Map.of());
+        List<Long> firsts = new ArrayList<>();
         for (int batch = 0; batch < 5; batch++) {
-            logs.append(at, List.of(record("k", batch + "a"), record("k", batch + "b")));
+            firsts.add(logs.append(at, List.of(record("k", batch + "a"), record("k", batch + "b"))));
         }
-        logs.deleteRecords(at, 3);
-        assertEquals(3, logs.earliest(at));
-        LogStartException below = assertThrows(LogStartException.class, () -> logs.fetch(at, 2, MIB, 0));
-        assertEquals(3, below.logStart());
-        assertEquals("1b", value(logs.fetch(at, 3, MIB, WAIT_MS).records().get(0)));
-        logs.deleteRecords(at, 2);
-        assertEquals(3, logs.earliest(at), "it never goes back");
-        assertThrows(RefusedException.class, () -> logs.deleteRecords(at, 11));
-        logs.deleteRecords(at, 10);
-        assertEquals(10, logs.earliest(at));
-        assertEquals(10, logs.end(at));
-        assertEquals(10, logs.append(at, List.of(record("k", "next"))));
+        long middle = firsts.get(1) + 1;
+        logs.deleteRecords(at, middle);
+        assertEquals(middle, logs.earliest(at));
+        LogStartException below = assertThrows(LogStartException.class, () -> logs.fetch(at, middle - 1, MIB, 0));
+        assertEquals(middle, below.logStart());
+        assertEquals("1b", value(logs.fetch(at, middle, MIB, WAIT_MS).records().get(0)));
+        logs.deleteRecords(at, firsts.get(1));
+        assertEquals(middle, logs.earliest(at), "it never goes back");
+        assertThrows(RefusedException.class, () -> logs.deleteRecords(at, firsts.get(4) + 1000));
+        long end = firsts.get(4) + 2;
+        logs.deleteRecords(at, end);
+        assertEquals(end, logs.earliest(at));
+        long next = logs.append(at, List.of(record("k", "next")));
+        assertTrue(next >= end);
+        assertEquals(List.of("next"), values(at, end, MIB));
     }
 
     @Test
@@ -222,8 +232,10 @@ class LogsContractTest {
     void aBatchAboveTheTopicsBoundIsRefusedAndLeavesNothing() throws IOException {
         logs.ensureTopic(name, 1, Map.of("max.message.bytes", "200000"));
         assertThrows(RefusedException.class, () -> logs.append(at, List.of(LogRecord.of(null, bytes(200_001)))));
-        assertEquals(0, logs.end(at));
-        assertEquals(0, logs.append(at, List.of(LogRecord.of(null, bytes(199_000)))));
+        assertEquals(List.of(), values(at, 0, MIB));
+        logs.append(at, List.of(record("k", "small")));
+        assertEquals(List.of("small"), values(at, 0, MIB));
+        logs.append(at, List.of(LogRecord.of(null, bytes(199_000))));
         assertThrows(IllegalArgumentException.class, () -> logs.append(at, List.of()));
     }
 

@@ -1,0 +1,71 @@
+package io.raftlake.spark.log;
+
+import io.raftlake.spark.quorum.Deadline;
+import io.raftlake.spark.quorum.QuorumUnavailableException;
+import java.io.InterruptedIOException;
+import java.net.InetSocketAddress;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.ThreadLocalRandom;
+
+/** The tries of one call: how long they may go on, the pauses between them, and what each node said last. */
+final class Tries {
+    /** One try ends after so long, so that a node that hangs does not use up the deadline. */
+    static final long ATTEMPT_MS = 6_000;
+
+    private static final long PAUSE_MS_FIRST = 20;
+
+    /** While a leader is elected it pays to look again soon. */
+    private static final long PAUSE_MS_MAX = 100;
+
+    private final Map<String, String> told = new LinkedHashMap<>();
+    private final Deadline deadline;
+    private final String what;
+    private long pauseMs = PAUSE_MS_FIRST;
+
+    Tries(String what, long timeoutMs) {
+        this.what = what;
+        this.deadline = new Deadline(timeoutMs);
+    }
+
+    Deadline deadline() {
+        return deadline;
+    }
+
+    String what() {
+        return what;
+    }
+
+    /** How long one try may take, beside {@code waitMs} that the node is asked to wait. */
+    long attemptMs(long waitMs) {
+        return Math.max(1, Math.min(ATTEMPT_MS + waitMs, deadline.remainingMs()));
+    }
+
+    void note(InetSocketAddress node, Exception error) {
+        note(node.getHostString() + ":" + node.getPort(), Connection.reason(error));
+    }
+
+    void note(String who, String said) {
+        told.put(who, said);
+    }
+
+    boolean isOver() {
+        return deadline.isOver();
+    }
+
+    void pause() throws InterruptedIOException {
+        deadline.pause(pauseMs / 2 + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1));
+        pauseMs = Math.min(pauseMs * 2, PAUSE_MS_MAX);
+    }
+
+    /** Nothing was changed, or read. */
+    QuorumUnavailableException unavailable() {
+        return new QuorumUnavailableException(what + " was not accepted within " + deadline.timeoutMs() + " ms ("
+                + LogSettings.TIMEOUT + "): " + said());
+    }
+
+    /** The last word of each. */
+    String said() {
+        return told.toString();
+    }
+}
