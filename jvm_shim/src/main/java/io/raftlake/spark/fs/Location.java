@@ -19,6 +19,9 @@ public final class Location {
     /** What all keys of files begin with. */
     public static final String ROOT = "/fs/";
 
+    /** What the keys of state begin with; pipeline and path follow, as in keys of files. They move with their directory. */
+    public static final String STATE_ROOT = "/fs-state/";
+
     private static final Pattern PIPELINE = Pattern.compile("[A-Za-z0-9._-]{1,64}");
     private static final char[] HEX = "0123456789ABCDEF".toCharArray();
 
