@@ -18,18 +18,19 @@ final class Tries {
     /** While a leader is elected it pays to look again soon. */
     private static final long PAUSE_MS_MAX = 100;
 
+    /** A try that has less time than this is not begun: it would leave its outcome open, and tell nothing. */
+    private static final long LAST_TRY_MS = 1_000;
+
     private final Map<String, String> told = new LinkedHashMap<>();
     private final Deadline deadline;
     private final String what;
+    private final long lastTryMs;
     private long pauseMs = PAUSE_MS_FIRST;
 
     Tries(String what, long timeoutMs) {
         this.what = what;
         this.deadline = new Deadline(timeoutMs);
-    }
-
-    Deadline deadline() {
-        return deadline;
+        this.lastTryMs = Math.min(LAST_TRY_MS, timeoutMs / 4);
     }
 
     String what() {
@@ -50,11 +51,13 @@ final class Tries {
     }
 
     boolean isOver() {
-        return deadline.isOver();
+        return deadline.remainingMs() <= lastTryMs;
     }
 
+    /** Leaves time for another try. */
     void pause() throws InterruptedIOException {
-        deadline.pause(pauseMs / 2 + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1));
+        long some = pauseMs / 2 + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1);
+        deadline.pause(Math.min(some, Math.max(0, deadline.remainingMs() - lastTryMs)));
         pauseMs = Math.min(pauseMs * 2, PAUSE_MS_MAX);
     }
 
