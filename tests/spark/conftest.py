@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
+    from pyspark_raftlake.jvm import checkpoint_settings, find_jar
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     directory = tmp_path_factory.mktemp("spark")
+    jar = find_jar()
+    # The nodes' addresses are settings of the session that a test makes (tests/kits/sparkkit.py).
+    checkpoints = {} if jar is None else checkpoint_settings(jar, "", "")
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("raftlake tests")
@@ -32,6 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config(map={name: value for name, value in checkpoints.items() if value})
     )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
