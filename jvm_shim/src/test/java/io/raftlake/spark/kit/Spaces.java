@@ -60,6 +60,13 @@ public final class Spaces {
         return conf;
     }
 
+    /** The same, with the quorum as the place of large files. */
+    public static Configuration confWithLogs() {
+        Configuration conf = conf();
+        conf.set(Bootstrap.SETTING, System.getProperty("raftlake.test.bootstrap", "memory:1"));
+        return conf;
+    }
+
     public static FileSystem fileSystem(Configuration conf, String pipeline) throws IOException {
         return FileSystem.newInstance(URI.create("raftlake://" + pipeline + "/"), conf);
     }
@@ -69,6 +76,11 @@ public final class Spaces {
         @Override
         protected KeySpace keySpace(FsSettings settings) {
             return SPACE;
+        }
+
+        @Override
+        protected Logs logs(FsSettings settings) {
+            return settings.logs() == null ? null : LOGS;
         }
     }
 
