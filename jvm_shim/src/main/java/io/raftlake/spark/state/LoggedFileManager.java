@@ -133,6 +133,7 @@ final class LoggedFileManager extends RocksDBFileManager {
                 log.confirm();
                 changelog.get().trim(keep);
             }
+            log.collectIfDue(System.currentTimeMillis());
         } catch (IOException error) {
             LOG.warn("old changes of {} stay for now: {}", directory, error.toString());
         }
