@@ -6,6 +6,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.regex.Pattern;
+import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathIOException;
 
 /**
@@ -55,6 +56,13 @@ public final class Location {
         return new Location(pipeline, key.toString());
     }
 
+    /** The place whose {@link #stateKey} this is. */
+    public static Location ofStateKey(String stateKey) {
+        String rest = stateKey.substring(STATE_ROOT.length());
+        int slash = rest.indexOf('/');
+        return new Location(slash < 0 ? rest : rest.substring(0, slash), ROOT + rest);
+    }
+
     /** The name of a pipeline; an IOException says what is allowed. */
     public static String requirePipeline(String pipeline) throws IOException {
         if (pipeline == null || !PIPELINE.matcher(pipeline).matches() || pipeline.matches("\\.\\.?")) {
@@ -101,6 +109,15 @@ public final class Location {
 
     public String key() {
         return key;
+    }
+
+    /** The key of the state of a checkpoint that is here. */
+    public String stateKey() {
+        return STATE_ROOT + key.substring(ROOT.length());
+    }
+
+    public Path toHadoop() {
+        return new Path("raftlake", pipeline, path());
     }
 
     /** What the keys of all that lies below begin with. */

@@ -2,10 +2,12 @@ package io.raftlake.spark.log;
 
 import io.raftlake.spark.log.Lanes.Lane;
 import io.raftlake.spark.log.Logs.Partition;
+import io.raftlake.spark.quorum.QuorumUnavailableException;
 import io.raftlake.spark.quorum.RefusedException;
 import io.raftlake.spark.quorum.UnknownOutcomeException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
 
 /**
  * Appends one batch, and sends it again until an answer decides.
@@ -68,10 +70,10 @@ final class Appender {
         }
     }
 
-    private java.nio.ByteBuffer send(InetSocketAddress leader, Partition at, byte[] batch, Tries tries) throws IOException {
+    private ByteBuffer send(InetSocketAddress leader, Partition at, byte[] batch, Tries tries) throws IOException {
         // The node gives up before this client does, and says so.
         long timeoutMs = Math.max(1, tries.attemptMs(0) / 2);
-        return cluster.ask(leader, Api.PRODUCE, RecordMessages.produce(at, batch, (int) timeoutMs), tries, 0);
+        return cluster.ask(leader, Api.PRODUCE, RecordMessages.produce(at, batch, (int) timeoutMs), tries.attemptMs(0));
     }
 
     private InetSocketAddress leaderOrUnknown(Partition at, Tries tries) throws IOException {
@@ -79,7 +81,7 @@ final class Appender {
             return cluster.leader(at, tries);
         } catch (RefusedException gone) {
             throw unknown(at, gone.getMessage());
-        } catch (io.raftlake.spark.quorum.QuorumUnavailableException silent) {
+        } catch (QuorumUnavailableException silent) {
             throw unknown(at, silent.getMessage());
         }
     }
@@ -97,6 +99,11 @@ final class Appender {
             throw unknown(at, refusal.getMessage());
         }
         return null;
+    }
+
+    /** A topic that was deleted: its lanes are of no use to another one of its name. */
+    void forget(String topic) {
+        lanes.forget(topic);
     }
 
     private IOException refused(Partition at, Lane lane, boolean mayStand, Refusal refusal, Tries tries) {

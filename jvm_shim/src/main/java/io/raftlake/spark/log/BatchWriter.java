@@ -4,6 +4,7 @@ import io.raftlake.spark.log.Logs.LogRecord;
 import io.raftlake.spark.log.Messages.ProducerId;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.zip.CRC32C;
 
@@ -45,7 +46,7 @@ final class BatchWriter {
     private static void encode(Out out, LogRecord record, int offsetDelta) {
         out.i8(0).varint(0).varint(offsetDelta).field(record.key()).field(record.value()).varint(record.headers().size());
         for (Logs.Header header : record.headers()) {
-            out.field(header.key().getBytes(java.nio.charset.StandardCharsets.UTF_8)).field(header.value());
+            out.field(header.key().getBytes(StandardCharsets.UTF_8)).field(header.value());
         }
     }
 

@@ -10,6 +10,7 @@ import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -17,6 +18,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * What is known of the cluster: where its nodes are, its topics, and who leads which partition. What is cached may be wrong at
@@ -40,7 +42,7 @@ final class Cluster {
     private final Connections connections = new Connections();
     private final Map<String, Known> topics = new ConcurrentHashMap<>();
     private volatile List<InetSocketAddress> nodes = List.of();
-    private volatile int turn;
+    private final AtomicInteger turn = new AtomicInteger();
 
     Cluster(List<InetSocketAddress> bootstrap) {
         this.bootstrap = List.copyOf(bootstrap);
@@ -53,10 +55,10 @@ final class Cluster {
 
     // --- one node ----------------------------------------------------------------------------------------------------
 
-    /** The answer of this node. {@link Lost} where it gives none. */
-    ByteBuffer ask(InetSocketAddress node, Api api, Out body, Tries tries, long waitMs) throws IOException {
-        Connection connection = connections.take(node, tries.attemptMs(0));
-        ByteBuffer answer = connection.ask(api, body, tries.attemptMs(waitMs));
+    /** The answer of this node. {@link Lost} where it gives none within so many ms. */
+    ByteBuffer ask(InetSocketAddress node, Api api, Out body, long timeoutMs) throws IOException {
+        Connection connection = connections.take(node, timeoutMs);
+        ByteBuffer answer = connection.ask(api, body, timeoutMs);
         connections.give(connection);
         return answer;
     }
@@ -77,7 +79,7 @@ final class Cluster {
         while (true) {
             InetSocketAddress node = candidate();
             try {
-                return meaning.of(ask(node, api, body, tries, 0));
+                return meaning.of(ask(node, api, body, isChange ? tries.attemptMs(0) : tries.askMs()));
             } catch (Lost lost) {
                 tries.note(node, lost);
                 mayStand |= lost.wasSent();
@@ -88,7 +90,7 @@ final class Cluster {
                 tries.note(node, refusal);
                 mayStand |= refusal.code() == Code.REQUEST_TIMED_OUT;
             }
-            turn++;
+            turn.incrementAndGet();
             if (tries.isOver()) {
                 if (mayStand && isChange) {
                     throw new UnknownOutcomeException(tries.what() + " was sent, and no answer decides; whether it happened is "
@@ -104,7 +106,14 @@ final class Cluster {
     private InetSocketAddress candidate() {
         Set<InetSocketAddress> known = new LinkedHashSet<>(nodes);
         known.addAll(bootstrap);
-        return List.copyOf(known).get(Math.floorMod(turn, known.size()));
+        return List.copyOf(known).get(Math.floorMod(turn.get(), known.size()));
+    }
+
+    /** The nodes that are known, else those that were named at first: the one whose turn it is before the others. */
+    private List<InetSocketAddress> all() {
+        List<InetSocketAddress> all = new ArrayList<>(nodes.isEmpty() ? bootstrap : nodes);
+        Collections.rotate(all, -Math.floorMod(turn.get(), all.size()));
+        return all;
     }
 
     // --- topics ------------------------------------------------------------------------------------------------------
@@ -145,17 +154,18 @@ final class Cluster {
         Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
         while (true) {
             int absent = 0;
-            List<InetSocketAddress> asked = nodes.isEmpty() ? bootstrap : nodes;
+            List<InetSocketAddress> asked = all();
             for (InetSocketAddress node : asked) {
                 try {
                     Out request = Messages.metadata(List.of(name));
-                    List<Known> found = learn(Messages.metadata(ask(node, Api.METADATA, request, tries, 0)));
+                    List<Known> found = learn(Messages.metadata(ask(node, Api.METADATA, request, tries.askMs())));
                     if (!found.isEmpty()) {
                         return Optional.of(found.get(0));
                     }
                     absent++;
                 } catch (Lost lost) {
                     tries.note(node, lost);
+                    turn.incrementAndGet();
                 } catch (Refusal refusal) {
                     if (!refusal.code().passes()) {
                         throw new RefusedException(tries.what() + ": " + refusal.getMessage());
@@ -163,7 +173,7 @@ final class Cluster {
                     tries.note(node, refusal);
                 }
             }
-            boolean areAll = asked.equals(nodes) && absent == asked.size();
+            boolean areAll = asked.containsAll(nodes) && absent == asked.size();
             if (areAll || absent > 0 && grace.isOver()) {
                 return Optional.empty();
             }
@@ -211,7 +221,7 @@ final class Cluster {
                 tries.note(at.toString(), "no leader is known");
             } else {
                 try {
-                    return meaning.of(ask(leader, api, body, tries, waitMs));
+                    return meaning.of(ask(leader, api, body, tries.attemptMs(waitMs)));
                 } catch (Lost lost) {
                     tries.note(leader, lost);
                 } catch (Refusal refusal) {
@@ -222,7 +232,7 @@ final class Cluster {
                 }
             }
             forget(at.topic());
-            turn++;
+            turn.incrementAndGet();
             if (tries.isOver()) {
                 throw tries.unavailable();
             }

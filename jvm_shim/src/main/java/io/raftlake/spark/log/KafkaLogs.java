@@ -93,6 +93,7 @@ public final class KafkaLogs implements Logs {
             now = cluster.topic(name, tries);
         }
         cluster.forget(name);
+        appender.forget(name);
     }
 
     /** How long a node is asked to wait, so that it answers before this client gives the connection up. */

@@ -44,11 +44,16 @@ final class Lanes {
     private static final class OfPartition {
         private final Deque<Lane> idle = new ArrayDeque<>();
         private int made;
+
+        private OfPartition(int firstNumber) {
+            this.made = firstNumber;
+        }
     }
 
     private final Cluster cluster;
     private final Map<Partition, OfPartition> partitions = new HashMap<>();
     private final List<ProducerId> ids = new ArrayList<>();
+    private int firstNumber;
 
     Lanes(Cluster cluster) {
         this.cluster = cluster;
@@ -58,7 +63,7 @@ final class Lanes {
     Lane take(Partition at, Tries tries) throws IOException {
         int number;
         synchronized (this) {
-            OfPartition lanes = partitions.computeIfAbsent(at, absent -> new OfPartition());
+            OfPartition lanes = partitions.computeIfAbsent(at, absent -> new OfPartition(firstNumber));
             Lane lane = lanes.idle.pollLast();
             if (lane != null) {
                 return lane;
@@ -71,7 +76,19 @@ final class Lanes {
     /** The batch, of so many records, is in the log: 0 where it certainly is not, and nothing of the lane was used. */
     synchronized void give(Lane lane, int records) {
         lane.sequence = lane.sequence + records & SEQUENCE_MASK;
-        partitions.get(lane.at).idle.addLast(lane);
+        OfPartition lanes = partitions.get(lane.at);
+        if (lanes != null) {
+            lanes.idle.addLast(lane);
+        }
+    }
+
+    /**
+     * Drops the lanes of a deleted topic. Lanes that are made from now on have other producer ids: a late batch may still go to
+     * a topic that is made under this name.
+     */
+    synchronized void forget(String topic) {
+        partitions.forEach((at, lanes) -> firstNumber = at.topic().equals(topic) ? Math.max(firstNumber, lanes.made) : firstNumber);
+        partitions.keySet().removeIf(at -> at.topic().equals(topic));
     }
 
     /** The producer id that each partition has for the lane with this number. */

@@ -13,6 +13,9 @@ final class Tries {
     /** One try ends after so long, so that a node that hangs does not use up the deadline. */
     static final long ATTEMPT_MS = 6_000;
 
+    /** What only asks goes to another node soon, in case this one is paused. Each round gives the nodes more time. */
+    private static final long PATIENCE_MS = 1_000;
+
     private static final long PAUSE_MS_FIRST = 20;
 
     /** While a leader is elected it pays to look again soon. */
@@ -26,6 +29,7 @@ final class Tries {
     private final String what;
     private final long lastTryMs;
     private long pauseMs = PAUSE_MS_FIRST;
+    private long patienceMs = PATIENCE_MS;
 
     Tries(String what, long timeoutMs) {
         this.what = what;
@@ -40,6 +44,11 @@ final class Tries {
     /** How long one try may take, beside {@code waitMs} that the node is asked to wait. */
     long attemptMs(long waitMs) {
         return Math.max(1, Math.min(ATTEMPT_MS + waitMs, deadline.remainingMs()));
+    }
+
+    /** How long one try of what changes nothing, and any node answers at once, may take: longer after each {@link #pause}. */
+    long askMs() {
+        return Math.min(patienceMs, attemptMs(0));
     }
 
     void note(InetSocketAddress node, Exception error) {
@@ -59,6 +68,7 @@ final class Tries {
         long some = pauseMs / 2 + ThreadLocalRandom.current().nextLong(pauseMs / 2 + 1);
         deadline.pause(Math.min(some, Math.max(0, deadline.remainingMs() - lastTryMs)));
         pauseMs = Math.min(pauseMs * 2, PAUSE_MS_MAX);
+        patienceMs = Math.min(patienceMs * 2, ATTEMPT_MS);
     }
 
     /** Nothing was changed, or read. */

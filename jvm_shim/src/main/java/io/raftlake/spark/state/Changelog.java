@@ -79,17 +79,32 @@ final class Changelog {
 
     // --- writing -----------------------------------------------------------------------------------------------------
 
-    /** A version in the making. {@code id} is null in checkpoint format 1. Nothing of it counts before it is committed. */
-    final class Draft {
+    /** Opens a changelog, when it is needed. */
+    @FunctionalInterface
+    interface Opening {
+        Changelog open() throws IOException;
+    }
+
+    /** A version in the making. Nothing of it counts before it is committed, and nothing is opened before a piece is full. */
+    static final class Draft {
+        private final Opening opening;
         private final long version;
         private final String id;
+        private final int pieceBytes;
         private final List<Piece> pieces = new ArrayList<>();
         private List<LogRecord> records = new ArrayList<>();
         private long bytes;
 
-        private Draft(long version, String id) {
+        /** {@code id} is null in checkpoint format 1. */
+        Draft(Opening opening, long version, String id) {
+            this(opening, version, id, PIECE_BYTES);
+        }
+
+        private Draft(Opening opening, long version, String id, int pieceBytes) {
+            this.opening = opening;
             this.version = version;
             this.id = id;
+            this.pieceBytes = pieceBytes;
         }
 
         /** Sends a piece first where the record does not fit behind those before it. */
@@ -103,33 +118,37 @@ final class Changelog {
         }
 
         private void send(Trailer trailer) throws IOException {
-            List<LogRecord> batch = records;
-            batch.add(trailer.encode());
-            long first = logs.append(at, batch);
-            Piece piece = new Piece(first, first + trailer.changes());
-            pieces.add(piece);
-            synchronized (written) {
-                written.put(first, new Written(piece.trailer(), version));
-            }
+            records.add(trailer.encode());
+            pieces.add(opening.open().append(version, records));
             records = new ArrayList<>();
             bytes = 0;
         }
 
         /** Makes the version count; a majority has it afterwards. The places of its batches, in their order. */
         List<Piece> commit(List<Name> lineage) throws IOException {
-            List<Ancestor> ancestors = lineage.stream().map(Changelog.this::ancestor).toList();
+            Changelog changelog = opening.open();
+            List<Ancestor> ancestors = lineage.stream().map(changelog::ancestor).toList();
             send(new Trailer(version, id, records.size(), true, List.copyOf(pieces), ancestors));
             List<Piece> place = List.copyOf(pieces);
             if (id != null) {
-                places.put(new Name(version, id), place);
+                changelog.places.put(new Name(version, id), place);
             }
+            changelog.release();
             return place;
         }
     }
 
     Draft draft(long version, String id) {
-        release();
-        return new Draft(version, id);
+        return new Draft(() -> this, version, id, pieceBytes);
+    }
+
+    private Piece append(long version, List<LogRecord> batch) throws IOException {
+        long first = logs.append(at, batch);
+        Piece piece = new Piece(first, first + batch.size() - 1);
+        synchronized (written) {
+            written.put(first, new Written(piece.trailer(), version));
+        }
+        return piece;
     }
 
     private Ancestor ancestor(Name name) {

@@ -5,14 +5,10 @@ import io.raftlake.spark.state.Changelog.Draft;
 import java.io.IOException;
 import org.apache.spark.sql.execution.streaming.state.StateStoreChangelogWriter;
 
-/** What Spark writes the changes of a version to. Nothing is sent before the first change, or the commit. */
+/** What Spark writes the changes of a version to. Nothing is sent before a piece is full, or the commit. */
 final class ChangelogWriter extends StateStoreChangelogWriter {
-    private final long version;
-    private final String id;
-    private final StoreLog log;
     private final Ending ending;
     private Draft draft;
-    private boolean isOver;
 
     /** How a version is made to count. */
     @FunctionalInterface
@@ -20,12 +16,9 @@ final class ChangelogWriter extends StateStoreChangelogWriter {
         void commit(Draft draft) throws IOException;
     }
 
-    /** {@code id} is null in checkpoint format 1. */
-    ChangelogWriter(long version, String id, StoreLog log, Ending ending) {
+    ChangelogWriter(Draft draft, Ending ending) {
         super(Nothing.INSTANCE, Nothing.PATH, Nothing.INSTANCE);
-        this.version = version;
-        this.id = id;
-        this.log = log;
+        this.draft = draft;
         this.ending = ending;
     }
 
@@ -34,17 +27,14 @@ final class ChangelogWriter extends StateStoreChangelogWriter {
         return Trailer.FORMAT;
     }
 
-    private Draft draft() throws IOException {
+    private Draft draft() {
         if (draft == null) {
-            draft = log.ensure().draft(version, id);
+            throw new IllegalStateException("the version was committed or aborted");
         }
         return draft;
     }
 
     private void add(LogRecord change) {
-        if (isOver) {
-            throw new IllegalStateException("the version was committed or aborted");
-        }
         try {
             draft().add(change);
         } catch (IOException error) {
@@ -74,19 +64,17 @@ final class ChangelogWriter extends StateStoreChangelogWriter {
 
     @Override
     public void commit() {
-        if (isOver) {
-            throw new IllegalStateException("the version was committed or aborted");
-        }
-        isOver = true;
         try {
             ending.commit(draft());
         } catch (IOException error) {
             throw Unchecked.as(error);
+        } finally {
+            draft = null;
         }
     }
 
     @Override
     public void abort() {
-        isOver = true;
+        draft = null;
     }
 }

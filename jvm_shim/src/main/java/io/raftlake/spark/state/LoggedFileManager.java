@@ -1,5 +1,6 @@
 package io.raftlake.spark.state;
 
+import io.raftlake.spark.state.Changelog.Draft;
 import io.raftlake.spark.state.Changelog.Name;
 import io.raftlake.spark.state.Trailer.Piece;
 import java.io.File;
@@ -68,7 +69,7 @@ final class LoggedFileManager extends RocksDBFileManager {
         List<Name> built = id == null || lineage.isEmpty() ? List.of() : Arrays.stream(lineage.get())
                 .map(item -> new Name(item.version(), item.checkpointUniqueId()))
                 .toList();
-        return new ChangelogWriter(version, id, log, draft -> {
+        return new ChangelogWriter(new Draft(log::ensure, version, id), draft -> {
             log.confirmNowAndThen();
             List<Piece> place = draft.commit(built);
             if (id == null) {
@@ -132,6 +133,7 @@ final class LoggedFileManager extends RocksDBFileManager {
                 log.confirm();
                 changelog.get().trim(keep);
             }
+            log.collectIfDue(System.currentTimeMillis());
         } catch (IOException error) {
             LOG.warn("old changes of {} stay for now: {}", directory, error.toString());
         }

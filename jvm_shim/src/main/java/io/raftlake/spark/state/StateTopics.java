@@ -74,8 +74,7 @@ final class StateTopics {
     }
 
     static String key(Path root) throws IOException {
-        Location at = Location.of(root.toUri().getAuthority(), root.toUri().getPath());
-        return ROOT + at.key().substring(Location.ROOT.length());
+        return Location.of(root.toUri().getAuthority(), root.toUri().getPath()).stateKey();
     }
 
     /** A name that Kafka allows. Names that differ stay different. */

@@ -3,6 +3,7 @@ package io.raftlake.spark.state;
 import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.checkpoint.Checkpoint;
 import io.raftlake.spark.fs.FsSettings;
+import io.raftlake.spark.fs.QuorumFiles;
 import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.log.Logs.Partition;
 import java.io.IOException;
@@ -22,6 +23,7 @@ final class StoreLog {
     private final LogSource source;
     private final Configuration conf;
     private Checkpoint checkpoint;
+    private QuorumFiles files;
     private Logs logs;
     private StateTopics topics;
     private Changelog changelog;
@@ -35,13 +37,14 @@ final class StoreLog {
         this.conf = conf;
     }
 
-    private Checkpoint checkpoint() throws IOException {
+    private synchronized Checkpoint checkpoint() throws IOException {
         if (checkpoint == null) {
             Path path = new Path(store.checkpointRootLocation());
             RaftlakeFileSystem fileSystem = (RaftlakeFileSystem) path.getFileSystem(conf);
             checkpoint = Checkpoint.around(fileSystem.files(), fileSystem.makeQualified(path), conf)
                     .orElseThrow(() -> new PathIOException(path.toString(),
                             "state lies in a checkpoint, and no file 'metadata' with the id of a query is here or above"));
+            files = fileSystem.files();
             logs = source.open(fileSystem, conf);
             topics = new StateTopics(fileSystem.files().space(), logs, checkpoint);
             timeoutMs = FsSettings.of(conf).timeoutMs();
@@ -82,6 +85,14 @@ final class StoreLog {
             confirm();
             isConfirmed = true;
             confirmedNs = now;
+        }
+    }
+
+    /** Looks for the state of checkpoints that are gone, where that is due. */
+    void collectIfDue(long nowMs) throws IOException {
+        checkpoint();
+        if (StateCollector.isDue(files.space().describe(), nowMs)) {
+            new StateCollector(files, logs).collect(nowMs);
         }
     }
 }

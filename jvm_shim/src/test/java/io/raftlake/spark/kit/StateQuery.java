@@ -119,6 +119,10 @@ public final class StateQuery {
         return root.getFileSystem(conf);
     }
 
+    public SQLConf settings() {
+        return settings;
+    }
+
     public StateQuery set(String name, String value) {
         settings.setConfString(name, value);
         return this;
@@ -240,23 +244,29 @@ public final class StateQuery {
         return found;
     }
 
+    private static final UnsafeProjection KEYS = projection(KEY);
+    private static final UnsafeProjection VALUES = projection(VALUE);
+    private static final UnsafeProjection WORDS = projection(new StructType().add("word", DataTypes.StringType));
+
+    private static UnsafeProjection projection(StructType schema) {
+        return (UnsafeProjection) UnsafeProjection$.MODULE$.create(schema);
+    }
+
     public static UnsafeRow key(String word, int number) {
-        return projection(KEY).apply(new GenericInternalRow(new Object[] {UTF8String.fromString(word), number})).copy();
+        return row(KEYS, UTF8String.fromString(word), number);
     }
 
     public static UnsafeRow value(int value) {
-        return projection(VALUE).apply(new GenericInternalRow(new Object[] {value})).copy();
+        return row(VALUES, value);
     }
 
     /** The prefix of a key: the word alone. */
     public static UnsafeRow word(String word) {
-        return projection(new StructType().add("word", DataTypes.StringType))
-                .apply(new GenericInternalRow(new Object[] {UTF8String.fromString(word)}))
-                .copy();
+        return row(WORDS, UTF8String.fromString(word));
     }
 
-    private static UnsafeProjection projection(StructType schema) {
-        return (UnsafeProjection) UnsafeProjection$.MODULE$.create(schema);
+    private static UnsafeRow row(UnsafeProjection projection, Object... fields) {
+        return projection.apply(new GenericInternalRow(fields)).copy();
     }
 
     public static KeyStateEncoderSpec prefixed() {

@@ -204,6 +204,33 @@ class KafkaLogsTest {
         assertEquals(3, append("a"));
     }
 
+    /** A node that hangs, as a paused one does, takes a part of the time and not all of it. */
+    @Test
+    void anotherNodeIsAskedWhereOneHangs() throws IOException {
+        try (ScriptedListener hanging = new ScriptedListener()) {
+            for (int tries = 0; tries < 10; tries++) {
+                hanging.next(Api.METADATA, Step.of(Step.What.SILENCE));
+                hanging.next(Api.INIT_PRODUCER_ID, Step.of(Step.What.SILENCE));
+            }
+            logs = logs(5_000, hanging.address(), node.address());
+            assertTrue(logs.topic("t").isPresent());
+            logs = logs(5_000, hanging.address(), node.address());
+            assertEquals(List.of("t"), logs.topics(""));
+        }
+    }
+
+    @Test
+    void aTopicThatIsMadeAgainGetsOtherProducers() throws IOException {
+        append("a");
+        node.next(Api.DELETE_TOPICS, Step.served());
+        logs.deleteTopic("t");
+        assertTrue(logs.topic("t").isEmpty());
+        logs.ensureTopic("t", 1, Map.of());
+        append("b");
+        assertNotEquals(producerOf(node.batches().get(0)), producerOf(node.batches().get(1)));
+        assertEquals(0, sequenceOf(node.batches().get(1)));
+    }
+
     @Test
     void aServerOfAnotherKindIsNamed() throws IOException {
         try (ServerSocket web = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {

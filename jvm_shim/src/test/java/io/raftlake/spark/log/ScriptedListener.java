@@ -200,8 +200,7 @@ final class ScriptedListener implements AutoCloseable {
             case FETCH -> fetch(in, step);
             case READ_OFFSET -> new Out().text(null).i16(0).array(List.of(AT), (topic, same) -> topic.text("t")
                     .array(List.of(AT), (one, again) -> one.i32(0).i16(step.code().number()).i64(end).i32(1).i32(1)));
-            case DELETE_TOPICS -> new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId()
-                    .i16(step.code().number()).text(null));
+            case DELETE_TOPICS -> deleteTopic(step);
             case CREATE_TOPICS -> createTopic(step);
             default -> throw new IllegalStateException(api + " is not scripted");
         };
@@ -211,6 +210,11 @@ final class ScriptedListener implements AutoCloseable {
         hasTopic |= step.hasEffect();
         return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(step.code().number()).text("scripted")
                 .i32(1).i16(1).uvarint(1));
+    }
+
+    private Out deleteTopic(Step step) {
+        hasTopic &= !step.hasEffect();
+        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(step.code().number()).text(null));
     }
 
     private Out metadata(Step step) {

@@ -33,10 +33,22 @@ class ChangelogTest {
 
     private final Logs logs = Spaces.LOGS;
     private final Partition at = new Partition(Spaces.newTopic(), 0);
+    private long base;
 
     @BeforeEach
     void createTopic() throws IOException {
         logs.ensureTopic(at.topic(), 1, Map.of());
+        base = logs.end(at);
+    }
+
+    /** A batch, by offsets from the first one on that the topic had for us. */
+    private Piece piece(long first, long trailer) {
+        return new Piece(base + first, base + trailer);
+    }
+
+    /** The offset, counted the same. */
+    private long start() throws IOException {
+        return logs.earliest(at) - base;
     }
 
     private Changelog open() {
@@ -84,17 +96,17 @@ class ChangelogTest {
     @Test
     void eachBatchEndsWithWhatItIsOf() throws IOException {
         Changelog changelog = open();
-        assertEquals(List.of(new Piece(0, 1)), write(changelog, new Name(1, "x"), List.of(), "a"));
-        assertEquals(List.of(new Piece(2, 2)), write(changelog, new Name(2, "y"), List.of(new Name(1, "x"))));
-        List<Numbered> records = logs.fetch(at, 0, 1 << 20, 0).records();
+        assertEquals(List.of(piece(0, 1)), write(changelog, new Name(1, "x"), List.of(), "a"));
+        assertEquals(List.of(piece(2, 2)), write(changelog, new Name(2, "y"), List.of(new Name(1, "x"))));
+        List<Numbered> records = logs.fetch(at, base, 1 << 20, 0).records();
         assertEquals(3, records.size());
         assertNull(Trailer.decode(records.get(0)));
         assertEquals(
                 "{\"format\":1,\"version\":2,\"id\":\"y\",\"parent\":\"x\",\"changes\":0,\"last\":true,\"pieces\":[],"
-                        + "\"lineage\":[[1,\"x\",0,1]]}",
+                        + "\"lineage\":[[1,\"x\"," + base + "," + (base + 1) + "]]}",
                 new String(records.get(2).record().value(), StandardCharsets.UTF_8));
         Trailer second = Trailer.decode(records.get(2));
-        assertEquals(new Trailer(2, "y", 0, true, List.of(), List.of(new Ancestor(1, "x", 0, 1))), second);
+        assertEquals(new Trailer(2, "y", 0, true, List.of(), List.of(new Ancestor(1, "x", base, base + 1))), second);
         Numbered other = new Numbered(7, 0, LogRecord.of(null, utf8("{\"format\":2}")));
         assertTrue(assertThrows(IOException.class, () -> Trailer.decode(other)).getMessage().contains("format 2"));
     }
@@ -127,12 +139,12 @@ class ChangelogTest {
         for (String text : List.of("a", "b", "c", "d", "e")) {
             draft.add(change(text));
         }
-        assertEquals(6, logs.end(at), "two pieces of two changes are there");
+        assertEquals(base + 6, logs.end(at), "two pieces of two changes are there");
         assertEquals(Optional.empty(), open().find(new Name(1, "x")));
         // Another attempt writes between its pieces.
         write(open(), new Name(1, "other"), List.of(), "q", "r", "s");
         List<Piece> place = draft.commit(List.of());
-        assertEquals(List.of(new Piece(0, 2), new Piece(3, 5), new Piece(11, 12)), place);
+        assertEquals(List.of(piece(0, 2), piece(3, 5), piece(11, 12)), place);
         for (Changelog each : List.of(changelog, open())) {
             assertEquals(Optional.of(List.of("a", "b", "c", "d", "e")), read(each, new Name(1, "x")));
             assertEquals(Optional.of(List.of("q", "r", "s")), read(each, new Name(1, "other")));
@@ -186,7 +198,7 @@ class ChangelogTest {
         write(changelog, new Name(2, "b"), List.of(new Name(1, "a")), "6");
         write(changelog, new Name(3, "c"), List.of(new Name(1, "a"), new Name(2, "b")), "7");
         Trailer last = changelog.trailer(changelog.find(new Name(3, "c")).orElseThrow());
-        assertEquals(List.of(new Ancestor(1, "a", -1, -1), new Ancestor(2, "b", 8, 9)), last.lineage());
+        assertEquals(List.of(new Ancestor(1, "a", -1, -1), new Ancestor(2, "b", base + 8, base + 9)), last.lineage());
         Changelog elsewhere = open();
         elsewhere.find(new Name(3, "c")).orElseThrow();
         assertEquals(Optional.of(List.of("6")), read(elsewhere, new Name(2, "b")));
@@ -198,8 +210,8 @@ class ChangelogTest {
         Changelog changelog = open();
         List<Piece> place = write(changelog, new Name(1, "a"), List.of(), "1");
         assertThrows(IOException.class, () -> read(open(), place, 2));
-        assertThrows(IOException.class, () -> read(open(), List.of(new Piece(0, 0)), 1));
-        assertThrows(QuorumUnavailableException.class, () -> read(open(), List.of(new Piece(2, 3)), 3), "nobody has it yet");
+        assertThrows(IOException.class, () -> read(open(), List.of(piece(0, 0)), 1));
+        assertThrows(QuorumUnavailableException.class, () -> read(open(), List.of(piece(2, 3)), 3), "nobody has it yet");
     }
 
     @Test
@@ -210,15 +222,15 @@ class ChangelogTest {
         }
         for (Changelog each : List.of(changelog, open())) {
             each.trim(3);
-            assertEquals(4, logs.earliest(at), "versions 1 and 2 had two records each");
+            assertEquals(4, start(), "versions 1 and 2 had two records each");
             assertEquals(Optional.empty(), open().find(new Name(2, "x")));
             assertEquals(Optional.of(List.of("v3")), read(open(), new Name(3, "x")));
         }
         changelog.trim(2);
-        assertEquals(4, logs.earliest(at));
+        assertEquals(4, start());
         open().trim(7);
-        assertEquals(12, logs.earliest(at), "all is old");
-        assertEquals(12, logs.end(at));
+        assertEquals(12, start(), "all is old");
+        assertEquals(base + 12, logs.end(at));
     }
 
     @Test
@@ -233,7 +245,7 @@ class ChangelogTest {
         late.commit(List.of());
         for (Changelog each : List.of(changelog, open())) {
             each.trim(5);
-            assertEquals(2, logs.earliest(at), "a piece of version 9 lies behind version 1");
+            assertEquals(2, start(), "a piece of version 9 lies behind version 1");
             assertEquals(Optional.of(List.of("a", "b", "c")), read(open(), new Name(9, "late")));
         }
     }
