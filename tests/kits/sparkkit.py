@@ -20,6 +20,7 @@ def session_at(spark: SparkSession, quorum: LocalQuorum, provider: str = QUORUM_
     chosen = {
         "raftlake.http.servers": quorum.http_servers,
         "raftlake.bootstrap.servers": quorum.bootstrap_servers,
+        "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
         "spark.sql.streaming.stateStore.providerClass": provider,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",

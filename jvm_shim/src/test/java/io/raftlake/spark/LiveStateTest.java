@@ -55,6 +55,8 @@ class LiveStateTest {
                 .filter(entry -> entry.getKey().contains("raftlake"))
                 .forEach(entry -> builder.config("spark.hadoop." + entry.getKey(), entry.getValue()));
         spark = builder.getOrCreate();
+        // A test lets reads fail.
+        spark.sparkContext().setLogLevel("OFF");
     }
 
     @AfterAll

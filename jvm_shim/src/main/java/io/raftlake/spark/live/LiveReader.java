@@ -72,16 +72,18 @@ final class LiveReader implements PartitionReader<InternalRow> {
         private <T> T explaining(Callable<T> call) throws IOException {
             try {
                 return call.call();
-            } catch (IOException | RuntimeException error) {
+            } catch (Exception error) {
+                // Spark's errors are checked ones that its methods do not name.
                 OptionalLong newest = newestBatch(new Path(location, "commits"), conf.value());
                 if (newest.isPresent() && newest.getAsLong() > batch) {
                     throw new IOException("batch " + batch + " of `" + location + "' could not be read to its end, and the query"
                             + " is at batch " + newest.getAsLong() + " now: it may have removed that batch. Read again, which"
                             + " begins with the newest batch, or raise spark.sql.streaming.minBatchesToRetain of the query", error);
                 }
-                throw error;
-            } catch (Exception other) {
-                throw new IOException(other);
+                if (error instanceof RuntimeException unchecked) {
+                    throw unchecked;
+                }
+                throw error instanceof IOException named ? named : new IOException(error.getMessage(), error);
             }
         }
 
