@@ -1,4 +1,5 @@
-"""The jar's log client on a real quorum while leaders are killed, and its batches as other people's clients read them.
+"""The jar's log client on a real quorum while leaders are killed, its batches as other people's clients read them, and the room
+that large files take in the quorum.
 
 `LogsContractTest` runs on a quorum in `test_wire_jvm_files.py`.
 """
@@ -18,6 +19,7 @@ from raftlake import Client, LocalQuorum
 
 pytestmark = [pytest.mark.java, pytest.mark.process]
 ROOT = Path(__file__).resolve().parents[2]
+BLOBS = "__raftlake-blobs"
 
 
 @pytest.fixture
@@ -27,14 +29,14 @@ def own_quorum(tmp_path: Path) -> Iterator[LocalQuorum]:
         yield quorum
 
 
-def program(*arguments: str) -> list[str]:
-    """The command that runs AppendByLogs on the classes that `make test-java` compiles."""
+def program(*arguments: str, name: str = "AppendByLogs") -> list[str]:
+    """The command that runs a program on the classes that `make test-java` compiles."""
     import pyspark
 
-    classes = ROOT / "jvm_shim" / "build" / "classes" / "java" / "main"
-    assert classes.is_dir(), "run `make test-java`: it compiles"
-    path = f"{classes}:{Path(pyspark.__file__).parent / 'jars'}/*"
-    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", path, str(PROGRAMS / "AppendByLogs.java"), *arguments]
+    build = ROOT / "jvm_shim" / "build"
+    assert (build / "classes" / "java" / "main").is_dir(), "run `make test-java`: it compiles"
+    path = f"{build / 'classes' / 'java' / 'main'}:{build / 'resources' / 'main'}:{Path(pyspark.__file__).parent / 'jars'}/*"
+    return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", path, str(PROGRAMS / f"{name}.java"), *arguments]
 
 
 def test_appends_while_leaders_are_killed_are_there_once(own_quorum: LocalQuorum) -> None:
@@ -71,3 +73,31 @@ def test_librdkafka_reads_each_codec(quorum: LocalQuorum, new_topic: Callable[..
     codecs = (b"none", b"gzip", b"snappy", b"lz4", b"zstd")
     expected = [((codec, b"late, " * 40_000, [("h", b"1")]), (None, codec, None)) for codec in codecs]
     assert found == [record for batch in expected for record in batch]
+
+
+def test_compaction_gives_the_room_of_deleted_files_back(tmp_path: Path) -> None:
+    """Thirteen files of 3 MB were written, and one is left. Small segments stand for the larger ones of the product."""
+    directory = tmp_path / "quorum"
+    with LocalQuorum(nodes=3, data_dir=directory, settings={"log.cleaner.backoff.ms": "200"}) as quorum:
+
+        def files(what: str, name: str, times: int) -> None:
+            addresses = (quorum.bootstrap_servers, quorum.http_servers)
+            command = program(what, *addresses, name, str(times), name="LargeFiles")
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0, done.stderr
+
+        def sizes() -> list[int]:
+            logs = [directory.glob(f"node-{node_id}/{BLOBS}-*/*.log") for node_id in (1, 2, 3)]
+            return [sum(path.stat().st_size for path in found) for found in logs]
+
+        files("write", "kept", 1)
+        with Client(quorum.bootstrap_servers) as client:
+            assert client.topic_configs(BLOBS)["cleanup.policy"] == "compact"
+            client.alter_topic_configs(BLOBS, {"segment.bytes": "1048576"})
+        files("write", "churned", 12)
+        assert max(sizes()) > 30_000_000
+        files("delete", "churned", 0)
+        files("read", "kept", 1)
+        # What is kept, and an open segment of each partition.
+        wait_until(lambda: max(sizes()) < 3_000_000 + 6 * 2_000_000, "each node has the room back")
+        files("read", "kept", 1)

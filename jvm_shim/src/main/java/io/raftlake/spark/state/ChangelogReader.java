@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreChangelogReader;
 import scala.Enumeration;
 import scala.Tuple3;
 
-/** The changes of one version, in the order in which they were made; then its trailer, which must be the one that was expected. */
+/** The changes of one version, in the order in which they were made. Its trailers must be the ones that were expected. */
 final class ChangelogReader extends StateStoreChangelogReader {
     private final Changelog changelog;
     private final List<Piece> place;

@@ -27,7 +27,7 @@ import scala.Option;
 /**
  * Snapshots as Spark keeps them, in files; changelogs in the log of the store.
  *
- * <p>In Spark's checkpoint format 2 each attempt of a version has an id, and the commit log of the query, which is fenced, names
+ * <p>In Spark's checkpoint format 2 each attempt of a version has an id. The commit log of the query, which is fenced, names
  * the one that counts. In format 1 attempts have no ids: there a small file {@code <version>.changelog}, whose creation is
  * fenced too, names the place of the attempt that counts, the one that was committed last.
  *

@@ -11,8 +11,8 @@ import org.apache.spark.io.CompressionCodec;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
 
 /**
- * The files and the codec that the classes of Spark's changelogs ask for when they are made. Changes in a log need neither: what
- * is written goes nowhere, and every file is empty.
+ * The files and the codec that the classes of Spark's changelogs ask for when they are made. Changes in a log need neither.
+ * What is written goes nowhere, and every file is empty.
  */
 final class Nothing implements CheckpointFileManager, CompressionCodec {
     static final Nothing INSTANCE = new Nothing();

@@ -100,7 +100,8 @@ final class StateCollector {
     /** Whether no key was put since the list. */
     private boolean isUnchanged(long asOf, long nowMs) throws IOException {
         byte[] mark = Keys.utf8(Long.toString(nowMs));
-        return space.commit(new Txn().comparePrefix(StateTopics.ROOT, asOf).put(MARK, mark), Witness.put(MARK, mark)).succeeded();
+        Txn txn = new Txn().comparePrefix(StateTopics.ROOT, asOf).put(MARK, mark);
+        return space.commit(txn, Witness.put(MARK, mark)).succeeded();
     }
 
     private int remove(List<String> topics) throws IOException {

@@ -119,8 +119,8 @@ public final class StateQuery {
         return root.getFileSystem(conf);
     }
 
-    public SQLConf settings() {
-        return settings;
+    public StateStoreConf storeConf() {
+        return new StateStoreConf(settings, scala.collection.immutable.Map$.MODULE$.<String, String>empty());
     }
 
     public StateQuery set(String name, String value) {
@@ -151,10 +151,8 @@ public final class StateQuery {
     public Store open(int partition, String store) {
         boolean isSparks = kind == Kind.SPARK || kind == Kind.SPARK_FORMAT_1;
         RocksDBStateStoreProvider provider = isSparks ? new RocksDBStateStoreProvider() : new OfMemory();
-        StateStoreConf storeConf =
-                new StateStoreConf(settings, scala.collection.immutable.Map$.MODULE$.<String, String>empty());
-        provider.init(id(partition, store), KEY, VALUE, encoder, useColumnFamilies, storeConf, conf, false,
-                Option.empty());
+        provider.init(id(partition, store), KEY, VALUE, encoder, useColumnFamilies, storeConf(), conf,
+                false, Option.empty());
         return new Store(provider);
     }
 

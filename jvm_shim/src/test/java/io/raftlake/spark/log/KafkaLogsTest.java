@@ -34,6 +34,9 @@ import org.junit.jupiter.params.provider.EnumSource;
 class KafkaLogsTest {
     private static final int MIB = 1 << 20;
 
+    /** Of calls whose time runs out: long enough for answers on a busy machine, and waited for. */
+    private static final long SHORT_MS = 4_000;
+
     private ScriptedListener node;
     private KafkaLogs logs;
 
@@ -142,6 +145,16 @@ class KafkaLogsTest {
         assertEquals(List.of("a", "b", "c"), values(), "the next append takes another lane");
     }
 
+    /** A leader that was replaced says so of what it has appended too. */
+    @ParameterizedTest
+    @EnumSource(names = {"NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT"})
+    void anErrorOfALeaderThatWentLeavesADoubt(Code code) throws IOException {
+        append("a");
+        node.next(Api.PRODUCE, Step.doubted(code), Step.refused(Code.OUT_OF_ORDER_SEQUENCE_NUMBER));
+        assertThrows(UnknownOutcomeException.class, () -> append("b"));
+        assertEquals(List.of("a", "b"), values());
+    }
+
     @Test
     void whatCertainlyDidNotHappenIsNotUnknown() throws IOException {
         node.next(Api.PRODUCE, Step.refused(Code.NOT_ENOUGH_REPLICAS), Step.refused(Code.MESSAGE_TOO_LARGE));
@@ -162,8 +175,8 @@ class KafkaLogsTest {
 
     @Test
     void anAppendWithoutAnAnswerEndsAsUnknownWhenTheTimeIsOver() {
-        KafkaLogs hasty = logs(200, node.address());
-        for (int tries = 0; tries < 100; tries++) {
+        KafkaLogs hasty = logs(SHORT_MS, node.address());
+        for (int tries = 0; tries < 1000; tries++) {
             node.next(Api.PRODUCE, Step.lostAfter());
         }
         assertThrows(UnknownOutcomeException.class, () -> hasty.append(AT, List.of(record("a"))));
@@ -172,8 +185,8 @@ class KafkaLogsTest {
 
     @Test
     void anAppendThatWasNotTakenIsUnavailableWhenTheTimeIsOver() {
-        KafkaLogs hasty = logs(200, node.address());
-        for (int tries = 0; tries < 100; tries++) {
+        KafkaLogs hasty = logs(SHORT_MS, node.address());
+        for (int tries = 0; tries < 1000; tries++) {
             node.next(Api.PRODUCE, Step.refused(Code.NOT_ENOUGH_REPLICAS));
         }
         QuorumUnavailableException told =
@@ -246,7 +259,7 @@ class KafkaLogsTest {
             });
             thread.setDaemon(true);
             thread.start();
-            KafkaLogs hasty = logs(100, InetSocketAddress.createUnresolved("127.0.0.1", web.getLocalPort()));
+            KafkaLogs hasty = logs(SHORT_MS, InetSocketAddress.createUnresolved("127.0.0.1", web.getLocalPort()));
             IOException told = assertThrows(QuorumUnavailableException.class, () -> hasty.end(AT));
             assertTrue(told.getMessage().contains("no raftlake node's Kafka listener"), told.getMessage());
         }
@@ -260,12 +273,14 @@ class KafkaLogsTest {
         assertEquals(3, append("a"));
         assertEquals(4, logs.end(AT));
         assertEquals(List.of("a"), values());
+        assertEquals(2, node.asked(Api.PRODUCE));
+        assertEquals(2, node.asked(Api.READ_OFFSET));
     }
 
     /** The connection is closed behind an answer that did not come, so that a late one is taken for no other. */
     @Test
     void aConnectionWithoutAnAnswerIsNotUsedAgain() {
-        KafkaLogs hasty = logs(300, node.address());
+        KafkaLogs hasty = logs(SHORT_MS, node.address());
         node.next(Api.READ_OFFSET, Step.of(Step.What.SILENCE));
         assertThrows(QuorumUnavailableException.class, () -> hasty.end(AT));
         int before = node.connections.size();

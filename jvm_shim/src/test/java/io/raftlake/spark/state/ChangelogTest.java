@@ -129,7 +129,8 @@ class ChangelogTest {
             kinds.add(change._1() + " " + new String(change._2(), StandardCharsets.UTF_8) + " "
                     + (change._3() == null ? "-" : change._3().length));
         }
-        assertEquals(List.of("put_record key 0", "delete_record key -", "merge_record key 1", "delete_range_record key 1"), kinds);
+        assertEquals(
+                List.of("put_record key 0", "delete_record key -", "merge_record key 1", "delete_range_record key 1"), kinds);
     }
 
     @Test
@@ -158,7 +159,8 @@ class ChangelogTest {
         assertEquals(1, write(changelog, new Name(1, "x"), List.of(), "a", "b").size());
         assertEquals(2, write(changelog, new Name(2, "x"), List.of(), "a", "b", "c").size());
         assertEquals(3, write(changelog, new Name(3, "x"), List.of(), "a", "b", "c", "d", "e").size());
-        assertEquals(1, write(new Changelog(logs, at, 100, 10), new Name(4, "x"), List.of(), "a").size(), "one change always fits");
+        Changelog narrow = new Changelog(logs, at, 100, 10);
+        assertEquals(1, write(narrow, new Name(4, "x"), List.of(), "a").size(), "one change always fits");
     }
 
     @Test

@@ -25,7 +25,6 @@ import java.util.Map;
 import org.apache.hadoop.fs.FileUtil;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.state.StateStore;
-import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -188,7 +187,8 @@ class QuorumStateTest {
         }
         StateQuery imported = start(sparks == Kind.SPARK ? Kind.QUORUM : Kind.QUORUM_FORMAT_1);
         Path state = new Path(query.root, "state");
-        assertTrue(FileUtil.copy(query.files(), state, imported.files(), new Path(imported.root, "state"), false, imported.conf));
+        Path copy = new Path(imported.root, "state");
+        assertTrue(FileUtil.copy(query.files(), state, imported.files(), copy, false, imported.conf));
         Version three;
         try (Store store = imported.open()) {
             assertEquals(Map.of("a", 1, "b", 2), store.read(two));
@@ -216,8 +216,7 @@ class QuorumStateTest {
         query.conf.set("raftlake.request.timeout.ms", "300");
         QuorumStateStoreProvider provider = new QuorumStateStoreProvider();
         provider.init(query.id(0, StateQuery.DEFAULT), StateQuery.KEY, StateQuery.VALUE, StateQuery.prefixed(), false,
-                new StateStoreConf(query.settings(), scala.collection.immutable.Map$.MODULE$.<String, String>empty()), query.conf,
-                false, Option.empty());
+                query.storeConf(), query.conf, false, Option.empty());
         try {
             StateStore store = provider.getStore(0, Option.empty(), false, false);
             store.put(StateQuery.key("a", 1), StateQuery.value(1), StateQuery.DEFAULT);
