@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from waitkit import wait_until
-
 if TYPE_CHECKING:
     from raftlake import Client, LocalQuorum
 
@@ -59,7 +57,7 @@ def test_state_in_the_quorum_is_that_of_spark(quorum: LocalQuorum, client: Clien
             assert found["ours"] == found["stock"], shape
     # The second process went on where the first one had ended.
     assert not set(again["aggregation"]["ours"]["batches"]) & set(first["aggregation"]["ours"]["batches"])
-    counts = Counter("a b a b c c d e a f a g b b h a".split())
+    counts = Counter(["a", "b", "a", "b", "c", "c", "d", "e", "a", "f", "a", "g", "b", "b", "h", "a"])
     found = "".join(again["aggregation"]["ours"]["state"])
     assert all(f"{{'word': '{word}'}}, 'value': {{'count': {number}" in found for word, number in counts.items()), found
     topics = [topic.name for topic in client.topics() if topic.name.startswith("__raftlake-state-")]

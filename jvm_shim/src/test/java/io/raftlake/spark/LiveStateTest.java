@@ -23,10 +23,12 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A query that counts words, and reads of its state while it runs. */
+/** A query that counts words, and reads of its state while it runs. On a quorum the tests in Python do that. */
+@Tag("memory")
 class LiveStateTest {
     private static SparkSession spark;
 
