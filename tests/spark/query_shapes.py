@@ -193,7 +193,7 @@ def shapes() -> tuple[Shape, ...]:
         Shape(
             "sorted-and-limited", "complete", lambda s: s.events().groupBy("k").count().orderBy(F.desc("count"), "k").limit(2)
         ),
-        Shape("limit", "append", lambda s: s.events().select("k", "v").limit(7)),
+        Shape("limit", "append", lambda s: s.events().select("k", "v").limit(11)),
         Shape("rollup", "complete", lambda s: s.events().rollup("k", "v").agg(F.count("*"))),
         Shape("cube", "update", lambda s: s.events().cube("k", "v").agg(F.count("*"))),
         Shape("union", "update", lambda s: s.events().union(s.clicks()).groupBy("k").agg(F.sum("v"))),
