@@ -102,7 +102,9 @@ def run(shape: str, provider: str, location: str) -> dict[str, Any]:
     return {
         "batches": batches,
         "state": rows_of(state.option("readChangeFeed", "false").load(location).drop("partition_id")),
-        "before": rows_of(spark.read.format("statestore").option("batchId", last - 1).load(location)) if shape != "join" else [],
+        "before": rows_of(spark.read.format("statestore").option("batchId", last - 1).load(location))
+        if shape != "join"
+        else [],
         "feed": rows_of(feed.load(location)) if shape != "join" else [],
     }
 

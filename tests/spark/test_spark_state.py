@@ -1,4 +1,4 @@
-"""State in the quorum's logs: the same as Spark's own RocksDB provider batch for batch, over restarts and the loss of a node."""
+"""State in the quorum's logs: the same as Spark's own RocksDB provider batch for batch, over restarts and a lost node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from driverkit import Driver
 
+from leaderkit import leader_of
 from waitkit import wait_until
 
 if TYPE_CHECKING:
@@ -59,10 +61,44 @@ def test_state_in_the_quorum_is_that_of_spark(quorum: LocalQuorum, client: Clien
             assert found["ours"] == found["stock"], shape
     # The second process went on where the first one had ended.
     assert not set(again["aggregation"]["ours"]["batches"]) & set(first["aggregation"]["ours"]["batches"])
-    counts = Counter("a b a b c c d e a f a g b b h a".split())
+    counts = Counter("ababccdeafagbbha")
     found = "".join(again["aggregation"]["ours"]["state"])
     assert all(f"{{'word': '{word}'}}, 'value': {{'count': {number}" in found for word, number in counts.items()), found
     topics = [topic.name for topic in client.topics() if topic.name.startswith("__raftlake-state-")]
     assert len(topics) >= 4, "each store of each query has a topic"
     names = [entry.key for entry in client.kv.list("/fs/state/").entries]
     assert not [name for name in names if name.endswith(".changelog")], "no changelog is a file"
+
+
+def test_a_stateful_query_outlives_the_leader_of_its_state(tmp_path: Path) -> None:
+    from raftlake import Client, LocalQuorum
+
+    with LocalQuorum(nodes=3, data_dir=tmp_path / "quorum") as quorum, Client(quorum.bootstrap_servers) as client:
+        outlive(quorum, client, tmp_path)
+
+
+def outlive(own_quorum: LocalQuorum, own_client: Client, tmp_path: Path) -> None:
+    source = tmp_path / "input"
+    source.mkdir()
+    expected: Counter[str] = Counter()
+
+    def put_files(numbers: range) -> None:
+        for number in numbers:
+            words = ["all", f"word{number % 5}"]
+            (source / f"{number:03}.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+            expected.update(words)
+
+    put_files(range(4))
+    driver = Driver(own_quorum, "QuorumStateStoreProvider", "raftlake://killed/main", source, tmp_path / "driver")
+    try:
+        wait_until(lambda: len(driver.batches) >= 3, "three batches", 200)
+        topic = next(topic.name for topic in own_client.topics() if topic.name.startswith("__raftlake-state-"))
+        own_quorum.kill(leader_of(own_client, topic))
+        put_files(range(4, 10))
+        wait_until(lambda: bool(driver.batches) and driver.batches[-1][1].get("all") == 10, "all files", 200)
+        assert driver.batches[-1][1] == dict(expected)
+        (driver.directory / "stop").touch()
+        wait_until(lambda: driver.text("error") is not None, "the end of the driver", 100)
+        assert driver.text("error") == ""
+    finally:
+        driver.close()
