@@ -1,9 +1,9 @@
-"""Stateful queries over text files until they are read, run by tests/spark/test_spark_state.py in a process of its own.
+"""A stateful query over text files until they are read, run by tests/spark/test_spark_state.py in a process of its own.
 
-Arguments: bootstrap servers, HTTP servers, a directory, the pipeline. The directory has the input in `left` and `right`, lines
-of "word number"; this process leaves `results.json` there. Each shape of a query runs twice over the same input: with the state
-store provider that `configure` sets and a checkpoint at `raftlake://`, and with Spark's own and a local checkpoint. The results
-are JSON, by shape and by kind of provider: the rows of each batch, what the state reader reads, and the change feed.
+Arguments: bootstrap servers, HTTP servers, a directory, the shape of the query. The directory has the input in `left` and
+`right`, lines of "word number"; this process leaves `results.json` there. The query runs twice over the same input: with the
+state store provider that `configure` sets and a checkpoint at `raftlake://`, and with Spark's own and a local checkpoint. The
+results are JSON, by kind of provider: the rows of each batch, what the state reader reads, and the change feed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from pyspark_raftlake import configure
 
-bootstrap, http, own, pipeline = sys.argv[1:]
+bootstrap, http, own, shape = sys.argv[1:]
 directory = Path(own)
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STOCK = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -86,7 +86,7 @@ def rows_of(frame: DataFrame) -> list[str]:
     return sorted(str(row.asDict(recursive=True)) for row in frame.collect())
 
 
-def run(shape: str, provider: str, location: str) -> dict[str, Any]:
+def run(provider: str, location: str) -> dict[str, Any]:
     make, mode = SHAPES[shape]
     batches: dict[int, list[str]] = {}
 
@@ -109,12 +109,6 @@ def run(shape: str, provider: str, location: str) -> dict[str, Any]:
     }
 
 
-results = {
-    shape: {
-        "ours": run(shape, OURS, f"raftlake://{pipeline}/{shape}"),
-        "stock": run(shape, STOCK, str(directory / "checkpoints" / shape)),
-    }
-    for shape in SHAPES
-}
+results = {"ours": run(OURS, f"raftlake://state/{shape}"), "stock": run(STOCK, str(directory / "checkpoints" / shape))}
 (directory / "results.json").write_text(json.dumps(results), encoding="utf-8")
 spark.stop()
