@@ -97,16 +97,19 @@ def run(provider: str, location: str) -> dict[str, Any]:
     started = make().writeStream.outputMode(mode).foreachBatch(note).option("checkpointLocation", location)
     started.trigger(availableNow=True).start().awaitTermination()
     last = max(batches)
-    state = spark.read.format("statestore").option("joinSide", "left") if shape == "join" else spark.read.format("statestore")
-    feed = state.option("readChangeFeed", "true").option("changeStartBatchId", max(0, last - 1))
+    feed = {"readChangeFeed": "true", "changeStartBatchId": str(max(0, last - 1))}
     return {
         "batches": batches,
-        "state": rows_of(state.option("readChangeFeed", "false").load(location).drop("partition_id")),
-        "before": rows_of(spark.read.format("statestore").option("batchId", last - 1).load(location))
-        if shape != "join"
-        else [],
-        "feed": rows_of(feed.load(location)) if shape != "join" else [],
+        "state": read_state(location),
+        "before": [] if shape == "join" else read_state(location, batchId=str(last - 1)),
+        "feed": [] if shape == "join" else read_state(location, **feed),
     }
+
+
+def read_state(location: str, **options: str) -> list[str]:
+    """Without the number of the partition; of a join the rows of one side."""
+    side = {"joinSide": "left"} if shape == "join" else {}
+    return rows_of(spark.read.format("statestore").options(**side, **options).load(location).drop("partition_id"))
 
 
 results = {"ours": run(OURS, f"raftlake://state/{shape}"), "stock": run(STOCK, str(directory / "checkpoints" / shape))}
