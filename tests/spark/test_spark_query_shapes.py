@@ -63,7 +63,7 @@ def run_twice(session: SparkSession, shape: Shape, directory: Path, checkpoint: 
 def outcomes(
     request: pytest.FixtureRequest, spark: SparkSession, quorum: LocalQuorum, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], tuple[Batches, Batches]]]:
-    """What the quorum's provider and the stock one gave, by shape. All shapes that are asked for are under way at once."""
+    """What the quorum's provider and the stock one gave, by shape."""
     directory = tmp_path_factory.mktemp("shapes")
 
     def both(shape: Shape) -> tuple[Batches, Batches]:
@@ -76,11 +76,11 @@ def outcomes(
         given = run_twice(ours, shape, place / "quorum", f"raftlake://shapes/{shape.name}")
         return given, run_twice(stock, shape, place / "stock", str(place / "checkpoint"))
 
-    asked = {item.callspec.params["name"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())}
+    by_name = {shape.name: shape for shape in shapes()}
+    # In the order of the tests, so that none waits for those behind it.
+    asked = [item.callspec.params["name"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running: dict[str, Future[tuple[Batches, Batches]]] = {
-            shape.name: pool.submit(both, shape) for shape in shapes() if shape.name in asked
-        }
+        running: dict[str, Future[tuple[Batches, Batches]]] = {name: pool.submit(both, by_name[name]) for name in asked}
         yield lambda name: running[name].result()
 
 
