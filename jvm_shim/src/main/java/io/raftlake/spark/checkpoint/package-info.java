@@ -6,6 +6,7 @@
  *   <li>{@link io.raftlake.spark.checkpoint.Run}: which query run the calling thread works for.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.CheckpointRoot}: which checkpoint a path belongs to.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Ownership}: the owner key, as a fence around every change of a run.</li>
+ *   <li>{@link io.raftlake.spark.checkpoint.NewestBatch}: what the owner need not ask the quorum.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Owner}: the value of the owner key.</li>
  * </ul>
  *
