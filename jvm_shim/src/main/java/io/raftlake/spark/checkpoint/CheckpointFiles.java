@@ -39,10 +39,17 @@ public final class CheckpointFiles implements CheckpointFileManager {
     }
 
     CheckpointFiles(Path path, Configuration conf, Run.Finder runs) throws IOException {
-        this.fileSystem = (RaftlakeFileSystem) path.getFileSystem(conf);
+        this.fileSystem = (RaftlakeFileSystem) path.getFileSystem(withThisJar(conf));
         this.path = fileSystem.makeQualified(path);
         this.conf = conf;
         this.runs = runs;
+    }
+
+    /** A jar that came to a running session by ADD JAR has a class loader of its own, which the session's settings do not know. */
+    private static Configuration withThisJar(Configuration conf) {
+        Configuration own = new Configuration(conf);
+        own.setClassLoader(CheckpointFiles.class.getClassLoader());
+        return own;
     }
 
     /** The files, as the run of this thread may change them. Throws CheckpointFencedException for a run that was replaced. */
