@@ -170,13 +170,11 @@ class SparkCluster:
             if "CoarseGrainedExecutorBackend" in command
         ]
 
-    def kill_executors(self) -> int:
-        """How many were killed."""
-        found = self.executors()
-        for pid in found:
+    def kill_executors(self) -> None:
+        """kill -9 of all that there are; of one at least."""
+        for pid in wait_until(self.executors, "an executor", START_SECONDS):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return len(found)
 
     def replace_worker(self) -> None:
         """kill -9 of the oldest worker, whose executors end with it; another one begins."""

