@@ -4,8 +4,8 @@ The tour starts a quorum of three processes and writes 336,776 flights through t
 flights back through the Spark source. The tour kills the leader during the query and starts it again later. At the end the tour
 compares the result with statistics by pandas.
 
-`raftlake quickstart --state` is a second tour, of checkpoints and state in the quorum. Three drivers run one stateful query over
-the flights, one after the other: one is killed, one is paused and fenced, one ends the work.
+`raftlake quickstart --state` is a second tour, of checkpoints and state in the quorum. Three drivers run one stateful query
+over the flights, one after the other: one is killed, one is paused and fenced, one ends the work.
 
 Reading order:
 
@@ -18,8 +18,8 @@ Reading order:
 - `state_tour`: the second tour, which starts, kills and pauses drivers.
 - `state_driver`: the program that is one driver of the second tour.
 
-Callers: `cli/main.py` calls `tour.run` for both tours. The package calls `local`, `client`, `wire` and `errors`, and `tier.reader` and
-`tier.verify`. The package reaches the connector through Spark, by `format("raftlake")`. `state_driver` calls `configure` too.
+Callers: `cli/main.py` calls `tour.run` for both tours. The package calls `local`, `client`, `wire` and `errors`, and
+`tier.reader` and `tier.verify`. The package reaches the connector through Spark, by `format("raftlake")`. `state_driver` calls `configure` too.
 
 Invariants:
 
