@@ -19,7 +19,8 @@ Reading order:
 - `state_driver`: the program that is one driver of the second tour.
 
 Callers: `cli/main.py` calls `tour.run` for both tours. The package calls `local`, `client`, `wire` and `errors`, and
-`tier.reader` and `tier.verify`. The package reaches the connector through Spark, by `format("raftlake")`. `state_driver` calls `configure` too.
+`tier.reader` and `tier.verify`. The package reaches the connector through Spark, by `format("raftlake")`. Only `state_driver`
+and `state_tour` import the connector: for `configure`, and to find the jar.
 
 Invariants:
 
