@@ -30,6 +30,7 @@ import bench_partitions
 import bench_restart
 import bench_snapshot
 import bench_spark
+import bench_state
 import bench_tier
 import bench_transactions
 from etcd_nodes import etcd_version
@@ -61,6 +62,7 @@ PARTS: Mapping[str, Callable[[Path], Iterator[Result]]] = {
     "records": lambda _: bench_codec.measure(),
     "spark": spark,
     "checkpoints": bench_checkpoints.measure,
+    "state": bench_state.measure,
     "history": bench_history.measure,
 }
 

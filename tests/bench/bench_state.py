@@ -1,0 +1,96 @@
+"""Stateful micro-batches, and the restore of a large state: in the quorum, and as Spark's RocksDB provider does it on a disk.
+
+A batch counts 10,000 keys, each of which is in each batch. The peers keep their checkpoints on the local disk, and on a disk
+where each call takes 20 ms more, as at a store behind a network. The restore is that of one partition with a million keys: its
+snapshot and the changes behind it are loaded by a process that has nothing of it. Each run is a driver of its own
+(`state_driver`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench_checkpoints import build_slow
+from measure import Result, Rounds
+from our_nodes import our_quorum
+
+DRIVER = Path(__file__).with_name("state_driver.py")
+ROUNDS = 3
+BATCHES, KEYS = 40, 10_000
+LARGE = 1_000_000
+TIME_LIMIT_S = 600
+METHOD = f"a batch of {KEYS:,} rows that counts by {KEYS:,} keys, local[2], 2 partitions, median of a driver's batches after 10"
+
+
+def write_files(place: Path, sizes: Sequence[int], first: int = 0) -> None:
+    """A file of so many keys for each batch, in the order of their times."""
+    place.mkdir(exist_ok=True)
+    for number, size in enumerate(sizes, start=first):
+        file = place / f"{number:03d}.parquet"
+        pq.write_table(pa.table({"key": np.arange(size, dtype=np.int64)}), file)
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+class Drivers:
+    """Runs drivers against one quorum."""
+
+    def __init__(self, servers: tuple[str, str], slow: Path) -> None:
+        self._after = (*servers, str(slow))
+
+    def run(self, kind: str, what: str, location: str, source: Path) -> dict[str, float]:
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        command = [sys.executable, str(DRIVER), kind, what, location, str(source), *self._after]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the driver {kind} {what} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(directory: Path) -> Iterator[Result]:
+    slow = build_slow(directory)
+    with our_quorum(directory / "raftlake") as quorum:
+        drivers = Drivers((quorum.bootstrap_servers, quorum.http_servers), slow)
+        yield from batches(drivers, directory)
+        yield restore(drivers, directory)
+
+
+def batches(drivers: Drivers, directory: Path) -> Iterator[Result]:
+    near, far = Rounds(), Rounds()
+    source = directory / "small"
+    write_files(source, [KEYS] * BATCHES)
+    for number in range(ROUNDS):
+        ours = drivers.run("quorum", "batches", f"raftlake://bench/small-{number}", source)["median_ms"]
+        for rounds, kind, scheme in ((near, "default", ""), (far, "slow", "slow:")):
+            rounds.ours.append(ours)
+            peer = drivers.run(kind, "batches", f"{scheme}{directory / f'{kind}-{number}'}", source)
+            rounds.peers.append(peer["median_ms"])
+    name = "stateful micro-batch of 10,000 keys"
+    yield near.result(name=name, unit="ms", method=METHOD, peer="RocksDB, changelog on local disk", ratio_at_most=1)
+    yield far.result(name=name, unit="ms", method=METHOD, peer="RocksDB, changelog, 20 ms a call", ratio_at_most=1 / 4)
+
+
+def restore(drivers: Drivers, directory: Path) -> Result:
+    rounds = Rounds()
+    for number in range(ROUNDS):
+        source = directory / f"large-{number}"
+        write_files(source, [LARGE, 1000])
+        kinds = (
+            ("quorum", f"raftlake://bench/large-{number}", rounds.ours),
+            ("default", str(directory / f"large-state-{number}"), rounds.peers),
+        )
+        for kind, location, _ in kinds:
+            drivers.run(kind, "fill", location, source)
+        write_files(source, [10], first=2)
+        for kind, location, values in kinds:
+            values.append(drivers.run(kind, "restore", location, source)["load_ms"])
+    method = "a partition of 1,000,000 keys is loaded by a new process: snapshot and changes, as Spark's provider measures it"
+    return rounds.result(name="restore of state", unit="ms", method=method, peer="RocksDB, local disk", ratio_at_most=1)

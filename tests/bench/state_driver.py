@@ -1,0 +1,66 @@
+"""A driver of `bench_state`: a query that counts by key over Parquet files, one a batch; what it took, as JSON.
+
+Arguments: where the checkpoint is (quorum, default, slow), what is done (`batches`, `fill` or `restore`), the checkpoint, the
+directory of the input, bootstrap servers, HTTP servers, the jar with SlowFileSystem.
+
+- `batches`: all files; the median duration of a batch behind the first ones, in ms.
+- `fill`: all files there are, with a snapshot of the state behind the first one.
+- `restore`: the file that came since, in a process that has no state yet; how long its task took to load the state, in ms.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+
+from pyspark.sql import SparkSession
+
+from pyspark_raftlake import configure
+
+WARM = 10
+STORE = "spark.sql.streaming.stateStore"
+PEER = {
+    f"{STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    f"{STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    f"{STORE}.checkpointFormatVersion": "2",
+}
+
+kind, what, location, source, bootstrap, http, slow_jar = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.driver.memory", "2g")
+builder = builder.config("spark.ui.showConsoleProgress", "false")
+if kind == "quorum":
+    builder = configure(builder, bootstrap, http=http)
+else:
+    for name, value in PEER.items():
+        builder = builder.config(name, value)
+if kind == "slow":
+    builder = builder.config("spark.hadoop.fs.slow.impl", "io.raftlake.bench.SlowFileSystem").config("spark.jars", slow_jar)
+builder = builder.config("spark.sql.shuffle.partitions", "2" if what == "batches" else "1")
+if what == "fill":
+    builder = builder.config(f"{STORE}.maintenanceInterval", "1s").config(f"{STORE}.minDeltasForSnapshot", "1")
+spark = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000").getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+rows = spark.readStream.schema("key long").option("maxFilesPerTrigger", 1).parquet(source)
+counted = rows.groupBy("key").count().writeStream.format("noop").outputMode("update")
+query = counted.option("checkpointLocation", location).trigger(availableNow=True).start()
+query.awaitTermination()
+progress = query.recentProgress
+operator = [each["stateOperators"][0] for each in progress]
+if what == "batches":
+    durations = [each["durationMs"] for each in progress[WARM:]]
+    found = {"median_ms": statistics.median(each["triggerExecution"] for each in durations)}
+    found |= {name: statistics.median(each.get(name, 0) for each in durations) for name in durations[0]}
+    found |= {name: statistics.median(each[name] for each in operator[WARM:]) for name in ("allUpdatesTimeMs", "commitTimeMs")}
+else:
+    found = {
+        "load_ms": operator[-1]["customMetrics"]["rocksdbLoadLatencyMs"],
+        "batch_ms": progress[-1]["durationMs"]["addBatch"],
+    }
+    found |= {"rows": operator[-1]["numRowsTotal"], "replayed": operator[-1]["customMetrics"]["rocksdbNumReplayChangelogFiles"]}
+print(json.dumps(found))
+if what == "fill":
+    # Spark's maintenance makes the snapshot in its own time.
+    time.sleep(15)
+spark.stop()
