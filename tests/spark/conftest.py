@@ -27,7 +27,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     jar = find_jar()
     # What is not of the JVM is set for the session that a test makes (tests/kits/sparkkit.py).
     settings = {} if jar is None else checkpoint_settings(jar, "", "")
-    of_the_jvm = {name: settings[name] for name in settings if name.startswith(("spark.jars", "spark.hadoop.fs."))}
+    of_the_jvm: dict[str, bool | float | int | str | None] = {
+        name: settings[name] for name in settings if name.startswith(("spark.jars", "spark.hadoop.fs."))
+    }
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("raftlake tests")

@@ -140,13 +140,14 @@ def _with_processor(streams: Streams) -> DataFrame:
             self.seen = handle.getMapState("seen", "v int", "times long")
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-            total = self.total.get()[0] if self.total.exists() else 0
+            before = self.total.get() if self.total.exists() else None
+            total = before[0] if before else 0
             for frame in rows:
                 for value in frame["v"]:
                     number = int(value)
                     total += number
-                    before = self.seen.getValue((number,))[0] if self.seen.containsKey((number,)) else 0
-                    self.seen.updateValue((number,), (before + 1,))
+                    seen = self.seen.getValue((number,)) if self.seen.containsKey((number,)) else None
+                    self.seen.updateValue((number,), (seen[0] + 1 if seen else 1,))
             self.total.update((total,))
             times = max(row[0] for row in self.seen.values())
             yield pd.DataFrame({"k": [key[0]], "total": [total], "most": [times]})

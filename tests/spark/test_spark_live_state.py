@@ -123,7 +123,7 @@ def test_the_tables_of_the_tier_hold_the_history_of_a_key(
     finally:
         counting.query.stop()
     entry = client.kv.get("/fs-state/history/main")
-    assert entry is not None
+    assert entry is not None and entry.value is not None
     topic = f"__raftlake-state-{json.loads(entry.value)['id']}-0-default"
     ends = client.read_offset(topic)
 

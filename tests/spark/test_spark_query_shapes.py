@@ -78,7 +78,8 @@ def outcomes(
 
     by_name = {shape.name: shape for shape in shapes()}
     # In the order of the tests, so that none waits for those behind it.
-    asked = [item.callspec.params["name"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
+    tests = [item for item in request.session.items if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames]
+    asked = [item.callspec.params["name"] for item in tests]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         running: dict[str, Future[tuple[Batches, Batches]]] = {name: pool.submit(both, by_name[name]) for name in asked}
         yield lambda name: running[name].result()
