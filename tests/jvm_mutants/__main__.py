@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pyspark
 from tests.jvm_mutants.catalogue import JVM_MUTANTS, MAIN, PACKAGE, ROOT, TEST, JvmMutant
+from tests.jvm_mutants.catalogue_log import LOG_MUTANTS
 
 JUNIT = "org.junit.platform.console.ConsoleLauncher"
 RESOURCES = (ROOT / "jvm_shim/build/resources/main", ROOT / "jvm_shim/src/test/resources")
+ALL = (*JVM_MUTANTS, *LOG_MUTANTS)
 #: Of one JUnit run. A bug that never ends is found by this.
 LIMIT_S = 300
 
@@ -94,7 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make jvm-mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these bugs")
     asked = parser.parse_args().names
-    mutants = [mutant for mutant in JVM_MUTANTS if not asked or mutant.name in asked]
+    mutants = [mutant for mutant in ALL if not asked or mutant.name in asked]
     if unknown := set(asked) - {mutant.name for mutant in mutants}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     missed = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.jvm_mutants.catalogue import JVM_MUTANTS, PACKAGE, TEST, JvmMutant
+from tests.jvm_mutants.__main__ import ALL
+from tests.jvm_mutants.catalogue import PACKAGE, TEST, JvmMutant
 
 
-@pytest.mark.parametrize("mutant", JVM_MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_it_can_be_planted(mutant: JvmMutant) -> None:
     assert mutant.mutated() != mutant.path.read_text(encoding="utf-8")
     for name in mutant.tests:
@@ -14,5 +15,5 @@ def test_it_can_be_planted(mutant: JvmMutant) -> None:
 
 
 def test_names_are_given_once() -> None:
-    names = [mutant.name for mutant in JVM_MUTANTS]
+    names = [mutant.name for mutant in ALL]
     assert len(set(names)) == len(names)

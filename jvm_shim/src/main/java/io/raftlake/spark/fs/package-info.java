@@ -5,8 +5,10 @@
  * value: directory, inline file or blob), {@link io.raftlake.spark.fs.Namespace} (each operation as one transaction),
  * {@link io.raftlake.spark.fs.Moves} and {@link io.raftlake.spark.fs.Deletions} (the two that touch whole directories),
  * {@link io.raftlake.spark.fs.FileWriter} and {@link io.raftlake.spark.fs.Content} (streams),
- * {@link io.raftlake.spark.fs.Blobs}, {@link io.raftlake.spark.fs.BlobStore}, {@link io.raftlake.spark.fs.HadoopBlobStore}
- * and {@link io.raftlake.spark.fs.BlobCollector} (large content), {@link io.raftlake.spark.fs.FsSettings}.
+ * {@link io.raftlake.spark.fs.Blobs}, {@link io.raftlake.spark.fs.BlobStore} and {@link io.raftlake.spark.fs.BlobCollector}
+ * (large content), {@link io.raftlake.spark.fs.BlobPlaces} (which place), {@link io.raftlake.spark.fs.HadoopBlobStore}, {@link
+ * io.raftlake.spark.fs.LogBlobStore} with {@link io.raftlake.spark.fs.BlobUri}, {@link io.raftlake.spark.fs.LogBlobOutput} and
+ * {@link io.raftlake.spark.fs.LogBlobInput} (the quorum), {@link io.raftlake.spark.fs.FsSettings}.
  *
  * <p>Invariants: every directory but the root of a pipeline has a key of its own, and stands at one version while it exists.
  * So a transaction that compares the version of a file's directory cannot leave the file behind without it. A blob that no
