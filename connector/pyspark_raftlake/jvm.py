@@ -18,6 +18,12 @@ _CLASSES = {
     "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
 }
+#: Changes of state go to topics of the quorum. Format 2 names in the commit log which attempt of a task counts.
+_STATE = {
+    "spark.sql.streaming.stateStore.providerClass": "io.raftlake.spark.QuorumStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+}
 _DIRECTORY = Path(__file__).resolve().parent / "jars"
 #: How long a quorum is asked where its HTTP fronts are.
 _UNREACHABLE_TIMEOUT_MS = 5_000
@@ -48,6 +54,7 @@ def checkpoint_settings(jar: Path, quorum: str, http: str, jars_before: str = ""
         HTTP_SERVERS_SETTING: http,
         BOOTSTRAP_SERVERS_SETTING: quorum,
         **_CLASSES,
+        **_STATE,
     }
 
 

@@ -53,6 +53,9 @@ def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
         "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
+        "spark.sql.streaming.stateStore.providerClass": "io.raftlake.spark.QuorumStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     }
     assert checkpoint_settings(jar, "b:1", "h:1", str(jar))["spark.jars"] == str(jar)
     assert checkpoint_settings(jar, "b:1", "h:1")["spark.jars"] == str(jar)

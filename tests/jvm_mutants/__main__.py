@@ -18,10 +18,11 @@ from pathlib import Path
 import pyspark
 from tests.jvm_mutants.catalogue import JVM_MUTANTS, MAIN, PACKAGE, ROOT, TEST, JvmMutant
 from tests.jvm_mutants.catalogue_log import LOG_MUTANTS
+from tests.jvm_mutants.catalogue_state import STATE_MUTANTS
 
 JUNIT = "org.junit.platform.console.ConsoleLauncher"
 RESOURCES = (ROOT / "jvm_shim/build/resources/main", ROOT / "jvm_shim/src/test/resources")
-ALL = (*JVM_MUTANTS, *LOG_MUTANTS)
+ALL = (*JVM_MUTANTS, *LOG_MUTANTS, *STATE_MUTANTS)
 #: Of one JUnit run. A bug that never ends is found by this.
 LIMIT_S = 300
 

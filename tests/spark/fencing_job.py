@@ -28,6 +28,7 @@ spark = (
     .config("spark.sql.warehouse.dir", f"{own}/warehouse")
     .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={own}")
     .config("spark.sql.streaming.stateStore.providerClass", STATE + provider)
+    .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "1" if provider.startswith("HDFS") else "2")
     .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     .getOrCreate()
 )

@@ -14,7 +14,7 @@ import org.apache.hadoop.fs.Path;
  * the query's {@code id}. Metadata of operators is below such a directory, has the same name, and no id.
  */
 record CheckpointRoot(Path path, String query) {
-    private static final String FILE = "metadata";
+    static final String FILE = "metadata";
     private static final ObjectMapper MAPPER = new ObjectMapper();
 
     /** The checkpoint that {@code path} is, or lies in. Nothing where it is in none, as the output of a file sink. */
@@ -28,7 +28,8 @@ record CheckpointRoot(Path path, String query) {
         return Optional.empty();
     }
 
-    private static String queryOf(QuorumFiles files, Path metadata) throws IOException {
+    /** The query id in a file of metadata; null where there is none. */
+    static String queryOf(QuorumFiles files, Path metadata) throws IOException {
         byte[] content;
         try (InputStream in = files.open(metadata)) {
             content = in.readAllBytes();

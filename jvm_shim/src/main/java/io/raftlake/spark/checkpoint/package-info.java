@@ -5,6 +5,7 @@
  *   <li>{@link io.raftlake.spark.checkpoint.CheckpointFiles}: the file manager of {@code raftlake://}.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Run}: which query run the calling thread works for.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.CheckpointRoot}: which checkpoint a path belongs to.</li>
+ *   <li>{@link io.raftlake.spark.checkpoint.Checkpoint}: the same for what is kept beside the files.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Ownership}: the owner key, as a fence around every change of a run.</li>
  *   <li>{@link io.raftlake.spark.checkpoint.Owner}: the value of the owner key.</li>
  * </ul>

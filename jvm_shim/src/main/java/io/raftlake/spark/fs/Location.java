@@ -6,6 +6,7 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.regex.Pattern;
+import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathIOException;
 
 /**
@@ -18,6 +19,9 @@ import org.apache.hadoop.fs.PathIOException;
 public final class Location {
     /** What all keys of files begin with. */
     public static final String ROOT = "/fs/";
+
+    /** What the keys of state begin with; pipeline and path follow, as in keys of files. They move with their directory. */
+    public static final String STATE_ROOT = "/fs-state/";
 
     private static final Pattern PIPELINE = Pattern.compile("[A-Za-z0-9._-]{1,64}");
     private static final char[] HEX = "0123456789ABCDEF".toCharArray();
@@ -50,6 +54,13 @@ public final class Location {
                     + KeySpace.KEY_BYTES_MAX + " ('/fs/', the pipeline '" + pipeline + "' and the path)");
         }
         return new Location(pipeline, key.toString());
+    }
+
+    /** The place whose {@link #stateKey} this is. */
+    public static Location ofStateKey(String stateKey) {
+        String rest = stateKey.substring(STATE_ROOT.length());
+        int slash = rest.indexOf('/');
+        return new Location(slash < 0 ? rest : rest.substring(0, slash), ROOT + rest);
     }
 
     /** The name of a pipeline; an IOException says what is allowed. */
@@ -98,6 +109,15 @@ public final class Location {
 
     public String key() {
         return key;
+    }
+
+    /** The key of the state of a checkpoint that is here. */
+    public String stateKey() {
+        return STATE_ROOT + key.substring(ROOT.length());
+    }
+
+    public Path toHadoop() {
+        return new Path("raftlake", pipeline, path());
     }
 
     /** What the keys of all that lies below begin with. */

@@ -1,14 +1,17 @@
 package io.raftlake.spark.fs;
 
+import io.raftlake.spark.quorum.Entry;
 import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.Keys;
 import io.raftlake.spark.quorum.ListRequest;
+import io.raftlake.spark.quorum.Page;
 import io.raftlake.spark.quorum.Txn;
 import io.raftlake.spark.quorum.TxnResult;
 import io.raftlake.spark.quorum.Witness;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.List;
+import java.util.Optional;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.PathIOException;
@@ -16,7 +19,8 @@ import org.apache.hadoop.fs.PathIsNotEmptyDirectoryException;
 
 /**
  * Renames files and directories, each in one transaction. A directory may have at most {@value #DESCENDANTS_MAX} entries below
- * it, whose values have at most {@link KeySpace#TXN_VALUE_BYTES_MAX} bytes. The bytes of blobs stay where they are.
+ * it, whose values have at most {@link KeySpace#TXN_VALUE_BYTES_MAX} bytes. The bytes of blobs
+ * stay where they are, and keys of state ({@link Location#stateKey}) move along.
  */
 final class Moves {
     static final int DESCENDANTS_MAX = 500;
@@ -62,6 +66,7 @@ final class Moves {
         }
         if (from.isDirectory()) {
             addDescendants(txn, source, target);
+            addState(txn, source, target);
         }
         List<Blobs.Garbage> garbage = names.blobs().discard(txn, to);
         TxnResult result = names.commit(txn, Witness.put(target.key(), from.value()));
@@ -123,5 +128,23 @@ final class Moves {
             txn.compare(found.location().key(), found.version()).put(key, found.value());
         }
         txn.comparePrefix(source.prefix(), listing.asOf()).deletePrefix(source.prefix());
+    }
+
+    /** The keys of state go with the checkpoints that they are of. */
+    private void addState(Txn txn, Location source, Location target) throws IOException {
+        String below = source.stateKey() + "/";
+        Optional<Entry> own = names.space().get(source.stateKey());
+        txn.compare(source.stateKey(), own.map(Entry::version).orElse(KeySpace.ABSENT));
+        if (own.isPresent()) {
+            txn.delete(source.stateKey()).put(target.stateKey(), own.get().value());
+        }
+        Page page = names.space().list(ListRequest.deep(below, true));
+        for (Entry entry : page.entries()) {
+            txn.put(target.stateKey() + entry.key().substring(source.stateKey().length()), entry.value());
+        }
+        txn.comparePrefix(below, page.entries().isEmpty() ? 0 : page.version());
+        if (!page.entries().isEmpty()) {
+            txn.deletePrefix(below);
+        }
     }
 }

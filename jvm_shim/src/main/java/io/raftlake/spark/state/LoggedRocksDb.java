@@ -1,0 +1,31 @@
+package io.raftlake.spark.state;
+
+import java.io.File;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.sql.execution.streaming.state.RocksDB;
+import org.apache.spark.sql.execution.streaming.state.RocksDBConf;
+import org.apache.spark.sql.execution.streaming.state.RocksDBEventForwarder;
+import org.apache.spark.sql.execution.streaming.state.RocksDBFileManager;
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf;
+import org.apache.spark.sql.execution.streaming.state.StateStoreId;
+import scala.Option;
+
+/** Spark's RocksDB of a state store, whose changelog is in the quorum's logs. */
+public final class LoggedRocksDb extends RocksDB {
+    /** The names behind {@code source} are those of Spark's class. */
+    public LoggedRocksDb(StateStoreId store, LogSource source, String dfsRootDir, RocksDBConf conf, File localRootDir,
+            Configuration hadoopConf, String loggingId, boolean useColumnFamilies, boolean enableStateStoreCheckpointIds,
+            int partitionId, Option<RocksDBEventForwarder> eventForwarder, Option<String> uniqueId) {
+        super(dfsRootDir, conf, localRootDir, hadoopConf, loggingId, useColumnFamilies, enableStateStoreCheckpointIds,
+                partitionId, eventForwarder, uniqueId);
+        ((LoggedFileManager) fileManager()).log = new StoreLog(store, source, hadoopConf);
+    }
+
+    /** Spark's constructor calls this, before the store is known here. */
+    @Override
+    public RocksDBFileManager createFileManager(String dfsRootDir, File localTempDir, Configuration hadoopConf,
+            String codecName, String loggingId, StateStoreConf storeConf) {
+        return new LoggedFileManager(dfsRootDir, localTempDir, hadoopConf, codecName, loggingId, storeConf,
+                conf().fileChecksumEnabled(), fileChecksumThreadPoolSize());
+    }
+}

@@ -1,0 +1,135 @@
+"""Bugs for the changelogs of state: in their layout, pieces, attempts, places, trimming, topics, and in what is collected."""
+
+from __future__ import annotations
+
+from tests.jvm_mutants.catalogue import JvmMutant
+
+LOG = ("state.ChangelogTest",)
+TOPICS = ("state.StateTopicsTest",)
+COLLECTOR = ("state.StateCollectorTest",)
+PROVIDER = ("state.QuorumStateTest",)
+
+STATE_MUTANTS = (
+    JvmMutant(
+        "place-is-one-too-early",
+        "the trailer of the batch before is read as a change",
+        "state/Trailer.java",
+        "return new Piece(offset - changes, offset);",
+        "return new Piece(offset - changes - 1, offset);",
+        LOG,
+    ),
+    JvmMutant(
+        "piece-counts-before-the-last",
+        "half of a version is loaded after a task died",
+        "state/Changelog.java",
+        "            if (trailer.isLast() && trailer.id() != null) {",
+        "            if (trailer.id() != null) {",
+        LOG,
+    ),
+    JvmMutant(
+        "pieces-before-the-last-are-lost",
+        "of a large version only the end is loaded elsewhere",
+        "state/Trailer.java",
+        "List<Piece> all = new ArrayList<>(earlier);",
+        "List<Piece> all = new ArrayList<>();",
+        LOG,
+    ),
+    JvmMutant(
+        "full-piece-takes-one-more",
+        "a batch that is larger than a topic takes",
+        "state/Changelog.java",
+        "if (!records.isEmpty() && bytes + more > pieceBytes) {",
+        "if (!records.isEmpty() && bytes > pieceBytes) {",
+        LOG,
+    ),
+    JvmMutant(
+        "second-piece-keeps-the-bytes-of-the-first",
+        "behind the first piece each change is a piece",
+        "state/Changelog.java",
+        "            records = new ArrayList<>();\n            bytes = 0;\n",
+        "            records = new ArrayList<>();\n",
+        LOG,
+    ),
+    JvmMutant(
+        "any-attempt-of-the-version",
+        "what a zombie wrote is loaded",
+        "state/Changelog.java",
+        "            return places.containsKey(name);",
+        "            places.keySet().stream().filter(one -> one.version() == name.version()).findAny()\n"
+        "                    .ifPresent(one -> places.put(name, places.get(one)));\n"
+        "            return places.containsKey(name);",
+        LOG,
+    ),
+    JvmMutant(
+        "arrays-are-spark-s",
+        "changes are sent as Spark's next row",
+        "state/Change.java",
+        "return LogRecord.of(key.clone(), value.clone());",
+        "return LogRecord.of(key, value);",
+        LOG,
+    ),
+    JvmMutant(
+        "trim-takes-the-first-that-is-kept",
+        "the oldest retained snapshot cannot be replayed from",
+        "state/Changelog.java",
+        "if (batch == null || batch.version() >= keep) {",
+        "if (batch == null || batch.version() > keep) {",
+        LOG,
+    ),
+    JvmMutant(
+        "trim-jumps-over-what-is-kept",
+        "a version that lies before older ones goes with them",
+        "state/Changelog.java",
+        "if (batch == null || batch.version() >= keep) {\n                break;",
+        "if (batch == null || batch.version() >= keep && bound + 6 >= end) {\n                break;",
+        LOG,
+    ),
+    JvmMutant(
+        "second-store-in-the-same-topic",
+        "the stores of a join overwrite each other",
+        "state/StateTopics.java",
+        "append(store.operatorId()).append('-');",
+        "append(store.operatorId()).append('-');\n        if (store.operatorId() == 0) {\n            return name.toString();\n        }",
+        TOPICS,
+    ),
+    JvmMutant(
+        "state-of-the-query-before",
+        "a checkpoint that was made anew reads the state of the deleted one",
+        "state/StateTopics.java",
+        "if (before.isPresent() && before.get().query().equals(checkpoint.query())) {",
+        "if (before.isPresent()) {",
+        TOPICS,
+    ),
+    JvmMutant(
+        "key-is-made-unfenced",
+        "an older run makes topics beside those of the newer one",
+        "state/StateTopics.java",
+        "            checkpoint.fence().addTo(txn);\n",
+        "",
+        TOPICS,
+    ),
+    JvmMutant(
+        "state-stays-behind",
+        "a renamed checkpoint has lost its state",
+        "fs/Moves.java",
+        "            addState(txn, source, target);\n",
+        "",
+        COLLECTOR,
+    ),
+    JvmMutant(
+        "garbage-by-a-stale-list",
+        "topics of a checkpoint that was renamed meanwhile are deleted",
+        "state/StateCollector.java",
+        "new Txn().comparePrefix(StateTopics.ROOT, asOf).put(MARK, mark);",
+        "new Txn().put(MARK, mark);",
+        COLLECTOR,
+    ),
+    JvmMutant(
+        "retained-versions-need-nothing",
+        "a query cannot be rewound to a batch that Spark retains",
+        "state/LoggedFileManager.java",
+        "boolean isEnough = snapshots[0] <= newest - versionsToRetain + 1;",
+        "boolean isEnough = snapshots[0] <= newest;",
+        PROVIDER,
+    ),
+)
