@@ -8,6 +8,7 @@ Reading order:
 
 - `source`: `DefaultSource`, which Spark loads by name, and the readers that Spark drives.
 - `session`: `configure`, which names the quorum once for a Spark session.
+- `live_state`: `state`, the state of a running query as a table.
 - `jvm`: the jar with the file system `raftlake://`, and the settings under which Spark finds it.
 - `option_names`, `raw_options`, `options`, `schema`: the vocabulary of options; options as frozen values; the columns of source
   and sink.
@@ -36,7 +37,8 @@ Invariants:
 
 from __future__ import annotations
 
+from pyspark_raftlake.live_state import state
 from pyspark_raftlake.session import configure
 from pyspark_raftlake.source import DefaultSource
 
-__all__ = ["DefaultSource", "configure"]
+__all__ = ["DefaultSource", "configure", "state"]

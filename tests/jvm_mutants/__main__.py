@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pyspark
 from tests.jvm_mutants.catalogue import JVM_MUTANTS, MAIN, PACKAGE, ROOT, TEST, JvmMutant
+from tests.jvm_mutants.catalogue_live import LIVE_MUTANTS
 from tests.jvm_mutants.catalogue_log import LOG_MUTANTS
 from tests.jvm_mutants.catalogue_state import STATE_MUTANTS
 
 JUNIT = "org.junit.platform.console.ConsoleLauncher"
 RESOURCES = (ROOT / "jvm_shim/build/resources/main", ROOT / "jvm_shim/src/test/resources")
-ALL = (*JVM_MUTANTS, *LOG_MUTANTS, *STATE_MUTANTS)
+ALL = (*JVM_MUTANTS, *LIVE_MUTANTS, *LOG_MUTANTS, *STATE_MUTANTS)
+#: Java reads its options from this file.
+OPTIONS = f"@{ROOT}/jvm_shim/src/test/jvm.options"
 #: Of one JUnit run. A bug that never ends is found by this.
 LIMIT_S = 300
 
@@ -48,7 +51,7 @@ class Compiled:
         """None when it did not end in time."""
         path = ":".join([str(classes), str(self.tests), *map(str, RESOURCES), self.jars])
         chosen = [f"--select-class=io.raftlake.spark.{name}" for name in tests]
-        command = ["java", "-Xmx512m", "-cp", path, JUNIT, "execute", "--disable-banner", "--details=tree"]
+        command = ["java", OPTIONS, "-cp", path, JUNIT, "execute", "--disable-banner", "--details=tree"]
         options = [*chosen, "--fail-if-no-tests", "--disable-ansi-colors", "--details-theme=ascii"]
         try:
             return subprocess.run([*command, *options], capture_output=True, timeout=LIMIT_S, check=False)

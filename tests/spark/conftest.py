@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
+    from pyspark_raftlake.jvm import checkpoint_settings, find_jar
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     directory = tmp_path_factory.mktemp("spark")
+    jar = find_jar()
+    # What is not of the JVM is set for the session that a test makes (tests/kits/sparkkit.py).
+    settings = {} if jar is None else checkpoint_settings(jar, "", "")
+    of_the_jvm = {name: settings[name] for name in settings if name.startswith(("spark.jars", "spark.hadoop.fs."))}
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("raftlake tests")
@@ -32,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config(map=of_the_jvm)
     )
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

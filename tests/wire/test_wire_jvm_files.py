@@ -32,7 +32,7 @@ def test_the_contracts_of_files_and_logs_hold_on_a_quorum(quorum: LocalQuorum) -
     places = [classes, BUILD / "classes" / "java" / "main", BUILD / "resources" / "test", BUILD / "resources" / "main"]
     path = [*map(str, places), f"{FETCHED}/*", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
     where = [f"-Draftlake.test.servers={quorum.http_servers}", f"-Draftlake.test.bootstrap={quorum.bootstrap_servers}"]
-    command = ["java", "-Xmx512m", *where, "-cp", ":".join(path), LAUNCHER]
+    command = ["java", f"@{ROOT}/jvm_shim/src/test/jvm.options", *where, "-cp", ":".join(path), LAUNCHER]
     asked = ["execute", f"--scan-classpath={classes}", "--exclude-tag=memory", "--details=summary", "--fail-if-no-tests"]
     done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stdout[-6000:]

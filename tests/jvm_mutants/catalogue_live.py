@@ -1,0 +1,50 @@
+"""Bugs for reads of the state of a running query."""
+
+from __future__ import annotations
+
+from tests.jvm_mutants.catalogue import JvmMutant
+
+LIVE = ("LiveStateTest",)
+
+LIVE_MUTANTS = (
+    JvmMutant(
+        "view-keeps-its-first-batch",
+        "a view over the state shows for ever what was the newest when it was made",
+        "live/LiveTable.java",
+        "        this.options = options;",
+        "        this.options = Request.of(options).pinned();",
+        LIVE,
+    ),
+    JvmMutant(
+        "live-state-is-a-batch-behind",
+        "a read right behind a batch misses the batch",
+        "live/Request.java",
+        "Long.toString(asked.batchId())",
+        "Long.toString(Math.max(0, asked.batchId() - 1))",
+        LIVE,
+    ),
+    JvmMutant(
+        "live-state-without-the-last-partition",
+        "the rows of one partition are missing without a word",
+        "live/LiveScan.java",
+        "IntStream.range(0, count)",
+        "IntStream.range(0, count - 1)",
+        LIVE,
+    ),
+    JvmMutant(
+        "damaged-state-is-blamed-on-the-query",
+        "state that is lost is told as a batch that the query removed, and users read again for ever",
+        "live/LiveReader.java",
+        "newest.getAsLong() > batch",
+        "newest.getAsLong() >= batch",
+        LIVE,
+    ),
+    JvmMutant(
+        "change-feed-becomes-state",
+        "an option of Spark's other source is taken, and rows mean something else",
+        "live/Request.java",
+        "            if (!TAKEN.contains(",
+        "            if (name.isEmpty() && !TAKEN.contains(",
+        LIVE,
+    ),
+)
