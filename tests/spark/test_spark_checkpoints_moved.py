@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from checkpointjobs import Driver, run_job, write
@@ -23,21 +23,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def counts(result: dict[str, Any]) -> dict[str, int]:
-    return dict(result["counts"])
-
-
 @pytest.mark.parametrize("provider", ["RocksDBStateStoreProvider", "HDFSBackedStateStoreProvider"])
 def test_a_stateful_query_moves_in_and_out(quorum: LocalQuorum, client: Client, tmp_path: Path, provider: str) -> None:
     pipeline = f"moved-{provider.lower()}"
-    main, fork, renamed = (f"raftlake://{pipeline}/{name}" for name in ("main", "fork", "renamed"))
+    main = f"raftlake://{pipeline}/main"
     local, left, back = (str(tmp_path / name) for name in ("local", "left", "back"))
     checkpoints = Checkpoints(client)
     files = tmp_path / "input"
     files.mkdir()
     for number, words in enumerate(("a b a", "b c", "c c d")):
         write(files, f"{number}.txt", words)
-    # Two checkpoints of one query: one is going to move, the other stays.
+    # Two checkpoints over the same input: one is going to move, the other stays.
     first = run_job(quorum, provider, tmp_path, local, left)
     assert first[local]["batches"] == [0, 1, 2]
 
@@ -50,30 +46,47 @@ def test_a_stateful_query_moves_in_and_out(quorum: LocalQuorum, client: Client, 
     assert second[main] == second[left]
     assert second[main]["batches"] == [3, 4]
     shown = checkpoints.show(main)
-    assert shown["lastCommitted"] == 4
+    assert shown["query"] == copied.query
     assert [batch["batch"] for batch in shown["batches"] if batch["canGoOn"]] == [0, 1, 2, 3, 4]
+
+    checkpoints.export(main, back)
+    checkpoints.delete(main)
+    assert not client.kv.list(f"/fs/{pipeline}/main").entries
+    write(files, "5.txt", "e a")
+    last = run_job(quorum, provider, tmp_path, back, left)
+    assert last[back] == last[left]
+    assert last[back]["batches"] == [5]
+    assert last[back]["counts"] == {"a": 4, "b": 2, "c": 3, "d": 2, "e": 2}
+    assert json.loads((tmp_path / "back" / "metadata").read_text())["id"] == copied.query
+
+
+def test_a_fork_and_a_rewound_checkpoint_do_again_what_came_behind_their_batch(
+    quorum: LocalQuorum, client: Client, tmp_path: Path
+) -> None:
+    provider = "RocksDBStateStoreProvider"
+    main, fork, renamed = (f"raftlake://forked/{name}" for name in ("main", "fork", "renamed"))
+    checkpoints = Checkpoints(client)
+    files = tmp_path / "input"
+    files.mkdir()
+    for number, words in enumerate(("a b a", "b c", "c c d", "a", "d e")):
+        write(files, f"{number}.txt", words)
+    first = run_job(quorum, provider, tmp_path, main)
+    assert first[main]["batches"] == [0, 1, 2, 3, 4]
     # The bytes that Spark's file system wrote, and ours, are of one format.
-    for entry in client.kv.list(f"/fs/{pipeline}/main/", limit=1000, values=True).entries:
+    for entry in client.kv.list("/fs/forked/main/", limit=1000, values=True).entries:
         assert entry.value is not None
         assert Node.decode(entry.key, entry.value).encode() == entry.value
 
-    # A fork from batch 2 and the checkpoint itself, back at batch 2, do the same again, as queries of their own.
-    assert checkpoints.fork(main, fork, batch=2).query != copied.query
+    query = checkpoints.show(main)["query"]
+    assert checkpoints.fork(main, fork, batch=2).query != query
     assert checkpoints.rewind(main, 2).files > 0
-    checkpoints.rename(main, renamed)
-    third = run_job(quorum, provider, tmp_path, fork, renamed)
-    assert third[fork] == third[renamed]
-    assert third[fork]["batches"][0] == 3
-    assert counts(third[fork]) == counts(second[left]) == {"a": 3, "b": 2, "c": 3, "d": 2, "e": 1}
-    assert {row["path"] for row in checkpoints.list(f"raftlake://{pipeline}")} == {fork, renamed}
-
-    checkpoints.export(renamed, back)
-    checkpoints.delete(fork)
-    write(files, "5.txt", "e a")
-    last = run_job(quorum, provider, tmp_path, back, left)
-    assert counts(last[back]) == counts(last[left]) == {"a": 4, "b": 2, "c": 3, "d": 2, "e": 2}
-    assert json.loads((tmp_path / "back" / "metadata").read_text())["id"] == copied.query
-    assert not client.kv.list(f"/fs/{pipeline}/fork").entries
+    assert checkpoints.rename(main, renamed).query == query
+    again = run_job(quorum, provider, tmp_path, fork, renamed)
+    assert again[fork] == again[renamed]
+    # The source of files remembers what it has listed, and gives it as one batch.
+    assert again[fork]["batches"] == [3]
+    assert again[fork]["counts"] == first[main]["counts"]
+    assert {row["path"] for row in checkpoints.list("raftlake://forked")} == {fork, renamed}
 
 
 @pytest.fixture
