@@ -20,7 +20,7 @@ from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.space import Space
 from raftlake.checkpoints.tree import Tree
-from raftlake.checkpoints.work import Tools
+from raftlake.checkpoints.steps import Tools
 from raftlake.client.errors import KvConflict
 from raftlake.client.types import KvEntry, KvPage
 from raftlake.errors import UnknownOutcome

@@ -13,7 +13,7 @@ Reading order:
 - `mark`: what stands in the place of `metadata` while a checkpoint is changed.
 - `tree`, `writer`: the files of a checkpoint, read, and changed by their owner.
 - `sources`, `directory`: the selection of a copy, checked; checkpoints in local directories.
-- `work`, `copies`, `changes`, `facts`: what the commands do.
+- `steps`, `copies`, `changes`, `facts`: what the commands do.
 
 Callers: `cli.checkpoints`, programs and notebooks. The package calls `client`, `kv.commands` and `errors`, and no node code.
 

@@ -18,7 +18,7 @@ from raftlake.checkpoints.copies import Copied
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.space import Space
 from raftlake.checkpoints.tree import Progress
-from raftlake.checkpoints.work import Tools
+from raftlake.checkpoints.steps import Tools
 
 if TYPE_CHECKING:
     from raftlake.client import Client

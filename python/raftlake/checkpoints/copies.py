@@ -12,7 +12,7 @@ from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.sources import Selection, select
 from raftlake.checkpoints.tree import Tree
-from raftlake.checkpoints.work import Tools, clear, end, put_mark, require_place
+from raftlake.checkpoints.steps import Tools, clear, end, put_mark, require_place
 from raftlake.errors import WrongState
 
 #: So often an export looks whether nothing was changed while it read.

@@ -1,4 +1,7 @@
-"""What is to be told of checkpoints: one line for each in a pipeline, and all of one. Values are ready for JSON."""
+"""What is to be told of checkpoints: a few facts of each in a list, and all of one. Values are ready for JSON.
+
+Nothing is changed and nobody is fenced. What a running query changes meanwhile may be seen or not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from raftlake.checkpoints.mark import Mark, uuid_of
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.tree import Tree
-from raftlake.checkpoints.work import Tools
+from raftlake.checkpoints.steps import Tools
 from raftlake.client.types import KvEntry
 from raftlake.errors import RaftlakeError
 
