@@ -169,7 +169,7 @@ def test_an_empty_directory_is_a_new_place() -> None:
 
 
 def test_a_fork_that_is_broken_off_anywhere_is_no_checkpoint_and_is_repeated() -> None:
-    files = kit.stateful(2, snapshots=(1,)) | {f"sources/0/{number}": bytes(400_000) for number in range(30)}
+    files = kit.stateful(2, snapshots=(1,)) | {f"sources/0/{number}": bytes(900_000) for number in range(6)}
     whole = space(files)
     fork(whole)
     count = len(whole.transactions)
