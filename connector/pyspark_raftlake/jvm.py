@@ -12,6 +12,7 @@ from raftlake.errors import ConfigError, RaftlakeError
 
 JARS_SETTING = "spark.jars"
 HTTP_SERVERS_SETTING = "spark.hadoop.raftlake.http.servers"
+BOOTSTRAP_SERVERS_SETTING = "spark.hadoop.raftlake.bootstrap.servers"
 _CLASSES = {
     "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
@@ -38,12 +39,14 @@ def require_jar(directory: Path = _DIRECTORY) -> Path:
     return jar
 
 
-def checkpoint_settings(jar: Path, http: str, jars_before: str = "") -> dict[str, str]:
-    """What Spark has to be told for `raftlake://`. `http` is "host:port,host:port"; `jars_before` is what `spark.jars` has."""
+def checkpoint_settings(jar: Path, quorum: str, http: str, jars_before: str = "") -> dict[str, str]:
+    """What Spark has to be told for `raftlake://`. `quorum`, the nodes' Kafka listeners, and `http` are "host:port,host:port";
+    `jars_before` is what `spark.jars` has."""
     jars = [one for one in jars_before.split(",") if one]
     return {
         JARS_SETTING: ",".join([*jars, *([] if str(jar) in jars else [str(jar)])]),
         HTTP_SERVERS_SETTING: http,
+        BOOTSTRAP_SERVERS_SETTING: quorum,
         **_CLASSES,
     }
 

@@ -39,6 +39,6 @@ def configure(builder: SparkSession.Builder, quorum: str, http: str | None = Non
     if http is not None:
         parse_servers(http)
     before = str(getattr(builder, "_options", {}).get(JARS_SETTING, ""))
-    for name, value in checkpoint_settings(jar, http or http_servers(quorum), before).items():
+    for name, value in checkpoint_settings(jar, quorum, http or http_servers(quorum), before).items():
         builder = builder.config(name, value)
     return builder

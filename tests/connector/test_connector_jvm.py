@@ -45,16 +45,17 @@ def test_a_tree_without_the_jar_says_how_to_build_it(tmp_path: Path) -> None:
 
 
 def test_the_settings_keep_the_jars_that_are_there(jar: Path) -> None:
-    settings = checkpoint_settings(jar, "h:1,h:2", "/a.jar,/b.jar")
+    settings = checkpoint_settings(jar, "b:1,b:2", "h:1,h:2", "/a.jar,/b.jar")
     assert settings == {
         "spark.jars": f"/a.jar,/b.jar,{jar}",
         "spark.hadoop.raftlake.http.servers": "h:1,h:2",
+        "spark.hadoop.raftlake.bootstrap.servers": "b:1,b:2",
         "spark.hadoop.fs.raftlake.impl": "io.raftlake.spark.RaftlakeFileSystem",
         "spark.hadoop.fs.AbstractFileSystem.raftlake.impl": "io.raftlake.spark.RaftlakeAbstractFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": "io.raftlake.spark.QuorumCheckpointFileManager",
     }
-    assert checkpoint_settings(jar, "h:1", str(jar))["spark.jars"] == str(jar)
-    assert checkpoint_settings(jar, "h:1")["spark.jars"] == str(jar)
+    assert checkpoint_settings(jar, "b:1", "h:1", str(jar))["spark.jars"] == str(jar)
+    assert checkpoint_settings(jar, "b:1", "h:1")["spark.jars"] == str(jar)
 
 
 def test_configure_makes_checkpoints_possible(monkeypatch: pytest.MonkeyPatch, jar: Path) -> None:
@@ -66,6 +67,7 @@ def test_configure_makes_checkpoints_possible(monkeypatch: pytest.MonkeyPatch, j
     session.configure(builder, "h:1", http="h:8")
     assert builder._options["spark.jars"] == f"/a.jar,{jar}"
     assert builder._options["spark.hadoop.raftlake.http.servers"] == "h:8"
+    assert builder._options["spark.hadoop.raftlake.bootstrap.servers"] == "h:1"
     session.configure(builder, "h:1")
     assert builder._options["spark.hadoop.raftlake.http.servers"] == "asked-of-h:1"
     assert builder._options["spark.jars"] == f"/a.jar,{jar}"
@@ -81,6 +83,9 @@ def test_spark_conf_prints_the_same_settings(
     lines = capsys.readouterr().out.splitlines()
     assert f"spark.jars={jar}" in lines
     assert "spark.hadoop.raftlake.http.servers=h:8" in lines
+    assert "spark.hadoop.raftlake.bootstrap.servers=h:1" in lines
     assert "spark.sql.python.filterPushdown.enabled=true" in lines
     with pytest.raises(ConfigError, match="is not host:port"):
         cli_spark.settings_of("h:1", "nonsense")
+    with pytest.raises(ConfigError, match="is not host:port"):
+        cli_spark.settings_of("nonsense", "h:8")

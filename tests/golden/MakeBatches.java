@@ -38,6 +38,14 @@ public final class MakeBatches {
             print(type.name, MemoryRecords.withIdempotentRecords(
                 (byte) 2, 40L, Compression.of(type).build(), 5L, (short) 3, 9, 7, records));
         }
+        SimpleRecord[] ofOneTime = {
+            new SimpleRecord(1_700_000_000_000L, bytes("key"), bytes("value"), headers),
+            new SimpleRecord(1_700_000_000_000L, null, bytes("")),
+            new SimpleRecord(1_700_000_000_000L, bytes(""), (byte[]) null),
+            new SimpleRecord(1_700_000_000_000L, bytes("k"), bytes("delayed ".repeat(100))),
+        };
+        print("one-time", MemoryRecords.withIdempotentRecords(
+            (byte) 2, 40L, Compression.NONE, 5L, (short) 3, 9, 7, ofOneTime));
         print("log-append-time", MemoryRecords.withRecords(
             (byte) 2, 40L, Compression.NONE, TimestampType.LOG_APPEND_TIME, -1L, (short) -1, -1, 7, false, records[0]));
         LeaderChangeMessage change = new LeaderChangeMessage()

@@ -1,4 +1,4 @@
-"""The file system of the jar on a real quorum: our own suite and Hadoop's contract tests, by JUnit's launcher.
+"""The file system and the logs of the jar on a real quorum: our own suites and Hadoop's contract tests, by JUnit's launcher.
 
 `make test-jvm` runs the same suites on keys in memory, and those that need memory alone.
 """
@@ -22,7 +22,7 @@ FETCHED = ROOT / ".cache" / "jvm-tests"
 LAUNCHER = "org.junit.platform.console.ConsoleLauncher"
 
 
-def test_the_contracts_of_the_file_system_hold_on_a_quorum(quorum: LocalQuorum) -> None:
+def test_the_contracts_of_files_and_logs_hold_on_a_quorum(quorum: LocalQuorum) -> None:
     import pyspark
 
     from raftlake import Client
@@ -31,7 +31,8 @@ def test_the_contracts_of_the_file_system_hold_on_a_quorum(quorum: LocalQuorum) 
     assert (FETCHED / "complete").exists() and classes.is_dir(), "run `make test-java`: it fetches and compiles"
     places = [classes, BUILD / "classes" / "java" / "main", BUILD / "resources" / "test", BUILD / "resources" / "main"]
     path = [*map(str, places), f"{FETCHED}/*", f"{Path(pyspark.__file__).parent / 'jars'}/*"]
-    command = ["java", "-Xmx512m", f"-Draftlake.test.servers={quorum.http_servers}", "-cp", ":".join(path), LAUNCHER]
+    where = [f"-Draftlake.test.servers={quorum.http_servers}", f"-Draftlake.test.bootstrap={quorum.bootstrap_servers}"]
+    command = ["java", "-Xmx512m", *where, "-cp", ":".join(path), LAUNCHER]
     asked = ["execute", f"--scan-classpath={classes}", "--exclude-tag=memory", "--details=summary", "--fail-if-no-tests"]
     done = subprocess.run([*command, *asked], capture_output=True, text=True, timeout=230, check=False)
     assert done.returncode == 0, done.stdout[-6000:]

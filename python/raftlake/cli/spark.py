@@ -39,6 +39,8 @@ def settings_of(bootstrap_server: str, http: str | None) -> dict[str, str]:
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed here; pip install 'raftlake[spark]' brings the connector") from error
     jar = require_jar()
+    parse_servers(bootstrap_server)
     if http is not None:
         parse_servers(http)
-    return {**checkpoint_settings(jar, http or http_servers(bootstrap_server)), PUSHDOWN_SETTING: "true"}
+    settings = checkpoint_settings(jar, bootstrap_server, http or http_servers(bootstrap_server))
+    return {**settings, PUSHDOWN_SETTING: "true"}

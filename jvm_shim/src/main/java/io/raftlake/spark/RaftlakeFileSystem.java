@@ -2,6 +2,7 @@ package io.raftlake.spark;
 
 import io.raftlake.spark.fs.FsSettings;
 import io.raftlake.spark.fs.QuorumFiles;
+import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
 import java.io.FileNotFoundException;
@@ -49,7 +50,7 @@ public class RaftlakeFileSystem extends FileSystem {
         super.initialize(name, conf);
         setConf(conf);
         FsSettings settings = FsSettings.of(conf);
-        files = QuorumFiles.open(name.getAuthority(), settings, keySpace(settings), conf, statistics);
+        files = QuorumFiles.open(name.getAuthority(), settings, keySpace(settings), logs(settings), conf, statistics);
         uri = URI.create(SCHEME + "://" + name.getAuthority());
         workingDirectory = new Path(uri + "/");
     }
@@ -63,6 +64,11 @@ public class RaftlakeFileSystem extends FileSystem {
     /** The key-value space of these settings. */
     protected KeySpace keySpace(FsSettings settings) {
         return new HttpKeySpace(settings.servers(), settings.timeoutMs());
+    }
+
+    /** The logs of these settings; null where they name none. */
+    protected Logs logs(FsSettings settings) {
+        return settings.logs() == null ? null : Logs.of(settings.logs());
     }
 
     /** What does the work, for those who need more than Hadoop's words. Paths are whole there. */

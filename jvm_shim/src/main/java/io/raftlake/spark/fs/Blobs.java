@@ -70,6 +70,19 @@ public final class Blobs {
         return new Intent(key, version, uri);
     }
 
+    /** Announces a blob under way anew, under another name. An IOException where it was taken for an orphan meanwhile. */
+    Intent renew(Intent before, String uri) throws IOException {
+        byte[] value = intent(uri);
+        Txn txn = new Txn().compare(before.key(), before.version()).put(before.key(), value);
+        TxnResult result = space.commit(txn, Witness.put(before.key(), value));
+        if (!result.succeeded()) {
+            throw new IOException("the blob " + before.uri() + " was removed while it was written: it was older than "
+                    + FsSettings.ORPHAN_AGE);
+        }
+        Optional<Entry> entry = result.version() != 0 ? Optional.empty() : space.get(before.key());
+        return new Intent(before.key(), entry.map(Entry::version).orElse(result.version()), uri);
+    }
+
     /** Puts the intent of a blob back in the transaction that takes away the file that points to it. */
     List<Garbage> discard(Txn txn, Found file) throws IOException {
         if (!file.exists() || !file.node().isBlob()) {

@@ -1,5 +1,6 @@
 package io.raftlake.spark.fs;
 
+import io.raftlake.spark.log.Bootstrap;
 import java.io.ByteArrayOutputStream;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -41,7 +42,7 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     private int chunkFilled;
     private long length;
     private Blobs.Intent intent;
-    private OutputStream blob;
+    private BlobStore.Output blob;
     private IOException failure;
     private boolean isClosed;
 
@@ -91,11 +92,12 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     private void startBlob() throws IOException {
         if (!names.blobs().hasPlace()) {
             throw new PathIOException(at.toString(), "a file above " + Node.INLINE_BYTES_MAX + " bytes is kept outside of the "
-                    + "key-value space: set " + HadoopBlobStore.SETTING + " (spark.hadoop." + HadoopBlobStore.SETTING
-                    + " in Spark) to a directory that every executor reaches");
+                    + "key-value space: set " + Bootstrap.SETTING + " to the nodes' listeners, as pyspark_raftlake.configure "
+                    + "does, or " + HadoopBlobStore.SETTING + " to a directory that every executor reaches (in Spark with "
+                    + "spark.hadoop. in front)");
         }
         intent = names.blobs().announce(at.pipeline(), id);
-        blob = names.blobs().store().create(intent.uri());
+        blob = names.blobs().store().create(intent.uri(), uri -> intent = names.blobs().renew(intent, uri));
         byte[] first = held.toByteArray();
         held.reset();
         length = 0;
@@ -156,7 +158,7 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
         if (chunkFilled > 0) {
             endChunk();
         }
-        Node.Blob place = new Node.Blob(intent.uri(), CHUNK_BYTES, chunkCrcs);
+        Node.Blob place = new Node.Blob(blob.uri(), CHUNK_BYTES, chunkCrcs);
         Node file = Node.blob(System.currentTimeMillis(), id, length, wholeCrc.getValue(), place);
         try {
             put(file, intent);
@@ -201,17 +203,10 @@ final class FileWriter extends OutputStream implements StreamCapabilities, Abort
     /** Lets go of what was written so far. */
     private void drop() {
         held.reset();
-        if (intent == null) {
-            return;
+        // Where some of it may still arrive, the collector removes it later.
+        if (intent != null && (blob == null || blob.abort())) {
+            names.blobs().abandon(intent);
         }
-        try {
-            if (blob != null) {
-                blob.close();
-            }
-        } catch (IOException ignored) {
-            // It is going to be removed.
-        }
-        names.blobs().abandon(intent);
     }
 
     /** Flushing makes nothing visible, and is no error: many writers do it. */

@@ -1,11 +1,17 @@
 package io.raftlake.spark.fs;
 
+import io.raftlake.spark.log.Bootstrap;
+import io.raftlake.spark.log.LogSettings;
 import io.raftlake.spark.quorum.Servers;
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 
-/** The settings of the file system, checked: an IllegalArgumentException names the setting, its value and what is accepted. */
-public record FsSettings(List<String> servers, long timeoutMs, int inlineBytes, String baseUri, long orphanAgeMs) {
+/**
+ * The settings of the file system, checked: an IllegalArgumentException names the setting, its value and what is accepted.
+ * {@code baseUri} and {@code logs} are null where nothing is set that says so.
+ */
+public record FsSettings(
+        List<String> servers, long timeoutMs, int inlineBytes, String baseUri, long orphanAgeMs, LogSettings logs) {
     public static final String TIMEOUT = "raftlake.request.timeout.ms";
     public static final String INLINE_BYTES = "raftlake.fs.inline.bytes";
     public static final String ORPHAN_AGE = "raftlake.fs.orphan.age.ms";
@@ -21,7 +27,8 @@ public record FsSettings(List<String> servers, long timeoutMs, int inlineBytes, 
                 number(conf, TIMEOUT, TIMEOUT_MS_DEFAULT, 1, Integer.MAX_VALUE),
                 (int) number(conf, INLINE_BYTES, INLINE_BYTES_DEFAULT, 0, Node.INLINE_BYTES_MAX),
                 base.isEmpty() ? null : base,
-                number(conf, ORPHAN_AGE, ORPHAN_AGE_MS_DEFAULT, 0, Long.MAX_VALUE));
+                number(conf, ORPHAN_AGE, ORPHAN_AGE_MS_DEFAULT, 0, Long.MAX_VALUE),
+                conf.getTrimmed(Bootstrap.SETTING, "").isEmpty() ? null : LogSettings.of(conf));
     }
 
     private static long number(Configuration conf, String name, long byDefault, long low, long high) {

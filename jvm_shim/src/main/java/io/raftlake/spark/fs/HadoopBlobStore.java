@@ -36,9 +36,40 @@ public final class HadoopBlobStore implements BlobStore {
     }
 
     @Override
-    public OutputStream create(String uri) throws IOException {
+    public Output create(String uri, Announcement announcement) throws IOException {
         Path path = new Path(uri);
-        return path.getFileSystem(conf).create(path, false);
+        OutputStream stream = path.getFileSystem(conf).create(path, false);
+        return new Output() {
+            @Override
+            public void write(int b) throws IOException {
+                stream.write(b);
+            }
+
+            @Override
+            public void write(byte[] bytes, int from, int count) throws IOException {
+                stream.write(bytes, from, count);
+            }
+
+            @Override
+            public void close() throws IOException {
+                stream.close();
+            }
+
+            @Override
+            String uri() {
+                return uri;
+            }
+
+            @Override
+            boolean abort() {
+                try {
+                    stream.close();
+                } catch (IOException ignored) {
+                    // It is going to be removed.
+                }
+                return true;
+            }
+        };
     }
 
     @Override

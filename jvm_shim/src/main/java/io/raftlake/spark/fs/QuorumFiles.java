@@ -1,5 +1,6 @@
 package io.raftlake.spark.fs;
 
+import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.KeySpace;
 import java.io.FileNotFoundException;
 import java.io.IOException;
@@ -42,11 +43,13 @@ public final class QuorumFiles {
     private final FsSettings settings;
     private final FileSystem.Statistics statistics;
 
-    /** Starts the collection of orphaned blobs where one is due. */
-    public static QuorumFiles open(String pipeline, FsSettings settings, KeySpace space, Configuration conf,
+    /** {@code logs} is null where none are set. Starts the collection of orphaned blobs where one is due. */
+    public static QuorumFiles open(String pipeline, FsSettings settings, KeySpace space, Logs logs, Configuration conf,
             FileSystem.Statistics statistics) throws IOException {
         Location.requirePipeline(pipeline);
-        BlobStore store = settings.baseUri() == null ? null : new HadoopBlobStore(settings.baseUri(), conf);
+        BlobStore files = settings.baseUri() == null ? null : new HadoopBlobStore(settings.baseUri(), conf);
+        BlobStore quorum = logs == null ? null : new LogBlobStore(logs);
+        BlobStore store = files == null && quorum == null ? null : new BlobPlaces(files, quorum);
         if (store != null) {
             new BlobCollector(space, store, settings.orphanAgeMs()).startIfDue(pipeline, System.currentTimeMillis());
         }
@@ -101,8 +104,7 @@ public final class QuorumFiles {
 
     private Content openBlob(Location at, Node file) throws IOException {
         if (!names.blobs().hasPlace()) {
-            throw new PathIOException(at.toString(), "its content is at " + file.blob().uri() + ": set "
-                    + HadoopBlobStore.SETTING + ", as the program that wrote it had");
+            throw new PathIOException(at.toString(), BlobPlaces.remedy(file.blob().uri()));
         }
         FSDataInputStream stream = names.blobs().store().open(file.blob().uri());
         return new Content(at, file.length(), file.blob().chunkBytes(), new BlobReader(at, file, stream), statistics);

@@ -14,7 +14,6 @@ import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.ListRequest;
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.util.Arrays;
@@ -213,8 +212,8 @@ class BlobTest {
             }
 
             @Override
-            public OutputStream create(String uri) throws IOException {
-                return store.create(uri);
+            public Output create(String uri, Announcement announcement) throws IOException {
+                return store.create(uri, announcement);
             }
 
             @Override

@@ -20,6 +20,13 @@ final class RaftlakeContract extends AbstractFSContract {
         return Spaces.conf();
     }
 
+    /** Every file that is not empty is a blob in the quorum. */
+    static Configuration confOfBlobs() {
+        Configuration conf = Spaces.confWithLogs();
+        conf.setInt("raftlake.fs.inline.bytes", 0);
+        return conf;
+    }
+
     @Override
     public FileSystem getTestFileSystem() throws IOException {
         return Spaces.fileSystem(getConf(), PIPELINE);

@@ -3,6 +3,10 @@ package io.raftlake.spark.kit;
 import io.raftlake.spark.RaftlakeAbstractFileSystem;
 import io.raftlake.spark.RaftlakeFileSystem;
 import io.raftlake.spark.fs.FsSettings;
+import io.raftlake.spark.log.Bootstrap;
+import io.raftlake.spark.log.Codec;
+import io.raftlake.spark.log.LogSettings;
+import io.raftlake.spark.log.Logs;
 import io.raftlake.spark.quorum.HttpKeySpace;
 import io.raftlake.spark.quorum.KeySpace;
 import io.raftlake.spark.quorum.Servers;
@@ -14,13 +18,17 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 
 /**
- * What the suites run on: a key-value space in memory, or the quorum that the system property {@code raftlake.test.servers}
- * lists. A test takes a pipeline of its own.
+ * What the suites run on: keys and logs in memory, or the quorum that the system properties {@code raftlake.test.servers} (HTTP)
+ * and {@code raftlake.test.bootstrap} (Kafka) list. A test takes a pipeline of its own.
  */
 public final class Spaces {
     public static final KeySpace SPACE = servers() == null
             ? new MemoryKeySpace()
             : new HttpKeySpace(Servers.parse(servers()), 30_000);
+
+    public static final Logs LOGS = System.getProperty("raftlake.test.bootstrap") == null
+            ? new MemoryLogs()
+            : Logs.of(new LogSettings(Bootstrap.parse(System.getProperty("raftlake.test.bootstrap")), 30_000, Codec.LZ4));
 
     private static final String RUN = Long.toString(System.nanoTime(), 36);
     private static final AtomicInteger PIPELINES = new AtomicInteger();
@@ -35,6 +43,11 @@ public final class Spaces {
         return "test-" + RUN + "-" + PIPELINES.incrementAndGet();
     }
 
+    /** A name for a topic that no other test has. */
+    public static String newTopic() {
+        return newPipeline();
+    }
+
     /** Settings under which {@code raftlake://} is the space of this run. */
     public static Configuration conf() {
         Configuration conf = new Configuration(false);
@@ -47,6 +60,13 @@ public final class Spaces {
         return conf;
     }
 
+    /** The same, with the quorum as the place of large files. */
+    public static Configuration confWithLogs() {
+        Configuration conf = conf();
+        conf.set(Bootstrap.SETTING, System.getProperty("raftlake.test.bootstrap", "memory:1"));
+        return conf;
+    }
+
     public static FileSystem fileSystem(Configuration conf, String pipeline) throws IOException {
         return FileSystem.newInstance(URI.create("raftlake://" + pipeline + "/"), conf);
     }
@@ -56,6 +76,11 @@ public final class Spaces {
         @Override
         protected KeySpace keySpace(FsSettings settings) {
             return SPACE;
+        }
+
+        @Override
+        protected Logs logs(FsSettings settings) {
+            return settings.logs() == null ? null : LOGS;
         }
     }
 

@@ -1,0 +1,32 @@
+package io.raftlake.spark.log;
+
+/** The requests that this client sends: Kafka's keys, each in one version, all flexible. Every node of ours speaks these. */
+enum Api {
+    PRODUCE(0, 12),
+    FETCH(1, 12),
+    LIST_OFFSETS(2, 7),
+    METADATA(3, 12),
+    CREATE_TOPICS(19, 7),
+    DELETE_TOPICS(20, 6),
+    DELETE_RECORDS(21, 2),
+    INIT_PRODUCER_ID(22, 4),
+    CREATE_PARTITIONS(37, 3),
+    /** Private to raftlake (KIP-650). */
+    READ_OFFSET(10650, 0);
+
+    private final short key;
+    private final short version;
+
+    Api(int key, int version) {
+        this.key = (short) key;
+        this.version = (short) version;
+    }
+
+    short key() {
+        return key;
+    }
+
+    short version() {
+        return version;
+    }
+}

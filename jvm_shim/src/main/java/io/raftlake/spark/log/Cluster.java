@@ -1,0 +1,242 @@
+package io.raftlake.spark.log;
+
+import io.raftlake.spark.log.Logs.Partition;
+import io.raftlake.spark.log.Logs.Topic;
+import io.raftlake.spark.log.Messages.Metadata;
+import io.raftlake.spark.quorum.Deadline;
+import io.raftlake.spark.quorum.RefusedException;
+import io.raftlake.spark.quorum.UnknownOutcomeException;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/**
+ * What is known of the cluster: where its nodes are, its topics, and who leads which partition. What is cached may be wrong at
+ * any time; a caller that learns so makes it {@link #forget} the topic.
+ */
+final class Cluster {
+    /** A topic that no node knows may be about to appear for so long: nodes hear of topics one after another. */
+    static final long UNKNOWN_TOPIC_GRACE_MS = 1_000;
+
+    /** What is cached of a topic is asked for again after so long. */
+    private static final long AGE_NS_MAX = 300_000_000_000L;
+
+    /** A topic, and the leader of each partition; null where there is none. */
+    record Known(Topic topic, List<InetSocketAddress> leaders, long atNs) {
+        boolean hasLeaders(int count) {
+            return leaders.size() >= count && !leaders.contains(null);
+        }
+    }
+
+    private final List<InetSocketAddress> bootstrap;
+    private final Connections connections = new Connections();
+    private final Map<String, Known> topics = new ConcurrentHashMap<>();
+    private volatile List<InetSocketAddress> nodes = List.of();
+    private final AtomicInteger turn = new AtomicInteger();
+
+    Cluster(List<InetSocketAddress> bootstrap) {
+        this.bootstrap = List.copyOf(bootstrap);
+    }
+
+    @Override
+    public String toString() {
+        return String.join(",", bootstrap.stream().map(node -> node.getHostString() + ":" + node.getPort()).toList());
+    }
+
+    // --- one node ----------------------------------------------------------------------------------------------------
+
+    /** The answer of this node. {@link Lost} where it gives none within so many ms. */
+    ByteBuffer ask(InetSocketAddress node, Api api, Out body, long timeoutMs) throws IOException {
+        Connection connection = connections.take(node, timeoutMs);
+        ByteBuffer answer = connection.ask(api, body, timeoutMs);
+        connections.give(connection);
+        return answer;
+    }
+
+    /** How an answer is read, and what it may refuse. */
+    @FunctionalInterface
+    interface Meaning<T> {
+        T of(ByteBuffer answer) throws IOException, Refusal;
+    }
+
+    /**
+     * The result of a request that any node takes: another one is asked until one answers, and after errors that pass. {@code
+     * isChange}: it may be found done already after it was sent once, and {@link UnknownOutcomeException} tells that nobody
+     * knows. Refusals that do not pass go to the caller.
+     */
+    <T> T askAny(Api api, Out body, Tries tries, boolean isChange, Meaning<T> meaning) throws IOException, Refusal {
+        boolean mayStand = false;
+        while (true) {
+            InetSocketAddress node = candidate();
+            try {
+                return meaning.of(ask(node, api, body, isChange ? tries.attemptMs(0) : tries.askMs()));
+            } catch (Lost lost) {
+                tries.note(node, lost);
+                mayStand |= lost.wasSent();
+            } catch (Refusal refusal) {
+                if (!refusal.code().passes() || tries.isOver() && !isChange) {
+                    throw refusal;
+                }
+                tries.note(node, refusal);
+                mayStand |= refusal.code() == Code.REQUEST_TIMED_OUT;
+            }
+            turn.incrementAndGet();
+            if (tries.isOver()) {
+                if (mayStand && isChange) {
+                    throw new UnknownOutcomeException(tries.what() + " was sent, and no answer decides; whether it happened is "
+                            + "unknown: " + tries.said());
+                }
+                throw tries.unavailable();
+            }
+            tries.pause();
+        }
+    }
+
+    /** The nodes that are known, and those that were named at first: the one whose turn it is. */
+    private InetSocketAddress candidate() {
+        Set<InetSocketAddress> known = new LinkedHashSet<>(nodes);
+        known.addAll(bootstrap);
+        return List.copyOf(known).get(Math.floorMod(turn.get(), known.size()));
+    }
+
+    /** The nodes that are known, else those that were named at first: the one whose turn it is before the others. */
+    private List<InetSocketAddress> all() {
+        List<InetSocketAddress> all = new ArrayList<>(nodes.isEmpty() ? bootstrap : nodes);
+        Collections.rotate(all, -Math.floorMod(turn.get(), all.size()));
+        return all;
+    }
+
+    // --- topics ------------------------------------------------------------------------------------------------------
+
+    /** Topics by name, asked for now; all of them for null. Of those that do not exist there is nothing. */
+    List<Known> describe(List<String> names, Tries tries) throws IOException {
+        try {
+            return learn(askAny(Api.METADATA, Messages.metadata(names), tries, false, Messages::metadata));
+        } catch (Refusal refusal) {
+            if (refusal.code().passes()) {
+                throw tries.unavailable();
+            }
+            throw new RefusedException(tries.what() + ": " + refusal.getMessage());
+        }
+    }
+
+    private List<Known> learn(Metadata metadata) {
+        if (!metadata.nodes().isEmpty()) {
+            nodes = List.copyOf(new TreeMap<>(metadata.nodes()).values());
+        }
+        List<Known> found = new ArrayList<>();
+        for (Messages.TopicMetadata topic : metadata.topics()) {
+            if (topic.code() != Code.NONE) {
+                topics.remove(topic.name());
+                continue;
+            }
+            List<InetSocketAddress> leaders = new ArrayList<>();
+            topic.leaders().forEach(leader -> leaders.add(metadata.nodes().get(leader)));
+            Known known = new Known(new Topic(topic.name(), topic.id(), leaders.size()), leaders, System.nanoTime());
+            topics.put(topic.name(), known);
+            found.add(known);
+        }
+        return found;
+    }
+
+    /** Asked for now: of every node, until one knows it. Those that do not answer are given a moment. */
+    Optional<Known> topic(String name, Tries tries) throws IOException {
+        Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
+        while (true) {
+            int absent = 0;
+            List<InetSocketAddress> asked = all();
+            for (InetSocketAddress node : asked) {
+                try {
+                    Out request = Messages.metadata(List.of(name));
+                    List<Known> found = learn(Messages.metadata(ask(node, Api.METADATA, request, tries.askMs())));
+                    if (!found.isEmpty()) {
+                        return Optional.of(found.get(0));
+                    }
+                    absent++;
+                } catch (Lost lost) {
+                    tries.note(node, lost);
+                    turn.incrementAndGet();
+                } catch (Refusal refusal) {
+                    if (!refusal.code().passes()) {
+                        throw new RefusedException(tries.what() + ": " + refusal.getMessage());
+                    }
+                    tries.note(node, refusal);
+                }
+            }
+            boolean areAll = asked.containsAll(nodes) && absent == asked.size();
+            if (areAll || absent > 0 && grace.isOver()) {
+                return Optional.empty();
+            }
+            if (tries.isOver()) {
+                throw tries.unavailable();
+            }
+            tries.pause();
+        }
+    }
+
+    /** Where the partition's leader is; null while it has none. RefusedException where there is no such partition. */
+    InetSocketAddress leader(Partition at, Tries tries) throws IOException {
+        Known known = topics.get(at.topic());
+        if (known != null && System.nanoTime() - known.atNs() < AGE_NS_MAX && at.partition() < known.leaders().size()
+                && at.partition() >= 0) {
+            return known.leaders().get(at.partition());
+        }
+        Deadline grace = new Deadline(UNKNOWN_TOPIC_GRACE_MS);
+        while (true) {
+            known = topic(at.topic(), tries)
+                    .orElseThrow(() -> new RefusedException(tries.what() + ": there is no topic " + at.topic()));
+            if (at.partition() >= 0 && at.partition() < known.leaders().size()) {
+                return known.leaders().get(at.partition());
+            }
+            if (grace.isOver() || tries.isOver()) {
+                throw new RefusedException(tries.what() + ": topic " + at.topic() + " has " + known.leaders().size()
+                        + " partitions, and not " + at.partition());
+            }
+            tries.pause();
+        }
+    }
+
+    void forget(String topic) {
+        topics.remove(topic);
+    }
+
+    // --- leaders -----------------------------------------------------------------------------------------------------
+
+    /** The result of a request that the partition's leader answers, and that may be repeated. */
+    <T> T askLeader(Partition at, Api api, Out body, Tries tries, long waitMs, Meaning<T> meaning)
+            throws IOException, Refusal {
+        while (true) {
+            InetSocketAddress leader = leader(at, tries);
+            if (leader == null) {
+                tries.note(at.toString(), "no leader is known");
+            } else {
+                try {
+                    return meaning.of(ask(leader, api, body, tries.attemptMs(waitMs)));
+                } catch (Lost lost) {
+                    tries.note(leader, lost);
+                } catch (Refusal refusal) {
+                    if (!refusal.code().passes()) {
+                        throw refusal;
+                    }
+                    tries.note(leader, refusal);
+                }
+            }
+            forget(at.topic());
+            turn.incrementAndGet();
+            if (tries.isOver()) {
+                throw tries.unavailable();
+            }
+            tries.pause();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+package io.raftlake.spark.log;
+
+import io.raftlake.spark.log.Logs.Partition;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.List;
+
+/** The bodies of Produce and Fetch, of one partition each. */
+final class RecordMessages {
+    private static final int ALL_IN_SYNC = -1;
+    private static final int CONSUMER = -1;
+    private static final int READ_COMMITTED = 1;
+    private static final int NO_EPOCH = -1;
+
+    /** What a Fetch of one partition answered. {@code records} are whole batches, and perhaps a piece of one at the end. */
+    record FetchAnswer(Code code, long highWatermark, long lastStableOffset, long logStart, List<Batches.Aborted> aborted,
+            ByteBuffer records) {}
+
+    private record ProduceAnswer(Code code, long offset, String told) {}
+
+    private RecordMessages() {}
+
+    /** {@code batch} is acknowledged by a majority within {@code timeoutMs}. */
+    static Out produce(Partition at, byte[] batch, int timeoutMs) {
+        return new Out()
+                .text(null)
+                .i16(ALL_IN_SYNC)
+                .i32(timeoutMs)
+                .array(List.of(at), (topic, same) -> topic.text(at.topic())
+                        .array(List.of(at), (partition, one) -> partition.i32(at.partition()).bytes(batch)))
+                .noTags();
+    }
+
+    /** The offset of the batch's first record. */
+    static long produce(ByteBuffer answer) throws IOException, Refusal {
+        ProduceAnswer told = In.answer(answer, "Produce", in -> {
+            Messages.requireOne(in);
+            in.text();
+            Messages.requireOne(in);
+            in.i32();
+            Code code = in.code();
+            long offset = in.i64();
+            in.i64();
+            in.i64();
+            in.array(error -> error.i32() + ": " + error.text());
+            return new ProduceAnswer(code, offset, in.text());
+        });
+        Refusal.unlessNone(told.code(), told.told());
+        return told.offset();
+    }
+
+    static Out fetch(Partition at, long offset, int maxBytes, int maxWaitMs) {
+        return new Out()
+                .i32(CONSUMER)
+                .i32(maxWaitMs)
+                .i32(1)
+                .i32(maxBytes)
+                .i8(READ_COMMITTED)
+                .i32(0)
+                .i32(-1)
+                .array(List.of(at), (topic, same) -> topic.text(at.topic())
+                        .array(List.of(at), (partition, one) -> partition.i32(at.partition())
+                                .i32(NO_EPOCH)
+                                .i64(offset)
+                                .i32(NO_EPOCH)
+                                .i64(-1)
+                                .i32(maxBytes)))
+                .array(List.of(), (none, nothing) -> {})
+                .text("")
+                .noTags();
+    }
+
+    /** An answer about the one partition. Its error is the caller's matter: one of offsets comes with the bounds of the log. */
+    static FetchAnswer fetch(ByteBuffer answer) throws IOException, Refusal {
+        Code[] top = new Code[1];
+        FetchAnswer told = In.answer(answer, "Fetch", in -> {
+            in.i32();
+            top[0] = in.code();
+            in.i32();
+            if (top[0] != Code.NONE) {
+                return null;
+            }
+            Messages.requireOne(in);
+            in.text();
+            Messages.requireOne(in);
+            in.i32();
+            Code code = in.code();
+            long highWatermark = in.i64();
+            long lastStableOffset = in.i64();
+            long logStart = in.i64();
+            List<Batches.Aborted> aborted = in.array(each -> new Batches.Aborted(each.i64(), each.i64()));
+            in.i32();
+            ByteBuffer records = in.bytes();
+            return new FetchAnswer(code, highWatermark, lastStableOffset, logStart, aborted,
+                    records == null ? ByteBuffer.allocate(0) : records);
+        });
+        Refusal.unlessNone(top[0], null);
+        if (told.code() != Code.NONE && told.code() != Code.OFFSET_OUT_OF_RANGE) {
+            throw new Refusal(told.code(), null);
+        }
+        return told;
+    }
+}

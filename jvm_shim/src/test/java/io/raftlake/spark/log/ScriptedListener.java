@@ -1,0 +1,311 @@
+package io.raftlake.spark.log;
+
+import io.raftlake.spark.log.Logs.Partition;
+import java.io.DataInputStream;
+import java.io.DataOutputStream;
+import java.io.EOFException;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.EnumMap;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/**
+ * A node's Kafka listener on loopback, with one partition, t-0, that it leads. Batches of producer ids are appended once, as a
+ * node does. A script says what happens to the next requests of a kind, in order; without a script they are served.
+ */
+final class ScriptedListener implements AutoCloseable {
+    /** What becomes of a request: whether it takes effect, and what the client hears. */
+    record Step(boolean hasEffect, What what, Code code) {
+        enum What {
+            SERVED,
+            CODE,
+            CLOSED,
+            SILENCE,
+            OTHER_CORRELATION,
+            GARBAGE
+        }
+
+        static Step served() {
+            return new Step(true, What.SERVED, Code.NONE);
+        }
+
+        static Step lostBefore() {
+            return new Step(false, What.CLOSED, Code.NONE);
+        }
+
+        static Step lostAfter() {
+            return new Step(true, What.CLOSED, Code.NONE);
+        }
+
+        static Step refused(Code code) {
+            return new Step(false, What.CODE, code);
+        }
+
+        /** Done, and told as an error. */
+        static Step doubted(Code code) {
+            return new Step(true, What.CODE, code);
+        }
+
+        static Step of(What what) {
+            return new Step(true, what, Code.NONE);
+        }
+    }
+
+    /** What a producer id wrote last. */
+    private record Last(int sequence, int nextSequence, long offset) {}
+
+    static final Partition AT = new Partition("t", 0);
+
+    final List<Api> requests = new CopyOnWriteArrayList<>();
+    final List<Integer> connections = new CopyOnWriteArrayList<>();
+    private final Map<Api, Queue<Step>> scripts = new EnumMap<>(Api.class);
+    private final Map<Long, Last> producers = new HashMap<>();
+    private final List<byte[]> batches = new ArrayList<>();
+    private final List<Socket> open = new CopyOnWriteArrayList<>();
+    private final ServerSocket server;
+    private boolean hasTopic = true;
+    private long end = 3;
+    private long producerIds = 100;
+
+    ScriptedListener() throws IOException {
+        server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+        for (Api api : Api.values()) {
+            scripts.put(api, new ConcurrentLinkedQueue<>());
+        }
+        start(this::accept);
+    }
+
+    private static void start(Runnable task) {
+        Thread thread = new Thread(task, "scripted-listener");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    InetSocketAddress address() {
+        return InetSocketAddress.createUnresolved("127.0.0.1", server.getLocalPort());
+    }
+
+    void next(Api api, Step... steps) {
+        scripts.get(api).addAll(List.of(steps));
+    }
+
+    int asked(Api api) {
+        return (int) requests.stream().filter(one -> one == api).count();
+    }
+
+    synchronized List<byte[]> batches() {
+        return List.copyOf(batches);
+    }
+
+    /** The topic is gone, and so is what was known of producers. */
+    synchronized void dropTopic() {
+        hasTopic = false;
+        forgetProducers();
+    }
+
+    synchronized void forgetProducers() {
+        producers.clear();
+    }
+
+    /** As a node that restarts does. */
+    void closeConnections() throws IOException {
+        for (Socket socket : open) {
+            socket.close();
+        }
+        open.clear();
+    }
+
+    @Override
+    public void close() throws IOException {
+        server.close();
+        closeConnections();
+    }
+
+    private void accept() {
+        while (!server.isClosed()) {
+            try {
+                Socket socket = server.accept();
+                open.add(socket);
+                connections.add(connections.size());
+                start(() -> serve(socket));
+            } catch (IOException closed) {
+                return;
+            }
+        }
+    }
+
+    private void serve(Socket socket) {
+        try (socket) {
+            DataInputStream in = new DataInputStream(socket.getInputStream());
+            DataOutputStream out = new DataOutputStream(socket.getOutputStream());
+            while (answer(in, out)) {
+                out.flush();
+            }
+        } catch (EOFException gone) {
+            // The client has closed it.
+        } catch (IOException broken) {
+            // One of the two has closed it.
+        }
+    }
+
+    private boolean answer(DataInputStream in, DataOutputStream out) throws IOException {
+        byte[] frame = new byte[in.readInt()];
+        in.readFully(frame);
+        ByteBuffer request = ByteBuffer.wrap(frame);
+        int key = request.getShort();
+        int version = request.getShort();
+        int correlation = request.getInt();
+        request.position(request.position() + 2 + request.getShort(request.position()) + 1);
+        Api api = List.of(Api.values()).stream().filter(one -> one.key() == key && one.version() == version).findAny().orElseThrow();
+        requests.add(api);
+        Step step = scripts.get(api).poll();
+        step = step == null ? Step.served() : step;
+        Out body = handle(api, new In(request), step);
+        switch (step.what()) {
+            case CLOSED:
+                return false;
+            case SILENCE:
+                return true;
+            case OTHER_CORRELATION:
+                correlation--;
+                break;
+            case GARBAGE:
+                body = new Out().i32(0).i32(-1);
+                break;
+            default:
+                break;
+        }
+        out.writeInt(5 + body.size());
+        out.writeInt(correlation);
+        out.writeByte(0);
+        out.write(body.array(), 0, body.size());
+        return true;
+    }
+
+    private synchronized Out handle(Api api, In in, Step step) {
+        return switch (api) {
+            case METADATA -> metadata(step);
+            case INIT_PRODUCER_ID -> new Out().i32(0).i16(step.code().number()).i64(producerIds++).i16(0).noTags();
+            case PRODUCE -> produce(in, step);
+            case FETCH -> fetch(in, step);
+            case READ_OFFSET -> new Out().text(null).i16(0).array(List.of(AT), (topic, same) -> topic.text("t")
+                    .array(List.of(AT), (one, again) -> one.i32(0).i16(step.code().number()).i64(end).i32(1).i32(1)));
+            case DELETE_TOPICS -> deleteTopic(step);
+            case CREATE_TOPICS -> createTopic(step);
+            default -> throw new IllegalStateException(api + " is not scripted");
+        };
+    }
+
+    private Out createTopic(Step step) {
+        hasTopic |= step.hasEffect();
+        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(step.code().number()).text("scripted")
+                .i32(1).i16(1).uvarint(1));
+    }
+
+    private Out deleteTopic(Step step) {
+        hasTopic &= !step.hasEffect();
+        return new Out().i32(0).array(List.of(AT), (one, same) -> one.text("t").noId().i16(step.code().number()).text(null));
+    }
+
+    private Out metadata(Step step) {
+        boolean isLeaderless = step.code() == Code.LEADER_NOT_AVAILABLE;
+        Code code = hasTopic ? Code.NONE : Code.UNKNOWN_TOPIC_OR_PARTITION;
+        return new Out()
+                .i32(0)
+                .array(List.of(this), (node, same) -> node.i32(1).text("127.0.0.1").i32(server.getLocalPort()).text(null))
+                .text("cluster")
+                .i32(isLeaderless ? -1 : 1)
+                .array(List.of(AT), (topic, same) -> topic.i16(code.number()).text("t").noId().bool(false)
+                        .array(hasTopic ? List.of(AT) : List.of(), (one, again) ->
+                                one.i16(0).i32(0).i32(1).i32(1).uvarint(1).uvarint(1).uvarint(1))
+                        .i32(0))
+                .noTags();
+    }
+
+    private Out produce(In in, Step step) {
+        in.text();
+        in.i16();
+        in.i32();
+        in.uvarint();
+        in.text();
+        in.uvarint();
+        in.i32();
+        ByteBuffer records = in.bytes();
+        byte[] batch = new byte[records.remaining()];
+        records.get(batch);
+        Code code = step.code();
+        long offset = -1;
+        if (step.hasEffect() && !hasTopic) {
+            code = Code.UNKNOWN_TOPIC_OR_PARTITION;
+        } else if (step.hasEffect()) {
+            offset = append(batch);
+            code = offset < 0 ? Code.OUT_OF_ORDER_SEQUENCE_NUMBER : code;
+        }
+        Code told = code;
+        long first = offset;
+        return new Out()
+                .array(List.of(AT), (topic, same) -> topic.text("t").array(List.of(AT), (one, again) -> one.i32(0)
+                        .i16(told.number()).i64(told == Code.NONE ? first : -1).i64(-1).i64(0).uvarint(1).text("scripted")))
+                .i32(0)
+                .noTags();
+    }
+
+    /** The offset; -1 where the sequence does not follow. */
+    private long append(byte[] batch) {
+        ByteBuffer header = ByteBuffer.wrap(batch);
+        long producer = header.getLong(Batches.PRODUCER_ID_AT);
+        int sequence = header.getInt(Batches.BASE_SEQUENCE_AT);
+        int count = header.getInt(57);
+        Last last = producers.getOrDefault(producer, new Last(-1, 0, -1));
+        if (last.sequence() == sequence) {
+            return last.offset();
+        }
+        if (last.nextSequence() != sequence) {
+            return -1;
+        }
+        header.putLong(0, end);
+        producers.put(producer, new Last(sequence, sequence + count, end));
+        batches.add(batch);
+        end += count;
+        return end - count;
+    }
+
+    private Out fetch(In in, Step step) {
+        for (int skipped = 0; skipped < 4; skipped++) {
+            in.i32();
+        }
+        in.i8();
+        in.i64();
+        in.uvarint();
+        in.text();
+        in.uvarint();
+        in.i64();
+        long offset = in.i64();
+        Out records = new Out();
+        for (byte[] batch : batches) {
+            ByteBuffer header = ByteBuffer.wrap(batch);
+            if (header.getLong(0) + header.getInt(57) > offset) {
+                records.raw(batch, 0, batch.length);
+            }
+        }
+        Code code = step.code() == Code.NONE && offset > end ? Code.OFFSET_OUT_OF_RANGE : step.code();
+        return new Out()
+                .i32(0)
+                .i16(0)
+                .i32(0)
+                .array(List.of(AT), (topic, same) -> topic.text("t").array(List.of(AT), (one, again) -> one.i32(0)
+                        .i16(code.number()).i64(end).i64(end).i64(3).uvarint(0).i32(-1)
+                        .uvarint(records.size() + 1).append(records)))
+                .noTags();
+    }
+}
