@@ -9,20 +9,22 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import weakref
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from raftlake.checkpoints.layout import METADATA
 from raftlake.checkpoints.location import Location
+from raftlake.checkpoints.log_blobs import LogBlobs
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.space import Space
-from raftlake.checkpoints.tree import Tree
 from raftlake.checkpoints.steps import Tools
+from raftlake.checkpoints.tree import Tree
 from raftlake.client.errors import KvConflict
-from raftlake.client.types import KvEntry, KvPage
+from raftlake.client.types import AppendRecord, AppendResult, KvEntry, KvPage, NewRecord, Record, to_record
 from raftlake.errors import UnknownOutcome
 from raftlake.kv.commands import Compare, ComparePrefix, Delete, DeletePrefix, Put, Txn, encode
 from raftlake.kv.machine import StateMachine
@@ -82,8 +84,51 @@ class MemoryKv:
         return {entry.key for entry in Space(self).scan(prefix, values=False)}
 
 
+@dataclass
+class MemoryLogs:
+    """Of `Client` what blobs in the quorum need. `others_write`: a record of somebody else comes before each append.
+    `forgets`: so many appends are told without their offset, as a node does that remembers no more."""
+
+    records: dict[tuple[str, int], list[NewRecord]] = field(default_factory=dict)
+    others_write: bool = False
+    forgets: int = 0
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str], *, exist_ok: bool) -> None:
+        assert configs["cleanup.policy"] == "compact"
+        for partition in range(partitions):
+            self.records.setdefault((name, partition), [])
+
+    def append(self, topic: str, value: AppendRecord, *, partition: int) -> AppendResult:
+        log = self.records[topic, partition]
+        log += [NewRecord(value=b"other", key=b"other/0")] * self.others_write
+        log.append(to_record(value))
+        offset = len(log) - 1 if self.forgets == 0 else -1
+        self.forgets = max(0, self.forgets - 1)
+        return AppendResult(topic=topic, partition=partition, offset=offset, count=1)
+
+    def append_many(self, topic: str, records: Iterable[AppendRecord], *, partition: int) -> list[AppendResult]:
+        return [self.append(topic, record, partition=partition) for record in records]
+
+    def read(self, topic: str, partition: int, offset: int, *, max_records: int, max_wait_ms: int) -> list[Record]:
+        log = self.records.get((topic, partition), [])
+        gone = {record.key for record in log if record.value is None}
+        left = [(at, record) for at, record in enumerate(log) if at >= offset and record.key not in gone]
+        return [
+            Record(topic=topic, partition=partition, offset=at, timestamp_ms=0, key=record.key, value=record.value)
+            for at, record in left[:max_records]
+        ]
+
+
+#: The logs of each key space.
+_LOGS: weakref.WeakKeyDictionary[StateMachine, MemoryLogs] = weakref.WeakKeyDictionary()
+
+
+def logs(kv: MemoryKv) -> MemoryLogs:
+    return _LOGS.setdefault(kv.machine, MemoryLogs())
+
+
 def tools(kv: MemoryKv, ids: Sequence[str] = (FORK,)) -> Tools:
-    return Tools(Space(kv), lambda: NOW_MS, iter(ids).__next__, lambda what, done, count: None)
+    return Tools(Space(kv), LogBlobs(logs(kv)), lambda: NOW_MS, iter(ids).__next__, lambda what, done, count: None)
 
 
 def put(kv: MemoryKv, key: str, value: bytes) -> None:

@@ -9,6 +9,7 @@ COPIES = ("unit/checkpoints/test_checkpoints_copies.py",)
 CHANGES = ("unit/checkpoints/test_checkpoints_changes.py",)
 GOLDEN = ("unit/checkpoints/test_checkpoints_golden.py",)
 LAYOUT = ("unit/checkpoints/test_checkpoints_layout_facts.py",)
+LOGS = ("unit/checkpoints/test_checkpoints_log_blobs.py",)
 BLOBS = ("unit/checkpoints/test_checkpoints_blobs_space.py",)
 
 CHECKPOINTS = (
@@ -155,6 +156,22 @@ CHECKPOINTS = (
         "        version = self._space.commit(announced) or self._version(key)\n",
         "        version = self._version(key)\n",
         BLOBS,
+    ),
+    mutant(
+        "chunks-of-a-blob-are-taken-to-stand-together",
+        "another file was written meanwhile, and its chunks are read",
+        HOME + "log_blobs",
+        "        return self.last - self.first + 1 == self.chunks\n",
+        "        return True\n",
+        LOGS,
+    ),
+    mutant(
+        "a-blob-leaves-its-index-when-it-goes",
+        "the record with the offsets stays in the topic for ever",
+        HOME + "log_blobs",
+        "        if name.first < 0 or not name.is_contiguous:\n            keys",
+        "        if name.first < 0:\n            keys",
+        LOGS,
     ),
     mutant(
         "percent-signs-are-kept-as-they-are",

@@ -9,7 +9,8 @@ Reading order:
 - `api`: `Checkpoints`, all that callers use; `raftlake checkpoints` prints what it gives.
 - `location`, `node`: the names of files and their values in the key space, in the format of the Java file system.
 - `layout`: how Spark lays out a checkpoint; which files a batch needs. Pure.
-- `space`, `owner`, `blobs`: transactions whose outcome is known; the owner key; large files outside of the key space.
+- `space`, `owner`: transactions whose outcome is known; the owner key.
+- `blobs`, `log_blobs`: large files outside of the key space, in directories and in the quorum.
 - `mark`: what stands in the place of `metadata` while a checkpoint is changed.
 - `tree`, `writer`: the files of a checkpoint, read, and changed by their owner.
 - `sources`, `directory`: the selection of a copy, checked; checkpoints in local directories.

@@ -16,9 +16,10 @@ from raftlake.checkpoints import changes, copies, facts
 from raftlake.checkpoints.changes import Changed
 from raftlake.checkpoints.copies import Copied
 from raftlake.checkpoints.location import Location
+from raftlake.checkpoints.log_blobs import LogBlobs
 from raftlake.checkpoints.space import Space
-from raftlake.checkpoints.tree import Progress
 from raftlake.checkpoints.steps import Tools
+from raftlake.checkpoints.tree import Progress
 
 if TYPE_CHECKING:
     from raftlake.client import Client
@@ -35,7 +36,7 @@ class Checkpoints:
 
     def __init__(self, client: Client, progress: Progress = _silent) -> None:
         self._client = client
-        self._tools = Tools(Space(client.kv), _now_ms, lambda: str(uuid.uuid4()), progress)
+        self._tools = Tools(Space(client.kv), LogBlobs(client), _now_ms, lambda: str(uuid.uuid4()), progress)
 
     def list(self, within: str | None = None) -> list[dict[str, Any]]:
         """The checkpoints of all pipelines, or below a place like `raftlake://orders`: `path`, `query`, `lastBatch`,
@@ -49,7 +50,8 @@ class Checkpoints:
 
     def fork(self, source: str, target: str, *, batch: int | None = None, base_uri: str | None = None) -> Copied:
         """Copy a checkpoint as of a batch (the last one that is committed) as that of a query with an id of its own. A query
-        that uses the source is not disturbed. `base_uri`: where large files go, by default to those of the source."""
+        that uses the source is not disturbed. `base_uri` is a `file:` URI: where large files go, by default to those of the
+        source."""
         option = "" if batch is None else f" --batch {batch}"
         told = f"{_COMMAND} fork {source} {target}{option}"
         return copies.fork(self._tools, Location.parse(source), Location.parse(target), batch, base_uri, told)
@@ -69,7 +71,7 @@ class Checkpoints:
 
     def import_(self, source: str | Path, target: str, *, base_uri: str | None = None) -> Copied:
         """Copy a checkpoint of a local directory into the quorum. Its query has to be stopped, and goes on there. `base_uri` is
-        a `file:` URI: where files go that are too large for the key space."""
+        a `file:` URI: where large files go, by default into the quorum."""
         told = f"{_COMMAND} import {source} {target}"
         return copies.import_(self._tools, Path(source), Location.parse(target), base_uri, told)
 

@@ -1,8 +1,8 @@
 """The content of large files, which lies outside of the key space, and the intents that name it while no file does.
 
-A blob in a directory (`file:`) is read and written here. One in another file system of Hadoop is left where it is: files that
-point to it can be renamed and deleted, and an error names the file whose content would be needed. The Java class `Blobs` tells
-what intents are for: `/fs-blobs/<pipeline>/<id>`, JSON with `mtime` (ms) and `where`.
+A blob in the quorum (`log_blobs`) or in a directory (`file:`) is read and written here. One in another file system of Hadoop is
+left where it is: files that point to it can be renamed and deleted, and an error names the file whose content would be needed.
+The Java class `Blobs` tells what intents are for: `/fs-blobs/<pipeline>/<id>`, JSON with `mtime` (ms) and `where`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from raftlake.checkpoints.location import INTENTS_ROOT, Location
-from raftlake.checkpoints.node import INLINE_BYTES_MAX, Node, require_content
+from raftlake.checkpoints.log_blobs import BlobName, LogBlobs
+from raftlake.checkpoints.node import Node, require_content
 from raftlake.checkpoints.space import Change, Space
 from raftlake.client.errors import KvConflict
-from raftlake.errors import ConfigError, MachineError, WrongState, without_secrets
+from raftlake.errors import ConfigError, MachineError, RaftlakeError, WrongState, without_secrets
 
-BASE_SETTING = "raftlake.fs.base.uri"
-#: Content up to this size is kept in the key space where there is a place for blobs, as `raftlake.fs.inline.bytes` says.
-INLINE_BYTES_WITH_PLACE = 64 * 1024
+#: Content up to this size is kept in the key space: the default of `raftlake.fs.inline.bytes`.
+INLINE_BYTES = 64 * 1024
 
 
 class Blobs:
-    """`base` is a `file:` URI: where new blobs go. Without it there is no place for files above INLINE_BYTES_MAX."""
+    """`base` is a `file:` URI: where new blobs go. Without it they go to the quorum."""
 
-    def __init__(self, space: Space, clock: Callable[[], int], base: str | None = None) -> None:
+    def __init__(self, space: Space, log: LogBlobs, clock: Callable[[], int], base: str | None = None) -> None:
         self._space = space
+        self._log = log
         self._clock = clock
         self._base = None if base is None else _directory(base)
 
@@ -37,10 +38,14 @@ class Blobs:
         """The content of a file, checked. WrongState where it lies in a file system of Hadoop, or is gone."""
         if not node.is_blob:
             return node.content
+        if BlobName.parse(node.uri) is not None:
+            content = self._log.read(node.uri)
+            require_content(str(location), node.facts, content)
+            return content
         path = local_path(node.uri)
         if path is None:
             raise WrongState(
-                f"the content of {location} is at {without_secrets(node.uri)}: this command reads blobs in `file:` alone. "
+                f"{location} has its content at {without_secrets(node.uri)}: commands read the quorum and `file:` alone. "
                 "Copy the checkpoint with Hadoop's tools (hadoop distcp), or in Spark"
             )
         try:
@@ -52,35 +57,38 @@ class Blobs:
         require_content(str(location), node.facts, content)
         return content
 
-    def is_inline(self, size: int) -> bool:
-        return size <= (INLINE_BYTES_MAX if self._base is None else INLINE_BYTES_WITH_PLACE)
-
     def write(self, location: Location, content: bytes) -> tuple[Node, str, int]:
         """Write the blob of a file that is going to be put: its node, the key of its intent, and the intent's version."""
-        if self._base is None:
-            raise ConfigError(
-                f"{location} would have {len(content)} bytes, and the key space keeps files of {INLINE_BYTES_MAX}: name a "
-                f"directory for larger ones, that which {BASE_SETTING} of the Spark job names (--base-uri file:/…)"
-            )
         blob_id = str(uuid.uuid4())
-        path = self._base / location.pipeline / blob_id
-        key, uri = intent_key(location.pipeline, blob_id), f"file:{path}"
+        key = intent_key(location.pipeline, blob_id)
+        name = self._log.name(blob_id, len(content))
+        path = None if self._base is None else self._base / location.pipeline / blob_id
+        uri = str(name) if path is None else f"file:{path}"
         announced = Change()
         announced.put(key, self.intent(uri), over=0)
         version = self._space.commit(announced) or self._version(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise MachineError(f"{path} cannot be written: {error}") from error
+        if path is None:
+            uri = self._log.write(name, content)
+        else:
+            _write(path, content)
         return Node.blob(self._clock(), blob_id, uri, content), key, version
 
     def _version(self, key: str) -> int:
         found = self._space.get(key)
         return 0 if found is None else found.version
+
+    def _is_removed(self, uri: str) -> bool:
+        path = local_path(uri)
+        try:
+            if path is None:
+                return self._log.delete(uri)
+            if not path.parent.is_dir():
+                return False
+            for each in (path, path.with_name(f".{path.name}.crc")):
+                each.unlink(missing_ok=True)
+        except (OSError, RaftlakeError):
+            return False
+        return True
 
     def intent(self, uri: str) -> bytes:
         return json.dumps({"mtime": self._clock(), "where": uri}, separators=(",", ":"), ensure_ascii=False).encode()
@@ -95,13 +103,7 @@ class Blobs:
 
     def remove(self, node: Node, key: str) -> None:
         """Remove a blob that no file points to any more. What cannot be removed here, the collector of a Spark job removes."""
-        path = local_path(node.uri)
-        if path is None or not path.parent.is_dir():
-            return
-        try:
-            for each in (path, path.with_name(f".{path.name}.crc")):
-                each.unlink(missing_ok=True)
-        except OSError:
+        if not self._is_removed(node.uri):
             return
         gone = Change()
         gone.delete(key, at=self._version(key))
@@ -110,6 +112,17 @@ class Blobs:
         except KvConflict:
             # A collector was faster.
             return
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise MachineError(f"{path} cannot be written: {error}") from error
 
 
 def intent_key(pipeline: str, blob_id: str) -> str:

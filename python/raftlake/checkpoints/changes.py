@@ -14,8 +14,8 @@ from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.checkpoints.sources import require_no_problem
 from raftlake.checkpoints.space import Change
-from raftlake.checkpoints.tree import Found, Tree
 from raftlake.checkpoints.steps import Tools, clear, end, put_mark, require_place
+from raftlake.checkpoints.tree import Found, Tree
 from raftlake.checkpoints.writer import Writer
 from raftlake.errors import WrongState
 

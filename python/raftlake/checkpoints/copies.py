@@ -11,8 +11,8 @@ from raftlake.checkpoints.layout import METADATA, relocated
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.sources import Selection, select
-from raftlake.checkpoints.tree import Tree
 from raftlake.checkpoints.steps import Tools, clear, end, put_mark, require_place
+from raftlake.checkpoints.tree import Tree
 from raftlake.errors import WrongState
 
 #: So often an export looks whether nothing was changed while it read.

@@ -13,8 +13,8 @@ from raftlake.checkpoints.location import FILES_ROOT, Location
 from raftlake.checkpoints.mark import Mark, uuid_of
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner
-from raftlake.checkpoints.tree import Tree
 from raftlake.checkpoints.steps import Tools
+from raftlake.checkpoints.tree import Tree
 from raftlake.client.types import KvEntry
 from raftlake.errors import RaftlakeError
 

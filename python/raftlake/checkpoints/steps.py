@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from raftlake.checkpoints.blobs import Blobs
 from raftlake.checkpoints.layout import METADATA
 from raftlake.checkpoints.location import Location
+from raftlake.checkpoints.log_blobs import LogBlobs
 from raftlake.checkpoints.mark import Mark, uuid_of
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Owner, Ownership
@@ -27,12 +28,13 @@ class Tools:
     """What all work needs. `clock` gives ms since 1970; `new_id` a new id of a query."""
 
     space: Space
+    log: LogBlobs
     clock: Callable[[], int]
     new_id: Callable[[], str]
     progress: Progress
 
     def blobs(self, base: str | None = None) -> Blobs:
-        return Blobs(self.space, self.clock, base)
+        return Blobs(self.space, self.log, self.clock, base)
 
     def read(self, root: Location) -> Tree:
         return Tree.read(self.space, root, self.blobs())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from raftlake.checkpoints.blobs import Blobs
+from raftlake.checkpoints.blobs import INLINE_BYTES, Blobs
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Ownership, commit_as
@@ -70,7 +70,7 @@ class Writer:
         self.make_directories(location.parent)
         change = Change()
         self._compare_directory(change, location)
-        if self._blobs.is_inline(len(content)):
+        if len(content) <= INLINE_BYTES:
             change.put(location.key, Node.inline(self._clock(), content).encode(), over=over)
         else:
             node, intent, version = self._blobs.write(location, content)
@@ -91,7 +91,7 @@ class Writer:
         for location, content in files:
             self.make_directories(location.parent)
             done += 1
-            if not self._blobs.is_inline(len(content)):
+            if not len(content) <= INLINE_BYTES:
                 self.put(location, content, over=0)
                 continue
             value = Node.inline(self._clock(), content).encode()

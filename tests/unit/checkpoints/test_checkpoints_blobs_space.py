@@ -12,7 +12,7 @@ from checkpointkit import MemoryKv
 from raftlake.checkpoints import copies
 from raftlake.checkpoints.blobs import Blobs, base_of, local_path
 from raftlake.checkpoints.location import Location
-from raftlake.checkpoints.node import INLINE_BYTES_MAX, Node
+from raftlake.checkpoints.node import Node
 from raftlake.checkpoints.owner import Ownership
 from raftlake.checkpoints.space import Change, Space
 from raftlake.client.errors import KvConflict
@@ -23,7 +23,7 @@ MAIN = Location.parse("raftlake://orders/main")
 
 
 def blobs(kv: MemoryKv, base: Path | None) -> Blobs:
-    return Blobs(Space(kv), lambda: kit.NOW_MS, None if base is None else f"file:{base}")
+    return kit.tools(kv).blobs(None if base is None else f"file:{base}")
 
 
 def test_a_blob_has_an_intent_until_a_file_points_to_it(tmp_path: Path) -> None:
@@ -54,23 +54,17 @@ def test_a_blob_that_is_damaged_or_gone_names_its_file(tmp_path: Path) -> None:
 
 def test_a_blob_in_a_file_system_of_hadoop_is_left_to_hadoop() -> None:
     node = Node.blob(0, "x", "s3a://user:secret@bucket/orders/x", b"far")
-    with pytest.raises(WrongState, match=rf"the content of {AT} is at s3a://bucket/orders/x: .* in `file:` alone") as told:
+    with pytest.raises(
+        WrongState, match=rf"the content of {AT} is at s3a://bucket/orders/x: commands read the quorum's"
+    ) as told:
         blobs(MemoryKv(), None).content(AT, node)
     assert "secret" not in str(told.value)
-
-
-def test_without_a_place_a_large_file_is_refused_with_the_setting() -> None:
-    kv = MemoryKv()
-    with pytest.raises(ConfigError, match=r"raftlake.fs.base.uri of the Spark job names \(--base-uri file:/…\)"):
-        blobs(kv, None).write(AT, bytes(INLINE_BYTES_MAX + 1))
-    assert blobs(kv, None).is_inline(INLINE_BYTES_MAX)
-    assert not blobs(kv, None).is_inline(INLINE_BYTES_MAX + 1)
 
 
 @pytest.mark.parametrize("base", ["s3a://bucket/x", "relative", "file://host/x"])
 def test_a_place_is_a_directory_of_this_machine(base: str) -> None:
     with pytest.raises(ConfigError, match="accepted is file:/"):
-        Blobs(Space(MemoryKv()), lambda: 0, base)
+        kit.tools(MemoryKv()).blobs(base)
 
 
 def test_a_place_that_cannot_be_written_is_an_error_of_the_machine(tmp_path: Path) -> None:
@@ -92,8 +86,6 @@ def test_large_files_are_copied_and_do_not_share_their_blobs(tmp_path: Path) -> 
     large = bytes(2_000_000)
     directory = kit.to_directory(kit.stateful(2) | {"state/0/0/large": large}, tmp_path / "in")
     base = f"file:{tmp_path}/blobs"
-    with pytest.raises(ConfigError, match="--base-uri"):
-        copies.import_(kit.tools(kv), directory, MAIN, None, "told")
     copies.import_(kit.tools(kv), directory, MAIN, base, "told")
     fork = Location.parse("raftlake://trial/fork")
     copies.fork(kit.tools(kv), MAIN, fork, None, None, "told")

@@ -11,11 +11,9 @@ import pytest
 import checkpointkit as kit
 from checkpointkit import QUERY, Crash, MemoryKv
 from raftlake.checkpoints import changes
-from raftlake.checkpoints.blobs import Blobs
 from raftlake.checkpoints.location import Location
 from raftlake.checkpoints.mark import Mark
 from raftlake.checkpoints.node import Node
-from raftlake.checkpoints.space import Space
 from raftlake.errors import WrongState
 
 MAIN, OTHER = "raftlake://orders/main", "raftlake://trial/deep/main"
@@ -310,7 +308,7 @@ def test_a_broken_fork_may_be_deleted() -> None:
 
 def test_blobs_go_with_their_files_and_stay_with_moved_ones(tmp_path: Path) -> None:
     kv = space(FILES)
-    blobs = Blobs(Space(kv), lambda: kit.NOW_MS, f"file:{tmp_path}")
+    blobs = kit.tools(kv).blobs(f"file:{tmp_path}")
     large = Location.parse(MAIN).below("state/0/0/SSTs/large.sst")
     node, intent, at = blobs.write(large, bytes(100_000))
     kit.put(kv, large.key, node.encode())
