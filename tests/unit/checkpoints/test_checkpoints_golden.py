@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from raftlake.checkpoints.location import Location
+from raftlake.checkpoints.log_blobs import BlobName
 from raftlake.checkpoints.node import INLINE_BYTES_MAX, Kind, Node
 from raftlake.checkpoints.owner import Owner
 from raftlake.errors import ConfigError, InvalidInput
@@ -50,6 +51,13 @@ def test_the_value_of_an_owner_key() -> None:
     assert owner.encode() == golden["value"].encode()
     assert "since 2023-11-14T22:13:20Z" in str(owner)
     assert Owner.decode(b"no JSON") == Owner("", "", "", 0, 0)
+
+
+def test_names_of_blobs_in_the_quorum() -> None:
+    for golden in GOLDEN["names"]:
+        wanted = BlobName(*(golden[name] for name in ("topic", "partition", "first", "last", "chunks", "chunk_bytes", "id")))
+        assert BlobName.parse(golden["uri"]) == wanted
+        assert str(wanted) == golden["uri"]
 
 
 def value(kind: bytes, text: str, content: bytes = b"") -> bytes:

@@ -79,6 +79,17 @@ class GoldenTest {
     }
 
     @Test
+    void namesOfBlobsInTheQuorum() {
+        for (JsonNode name : golden.get("names")) {
+            BlobUri uri = BlobUri.parse(name.get("uri").textValue());
+            assertEquals(new BlobUri(name.get("topic").textValue(), name.get("partition").intValue(),
+                    name.get("first").longValue(), name.get("last").longValue(), name.get("chunks").intValue(),
+                    name.get("chunk_bytes").intValue(), name.get("id").textValue()), uri);
+            assertEquals(name.get("uri").textValue(), uri.toString());
+        }
+    }
+
+    @Test
     void intents() throws IOException {
         JsonNode intent = golden.get("intent");
         byte[] value = Keys.utf8(intent.get("value").textValue());
