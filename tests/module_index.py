@@ -25,6 +25,17 @@ TESTED_IN: dict[str, str] = {
     "raftlake.cli.recover_from_tier": "unit/cli/test_cli_recover_tier.py",
     "raftlake.cli.tier_facts": "unit/cli/test_cli_tier.py",
     "raftlake.cli.topics": "unit/cli/test_cli_output.py",
+    # --- checkpoints
+    "raftlake.checkpoints.api": "unit/cli/test_cli_checkpoints.py",
+    "raftlake.checkpoints.directory": "unit/checkpoints/test_checkpoints_copies.py",
+    "raftlake.checkpoints.location": "unit/checkpoints/test_checkpoints_golden.py",
+    "raftlake.checkpoints.mark": "unit/checkpoints/test_checkpoints_layout_facts.py",
+    "raftlake.checkpoints.node": "unit/checkpoints/test_checkpoints_golden.py",
+    "raftlake.checkpoints.owner": "unit/checkpoints/test_checkpoints_golden.py",
+    "raftlake.checkpoints.sources": "unit/checkpoints/test_checkpoints_copies.py",
+    "raftlake.checkpoints.steps": "unit/checkpoints/test_checkpoints_changes.py",
+    "raftlake.checkpoints.tree": "unit/checkpoints/test_checkpoints_changes.py",
+    "raftlake.checkpoints.writer": "unit/checkpoints/test_checkpoints_changes.py",
     # --- the client
     "raftlake.client.aio": "unit/client/test_client_cluster.py",
     "raftlake.client.errors": "unit/client/test_client_cluster.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.catalogue_checkpoints import CHECKPOINTS
 from tests.mutants.catalogue_compaction import COMPACTION
 from tests.mutants.catalogue_compaction_log import COMPACTION_FILES, COMPACTION_READERS, COMPACTION_RULES
 from tests.mutants.catalogue_configs import CONFIGS
@@ -113,6 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *COMPACTION_READERS,
     *COMPACTION_FILES,
     *KV_RANGES,
+    *CHECKPOINTS,
 )
 
 #: They die within a few seeds; the last ones, by tests of a few seconds.

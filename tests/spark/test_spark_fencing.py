@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from checkpointjobs import Driver
 
 from waitkit import wait_until
 
@@ -21,48 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-JOB = Path(__file__).with_name("fencing_job.py")
 FILES = 24
 FILES_BEFORE = 6
-
-
-class Driver:
-    """A driver process, and what it has told."""
-
-    def __init__(self, quorum: LocalQuorum, provider: str, location: str, source: Path, directory: Path) -> None:
-        directory.mkdir()
-        self.directory = directory
-        command = [sys.executable, str(JOB), quorum.bootstrap_servers, quorum.http_servers, provider, location, str(source)]
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-        self._output = (directory / "output").open("wb")
-        self.process = subprocess.Popen(
-            [*command, str(directory)],
-            cwd=directory,
-            env=environment,
-            stdout=self._output,
-            stderr=self._output,
-            start_new_session=True,
-        )
-
-    def text(self, name: str) -> str | None:
-        file = self.directory / name
-        return file.read_text(encoding="utf-8") if file.exists() else None
-
-    @property
-    def batches(self) -> list[tuple[int, dict[str, int]]]:
-        lines = (line.split(" ", 1) for line in (self.text("batches") or "").splitlines())
-        return [(int(number), json.loads(counts)) for number, counts in lines]
-
-    def signal(self, number: signal.Signals) -> None:
-        """To the process and to its JVM."""
-        os.killpg(self.process.pid, number)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.signal(signal.SIGCONT)
-            self.signal(signal.SIGKILL)
-        self.process.wait()
-        self._output.close()
 
 
 @pytest.fixture
